@@ -1,0 +1,130 @@
+"""What may go wrong, as facts, each with its exit code; the doors turn them into one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class BrainsurgeonError(Exception):
+    """Something that we understand went wrong; it deserves one line and no traceback."""
+
+    exit_code = 1
+
+    def facts(self) -> dict[str, object]:
+        """Give what a program can act on, beside the message."""
+        return {}
+
+
+class Stopped(Exception):  # noqa: N818  a request, not a failure
+    """The program was asked to stop; what had begun is finished or undone."""
+
+
+class UsageError(BrainsurgeonError):
+    """The words of a command do not fit together."""
+
+    exit_code = 2
+
+
+class ConfigError(BrainsurgeonError):
+    """The configuration is not understood; every problem is listed with its place."""
+
+    exit_code = 2
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        plural = "problem" if len(self.problems) == 1 else "problems"
+        listed = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{source}: {len(self.problems)} {plural}, nothing was run:\n{listed}")
+
+    def facts(self) -> dict[str, object]:
+        """Give the problems as a list."""
+        return {"problems": list(self.problems)}
+
+
+class NotFound(BrainsurgeonError):  # noqa: N818  reads as a fact where it is raised
+    """No such session or entry, or nothing extracted there."""
+
+    exit_code = 3
+
+
+class Ambiguous(BrainsurgeonError):  # noqa: N818
+    """A name fits more than one thing; the candidates are listed."""
+
+    exit_code = 4
+
+    def __init__(self, what: str, candidates: Sequence[str], hint: str) -> None:
+        self.candidates = tuple(candidates)
+        shown = "\n".join(f"  {candidate}" for candidate in self.candidates[:20])
+        more = len(self.candidates) - 20
+        tail = f"\n  … and {more} more" if more > 0 else ""
+        super().__init__(f"{what} fits {len(self.candidates)}: {hint}\n{shown}{tail}")
+
+    def facts(self) -> dict[str, object]:
+        """Give every candidate."""
+        return {"candidates": list(self.candidates)}
+
+
+class Expired(BrainsurgeonError):  # noqa: N818
+    """The value is gone; what stays is when it went, why, and how big it was."""
+
+    exit_code = 5
+
+    def __init__(self, entry: str, tombstones: Sequence[dict[str, object]]) -> None:
+        self.tombstones = tuple(tombstones)
+        first = self.tombstones[0]
+        super().__init__(
+            f"{entry}: the value expired at {first['expired_at']} ({first['why']}); "
+            f"it was {first['size']} bytes. The file was left as it is."
+        )
+
+    def facts(self) -> dict[str, object]:
+        """Give the tombstones."""
+        return {"tombstones": list(self.tombstones)}
+
+
+class Failed(BrainsurgeonError):  # noqa: N818
+    """The session's file cannot be read or replaced; it was left as it is."""
+
+    exit_code = 1
+
+
+class Busy(BrainsurgeonError):  # noqa: N818
+    """The store or the file is in another's hands; trying again will do."""
+
+    exit_code = 6
+
+
+class Changed(BrainsurgeonError):  # noqa: N818
+    """The place no longer looks as it was recorded; nothing was guessed or touched."""
+
+    exit_code = 6
+
+
+class Guarded(BrainsurgeonError):  # noqa: N818
+    """The agent keeps its sessions elsewhere now; its files are not written any more."""
+
+    exit_code = 6
+
+
+class StoreUnusable(BrainsurgeonError):  # noqa: N818
+    """The store is damaged, newer than this program, or somebody else's; it was not touched."""
+
+    exit_code = 7
+
+
+class Damaged(StoreUnusable):
+    """One stored value is not what it was; nothing was put back in its place."""
+
+    def __init__(self, message: str, extraction_id: int | None = None) -> None:
+        self.extraction_id = extraction_id
+        super().__init__(message)
+
+
+class StoreFull(BrainsurgeonError):  # noqa: N818
+    """There is no room for the values that would be cut, so nothing was cut."""
+
+    exit_code = 1

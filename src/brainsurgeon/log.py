@@ -1,0 +1,117 @@
+"""structlog, set up once: to stderr, console on a terminal and JSON lines otherwise.
+
+What a value says never gets here: events carry ids, paths of keys, counts and sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from brainsurgeon.errors import BrainsurgeonError
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
+    from brainsurgeon.operations.report import Report
+    from brainsurgeon.operations.restore import Restored
+    from brainsurgeon.operations.retention import RetentionReport
+
+
+def set_up(settings: Settings) -> None:
+    """Configure structlog as the settings say."""
+    console = settings.log_format == "console" or (
+        settings.log_format == "auto" and sys.stderr.isatty()
+    )
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
+        if console
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def scanned(report: Report) -> None:
+    """Log a pass: its counts at info (at debug when nothing had changed), each entry at debug."""
+    log = structlog.get_logger()
+    for outcome in report.sessions:
+        if outcome.outcome == "failed":
+            log.error("session_failed", module="scan", session=outcome.session,
+                      reason=outcome.reason)  # fmt: skip
+        if outcome.outcome != "changed" or outcome.plan is None or report.dry_run:
+            continue
+        cuts: dict[str, dict[str, int]] = defaultdict(dict)
+        for cut in outcome.plan.extracted:
+            cuts[cut.entry_id][_dotted(cut.path)] = cut.end - cut.start
+        for entry_id, sizes in cuts.items():
+            log.debug("extraction", module="scan", entry_id=entry_id, session=outcome.session,
+                      keys_extracted=list(sizes), sizes_bytes=sizes)  # fmt: skip
+        back: dict[str, dict[str, int]] = defaultdict(dict)
+        for edit in outcome.plan.putbacks:
+            back[edit.entry_id][_dotted(edit.path)] = edit.size
+        redacted = any(cut.redacts for cut in outcome.plan.cuts)
+        for entry_id, sizes in back.items():
+            log.debug("restoration", module="scan", entry_id=entry_id, session=outcome.session,
+                      keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
+    for problem in report.problems:
+        log.warning("root_unreadable", module="scan", path=problem.path, reason=problem.why)
+    idle = report.files_unchanged == report.files_seen and not report.problems
+    say = log.debug if idle else log.info
+    say(
+        "scan_finished", module="scan", files_seen=report.files_seen,
+        files_unchanged=report.files_unchanged, files_deferred=report.files_deferred,
+        files_failed=report.files_failed, sessions_changed=report.sessions_changed,
+        values_extracted=report.values_extracted, values_restored=report.values_restored,
+        bytes_before=report.bytes_before, bytes_after=report.bytes_after,
+        duration_seconds=report.duration_seconds, dry_run=report.dry_run,
+    )  # fmt: skip
+
+
+def retained(report: RetentionReport) -> None:
+    """Log a retention run: its counts, and each root where nothing was deleted."""
+    log = structlog.get_logger()
+    for root, why in report.brakes.items():
+        log.warning("retention_braked", module="retention", root=root, reason=why)
+    log.info(
+        "retention_finished",
+        module="retention",
+        values_held=report.values_held,
+        values_marked=report.values_marked,
+        values_unmarked=report.values_unmarked,
+        values_deleted=report.values_deleted,
+        bytes_deleted=report.bytes_deleted,
+    )
+
+
+def reason(error: Exception) -> str:
+    """Say why in words that cannot quote content: ours, or the system's."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error) if isinstance(error, BrainsurgeonError) else type(error).__name__
+
+
+def restored(answer: Restored) -> None:
+    """Log a restore at debug."""
+    structlog.get_logger().debug(
+        "restoration", module="restore", entry_id=answer.entry_id, session=answer.session,
+        keys_restored=list(answer.keys), sizes_bytes=answer.sizes, pending=answer.pending,
+        redacted=answer.redacts,
+    )  # fmt: skip
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    return ".".join(str(step) for step in path)

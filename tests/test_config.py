@@ -1,0 +1,608 @@
+"""The configuration: every key, every way to get it wrong, and every place it may come from."""
+
+import json
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.config import RootTable, RuleTable, Settings, config_path, load
+from brainsurgeon.decide.rules import Rule
+from brainsurgeon.errors import ConfigError
+from brainsurgeon.sessions.discover import Root
+
+EXAMPLE = Path(__file__).parent.parent / "config.toml.example"
+DAY = 86_400
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Give a loader of a configuration file with this text."""
+
+    def build(text):
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        settings, warnings = load(str(path))
+        assert warnings == []
+        return settings
+
+    return build
+
+
+@pytest.fixture
+def problems(tmp_path):
+    """Give what is wrong with a configuration file of this text."""
+
+    def build(text=""):
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            load(str(path))
+        assert caught.value.exit_code == 2
+        assert caught.value.facts() == {"problems": list(caught.value.problems)}
+        assert all(problem in str(caught.value) for problem in caught.value.problems)
+        return list(caught.value.problems)
+
+    return build
+
+
+def test_nothing_configured_gives_the_defaults(loaded, own_home):
+    """An empty file, or none at all, gives every default, and the state below the home."""
+    assert loaded("").model_dump() == {
+        "enabled": True,
+        "roots": (),
+        "keep_recent": 3,
+        "min_value_length": 500,
+        "trigger_types": ("thinking", "tool_result"),
+        "rules": (),
+        "exclude": (),
+        "min_session_bytes": 0,
+        "min_reclaim": 0.01,
+        "scan_interval_seconds": 30,
+        "auto_cron": None,
+        "retention": DAY,
+        "retention_standing": 30 * DAY,
+        "retention_cron": "0 */6 * * *",
+        "keep_after_restore_seconds": 600,
+        "keep_purge_control_calls": False,
+        "watch": True,
+        "quiet_seconds": 30,
+        "abandoned_after_seconds": 3600,
+        "state_dir": f"{own_home}/.local/state/brainsurgeon",
+        "log_level": "info",
+        "log_format": "auto",
+    }
+    assert load()[0] == loaded("")
+
+
+# Every key: what it takes and what it refuses.
+
+WHOLE_NUMBERS = (
+    "keep_recent", "min_value_length", "keep_after_restore_seconds", "quiet_seconds",
+    "abandoned_after_seconds",
+)  # fmt: skip
+SWITCHES = ("enabled", "keep_purge_control_calls", "watch")
+DURATIONS = ("retention", "retention_standing")
+KINDS = ["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
+
+GOOD = [
+    *((key, text, number) for key in WHOLE_NUMBERS for text, number in (("0", 0), ("17", 17))),
+    *((key, text, text == "true") for key in SWITCHES for text in ("true", "false")),
+    *(
+        (key, f'"{text}"', seconds)
+        for key in DURATIONS
+        for text, seconds in (
+            ("90s", 90), ("15m", 900), ("24h", DAY), ("30d", 30 * DAY), ("2w", 14 * DAY),
+            ("never", None),
+        )
+    ),
+    ("scan_interval_seconds", "1", 1),
+    ("trigger_types", json.dumps(KINDS), tuple(KINDS)),
+    ("trigger_types", "[]", ()),
+    ("exclude", '["*/secret/*", "agent:main", "tool:exec"]', ("*/secret/*", "agent:main",
+                                                              "tool:exec")),
+    *(
+        ("min_session_bytes", text, size)
+        for text, size in (
+            ("0", 0), ("65536", 65_536), ('"65536"', 65_536), ('"64KB"', 64_000),
+            ('"64 KB"', 64_000), ('"64kb"', 64_000), ('"2MB"', 2_000_000), ('"1GB"', 10**9),
+            ('"7B"', 7),
+        )
+    ),
+    *(
+        ("min_reclaim", text, value)
+        for text, value in (
+            ('"1%"', 0.01), ('"0.5%"', 0.005), ('"0%"', 0.0), ('"2 %"', 0.02), ('"64KB"', 64_000),
+            ("0", 0), ("1", 1), ("64000", 64_000),
+        )
+    ),
+    ("auto_cron", '"*/2 * * * *"', "*/2 * * * *"),
+    ("retention_cron", '"15 3 * * mon"', "15 3 * * mon"),
+    ("state_dir", '"/var/lib/brainsurgeon/"', "/var/lib/brainsurgeon"),
+    *(("log_level", f'"{level}"', level) for level in ("debug", "info", "warning", "error")),
+    *(("log_format", f'"{form}"', form) for form in ("auto", "console", "json")),
+    ("roots", '[{path = "/a"}]', (RootTable(path="/a", format="auto"),)),
+    *(
+        ("roots", f'[{{path = "/a/../b/", format = "{form}"}}]',
+         (RootTable(path="/b", format=form),))
+        for form in ("auto", "openclaw", "claude-code", "codex", "generic")
+    ),
+    ("rules", '[{kind = "tool_result"}]', (RuleTable(kind="tool_result"),)),
+    ("rules", '[{kind = "tool_call", tool = "read*", min_value_length = 0, keep_recent = 9}]',
+     (RuleTable(kind="tool_call", tool=("read*",), min_value_length=0, keep_recent=9),)),
+    ("rules", '[{kind = "user", tool = ["a", "b*"]}]', (RuleTable(kind="user", tool=("a", "b*")),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "text", "value"), GOOD)
+def test_each_key_takes_what_it_is_for(loaded, key, text, value):
+    """Every value that a key is for is understood, and keeps its sort."""
+    found = getattr(loaded(f"{key} = {text}"), key)
+
+    assert found == value
+    assert type(found) is type(value)
+
+
+BAD = [
+    *(
+        (key, text, f"{key}: ")
+        for key in WHOLE_NUMBERS
+        for text in ("-1", "1.0", '"3"', "true", "[]")
+    ),
+    *((key, text, f"{key}: ") for key in SWITCHES for text in ("1", "0", '"true"', '"yes"', "[]")),
+    *(
+        (key, text, f"{key}: wants a whole number above 0 with s, m, h, d or w")
+        for key in DURATIONS
+        for text in (
+            '"0h"',
+            '"24"',
+            "24",
+            '"1.5h"',
+            '"-1h"',
+            '"1y"',
+            '"1 h"',
+            '"24H"',
+            '""',
+            "true",
+        )
+    ),
+    *(("scan_interval_seconds", text, "scan_interval_seconds: ") for text in ("0", "-1", '"30"')),
+    ("trigger_types", '["thoughts"]', "trigger_types[0]: "),
+    ("trigger_types", '["user", "tool"]', "trigger_types[1]: "),
+    ("trigger_types", '"thinking"', "trigger_types: "),
+    ("exclude", '"tool:exec"', "exclude: "),
+    ("exclude", "[1]", "exclude[0]: "),
+    *(
+        ("min_session_bytes", text, "min_session_bytes: wants bytes")
+        for text in ("-1", "1.5", '"1%"', '"64TB"', '"1.5MB"', '"-1KB"', '""', "true")
+    ),
+    *(
+        ("min_reclaim", text, 'min_reclaim: wants a share of the file ("1%") or bytes')
+        for text in ("-1", "0.01", '"-1%"', '"1.%"', '"%"', '"a lot"', "false")
+    ),
+    *(
+        (key, text, f"{key}: wants the five fields of cron")
+        for key in ("auto_cron", "retention_cron")
+        for text in ('"* * * *"', '"@daily"', '"* * * * * *"', "5", '""')
+    ),
+    ("state_dir", '"relative/path"', "state_dir: wants an absolute path"),
+    ("state_dir", '""', "state_dir: wants a path"),
+    ("state_dir", "7", "state_dir: wants a path"),
+    ("log_level", '"INFO"', "log_level: "),
+    ("log_level", '"trace"', "log_level: "),
+    ("log_format", '"text"', "log_format: "),
+    ("roots", '["/a"]', "roots[0]: "),
+    ("roots", '"/a"', "roots: "),
+    ("roots", '[{path = "agents"}]', "roots[0].path: wants an absolute path"),
+    ("roots", '[{path = "/a"}, {path = "./b"}]', "roots[1].path: wants an absolute path"),
+    ("roots", '[{path = "~nobody-of-this-name/a"}]', "roots[0].path: wants an absolute path"),
+    ("roots", "[{}]", "roots[0].path: "),
+    ("roots", '[{path = "/a", format = "pi-agent"}]', "roots[0].format: "),
+    ("roots", '[{path = "/a", agent = "main"}]', "roots[0].agent: no such key"),
+    ("rules", "[{}]", "rules[0].kind: "),
+    ("rules", '[{kind = "thoughts"}]', "rules[0].kind: "),
+    ("rules", '[{kind = "user", tool = 7}]', "rules[0].tool: "),
+    ("rules", '[{kind = "user", tool = [7]}]', "rules[0].tool[0]: "),
+    ("rules", '[{kind = "user", min_value_length = -1}]', "rules[0].min_value_length: "),
+    ("rules", '[{kind = "user"}, {kind = "user", keep_recent = 1.5}]', "rules[1].keep_recent: "),
+    ("rules", '[{kind = "user", min_length = 5}]', "rules[0].min_length: no such key"),
+    ("keep_resent", "3", "keep_resent: no such key"),
+]
+
+
+@pytest.mark.parametrize(("key", "text", "problem"), BAD)
+def test_each_key_refuses_what_it_is_not_for(problems, key, text, problem):
+    """A value that makes no sense is refused, with its path in the file."""
+    (found,) = problems(f"{key} = {text}")
+
+    assert found.startswith(problem)
+
+
+def test_every_key_is_tried():
+    """The two tables above leave out no key."""
+    keys = Settings.model_fields.keys()
+
+    assert {key for key, *_ in GOOD} == keys
+    assert {key for key, *_ in BAD} == {*keys, "keep_resent"}
+
+
+def test_all_problems_are_told_at_once(problems, monkeypatch):
+    """Bad values, unknown keys, nested ones and the environment's come in one go; nothing runs."""
+    monkeypatch.setenv("BRAINSURGEON_LOG_LEVEL", "loud")
+
+    found = problems("""
+keep_recent = -1
+retention = "soon"
+colour = "blue"
+trigger_types = ["thinking", "thoughts"]
+[[rules]]
+kind = "tool_result"
+[[roots]]
+path = "agents"
+[[roots]]
+format = "auto"
+name = "main"
+""")
+
+    assert sorted(problem.partition(":")[0] for problem in found) == [
+        "BRAINSURGEON_LOG_LEVEL", "colour", "keep_recent", "retention", "roots[0].path",
+        "roots[1].name", "roots[1].path", "rules and trigger_types", "trigger_types[1]",
+    ]  # fmt: skip
+
+
+def test_the_message_names_the_file_and_counts(tmp_path):
+    """The one message that a user sees names the file, and every problem on a line of its own."""
+    path = tmp_path / "config.toml"
+    path.write_text("keep_recent = -1\nwatch = 1\n")
+
+    with pytest.raises(ConfigError) as caught:
+        load(str(path))
+
+    first, *lines = str(caught.value).splitlines()
+    assert first == f"{path}: 2 problems, nothing was run:"
+    assert [line.split(":")[0] for line in lines] == ["  keep_recent", "  watch"]
+
+
+def test_problems_do_not_repeat_what_was_configured(problems):
+    """A message names the place and what belongs there, not the value: it may be a secret."""
+    found = problems('log_level = "hunter2"\nstate_dir = "hunter2"\nexclude = "hunter2"\n')
+
+    assert len(found) == 3
+    assert "hunter2" not in "".join(found)
+
+
+@pytest.mark.parametrize("text", ["keep_recent = ", "= 3", 'a = "', "[[roots]\n"])
+def test_what_is_no_toml_is_said_to_be_none(problems, text):
+    """A file that does not parse is one problem, with the place in it."""
+    (found,) = problems(text)
+
+    assert found.startswith("not TOML: ")
+
+
+def test_a_file_that_cannot_be_read_says_so(tmp_path):
+    """A directory, a file that is not there and bytes that are no text are each told."""
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    for path, why in (
+        (tmp_path, "cannot be read: Is a directory"),
+        (tmp_path / "none.toml", "cannot be read: No such file or directory"),
+        (binary, "not TOML"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            load(str(path))
+
+
+# The environment.
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("KEEP_RECENT", "7", 7),
+        ("ENABLED", "false", False),
+        ("ENABLED", "True", True),
+        ("WATCH", "0", False),
+        ("WATCH", "yes", True),
+        ("KEEP_PURGE_CONTROL_CALLS", "1", True),
+        ("TRIGGER_TYPES", "thinking, tool_call,user", ("thinking", "tool_call", "user")),
+        ("TRIGGER_TYPES", "", ()),
+        ("EXCLUDE", "tool:exec,agent:main", ("tool:exec", "agent:main")),
+        ("MIN_SESSION_BYTES", "64KB", 64_000),
+        ("MIN_SESSION_BYTES", "64000", 64_000),
+        ("MIN_RECLAIM", "5%", 0.05),
+        ("MIN_RECLAIM", "64000", 64_000),
+        ("RETENTION", "7d", 7 * DAY),
+        ("RETENTION_STANDING", "never", None),
+        ("AUTO_CRON", "*/2 * * * *", "*/2 * * * *"),
+        ("STATE_DIR", "/var/lib/b", "/var/lib/b"),
+        ("LOG_FORMAT", "json", "json"),
+        ("ROOTS", "/a, /b", (RootTable(path="/a"), RootTable(path="/b"))),
+        ("ROOTS", '[{"path": "/a", "format": "codex"}]', (RootTable(path="/a", format="codex"),)),
+        ("ROOTS", '{"path": "/a"}', (RootTable(path="/a"),)),
+        ("RULES", '[{"kind": "user", "tool": "x*"}]', (RuleTable(kind="user", tool=("x*",)),)),
+        ("RULES", '{"kind": "user"}', (RuleTable(kind="user"),)),
+    ],
+)
+def test_the_environment_overrides_the_file(loaded, monkeypatch, variable, text, value):
+    """BRAINSURGEON_<KEY> replaces a key: lists as words, tables as JSON."""
+    monkeypatch.setenv(f"BRAINSURGEON_{variable}", text)
+    file = "" if variable == "RULES" else 'trigger_types = ["system"]\n'
+
+    settings = loaded(
+        f'{file}keep_recent = 9\nexclude = ["x"]\nretention = "1h"\nwatch = true\n'
+        'roots = [{path = "/c"}]'
+    )
+
+    assert getattr(settings, variable.lower()) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "problem"),
+    [
+        ("KEEP_RECENT", "three", "Input should be a valid integer"),
+        ("KEEP_RECENT", "-1", "Input should be greater than or equal to 0"),
+        ("ENABLED", "maybe", "wants true or false"),
+        ("RETENTION", "24", "wants a whole number above 0"),
+        ("TRIGGER_TYPES", "thinking,thoughts", "Input should be 'thinking'"),
+        ("RULES", "tool_result", "wants JSON"),
+        ("RULES", '[{"kind": "thoughts"}]', "Input should be 'thinking'"),
+        ("ROOTS", "agents", "wants an absolute path"),
+        ("ROOTS", '{"path": ', "wants JSON"),
+        ("STATE_DIR", "", "wants a path"),
+        ("AUTO_CRON", "", "wants the five fields of cron"),
+    ],
+)
+def test_a_problem_of_the_environment_names_the_variable(
+    problems, monkeypatch, variable, text, problem
+):
+    """What is wrong in the environment is told by the variable, and hides a bad key of the file."""
+    monkeypatch.setenv(f"BRAINSURGEON_{variable}", text)
+
+    (found,) = problems(f"{variable.lower()} = {{}}")
+
+    assert found.startswith(f"BRAINSURGEON_{variable}: {problem}")
+
+
+def test_a_good_variable_mends_a_bad_key(loaded, monkeypatch):
+    """What the environment overrides is not looked at in the file."""
+    monkeypatch.setenv("BRAINSURGEON_KEEP_RECENT", "4")
+
+    assert loaded("keep_recent = -1").keep_recent == 4
+
+
+def test_without_a_file_problems_are_those_of_the_environment(monkeypatch):
+    """A bad variable is told without any file too."""
+    monkeypatch.setenv("BRAINSURGEON_WATCH", "maybe")
+
+    with pytest.raises(ConfigError, match=r"^environment: 1 problem, nothing was run"):
+        load()
+
+
+def test_a_variable_that_is_no_setting_warns(monkeypatch):
+    """A variable of ours that means nothing is named, and stops nothing."""
+    monkeypatch.setenv("BRAINSURGEON_KEEP_RESENT", "3")
+    monkeypatch.setenv("BRAINSURGEON_", "3")
+    monkeypatch.setenv("BRAIN_KEEP_RECENT", "x")
+
+    settings, warnings = load()
+
+    assert settings.keep_recent == 3
+    assert [warning.split()[0] for warning in warnings] == [
+        "BRAINSURGEON_", "BRAINSURGEON_KEEP_RESENT",
+    ]  # fmt: skip
+
+
+# Another name.
+
+
+def test_keep_restore_calls_is_another_name(loaded, monkeypatch):
+    """`keep_restore_calls` means `keep_purge_control_calls`, in the file and in the environment."""
+    assert loaded("keep_restore_calls = true").keep_purge_control_calls is True
+    monkeypatch.setenv("BRAINSURGEON_KEEP_RESTORE_CALLS", "false")
+    assert loaded("keep_restore_calls = true").keep_purge_control_calls is False
+    assert loaded("keep_purge_control_calls = true").keep_purge_control_calls is False
+
+
+def test_a_problem_is_told_by_the_name_that_was_used(problems):
+    """A bad value under another name is told under that name, since it is what the file says."""
+    (found,) = problems("keep_restore_calls = 1")
+
+    assert found.startswith("keep_restore_calls: ")
+
+
+# The places a configuration may come from.
+
+
+def test_the_first_place_that_exists_holds(tmp_path, own_home, monkeypatch):
+    """--config goes before $BRAINSURGEON_CONFIG, that before $XDG_CONFIG_HOME, that before /etc."""
+    places = {}
+    for rank, directory in enumerate(("given", "named", "xdg", "home"), 1):
+        path = {
+            "xdg": tmp_path / "xdg" / "brainsurgeon" / "config.toml",
+            "home": own_home / ".config" / "brainsurgeon" / "config.toml",
+        }.get(directory, tmp_path / f"{directory}.toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"keep_recent = {rank}")
+        places[directory] = str(path)
+
+    assert load()[0].keep_recent == 4
+    assert config_path(None) == places["home"]
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert load()[0].keep_recent == 3
+    monkeypatch.setenv("BRAINSURGEON_CONFIG", places["named"])
+    assert load()[0].keep_recent == 2
+    assert load(places["given"])[0].keep_recent == 1
+
+
+def test_a_place_that_was_named_and_is_not_there_is_a_problem(tmp_path, own_home, monkeypatch):
+    """A file that somebody named must exist: another one is not taken in its stead."""
+    path = own_home / ".config" / "brainsurgeon" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("keep_recent = 4")
+    monkeypatch.setenv("BRAINSURGEON_CONFIG", str(tmp_path / "gone.toml"))
+
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load()
+
+
+def test_the_state_stands_below_xdg(loaded, own_home, monkeypatch):
+    """`state_dir` is below $XDG_STATE_HOME unless it is configured; ~ is the home."""
+    assert loaded('state_dir = "~/state"').state_dir == f"{own_home}/state"
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
+    assert loaded("").state_dir == "/var/state/brainsurgeon"
+
+
+# What the rooms get of it.
+
+
+def test_without_roots_openclaw_s_agents_are_walked(loaded, own_home, monkeypatch):
+    """The default root is OpenClaw's, where $OPENCLAW_STATE_DIR says, and may be missing."""
+    assert loaded("").root_directories() == [
+        Root(f"{own_home}/.openclaw/agents", "auto", required=False)
+    ]
+    for said, meant in (
+        ("/srv/claw", "/srv/claw"),
+        ("~/claw", f"{own_home}/claw"),
+        ("  ", f"{own_home}/.openclaw"),
+    ):
+        monkeypatch.setenv("OPENCLAW_STATE_DIR", said)
+        assert loaded("").root_directories() == [Root(f"{meant}/agents", "auto", required=False)]
+
+
+def test_configured_roots_replace_the_default_and_must_exist(loaded, own_home, monkeypatch):
+    """Roots that are named are walked, no other, and are missed when they are missing."""
+    monkeypatch.setenv("OPENCLAW_STATE_DIR", "/srv/claw")
+    settings = loaded('[[roots]]\npath = "~/a"\n[[roots]]\npath = "/b"\nformat = "generic"\n')
+
+    assert settings.root_directories() == [
+        Root(f"{own_home}/a", "auto", required=True), Root("/b", "generic", required=True),
+    ]  # fmt: skip
+
+
+def test_trigger_types_become_one_rule_each(loaded):
+    """Without the long form every trigger type gets the common numbers."""
+    rules = loaded('trigger_types = ["user", "thinking"]\nkeep_recent = 5').decision_rules()
+
+    assert rules.rules == (Rule("user", (), 500, 5), Rule("thinking", (), 500, 5))
+    assert (rules.keep_recent, rules.enabled, rules.keep_after_restore) == (5, True, 600.0)
+
+
+def test_the_long_form_fills_its_gaps_with_the_common_numbers(loaded):
+    """A rule says what differs; the order of the file is kept, and 0 is a number."""
+    rules = loaded("""
+keep_recent = 5
+min_value_length = 700
+enabled = false
+keep_after_restore_seconds = 30
+exclude = ["tool:exec", "agent:main", "*/x/*", "tool:web_*"]
+min_reclaim = "64KB"
+[[rules]]
+kind = "tool_result"
+tool = "read*"
+min_value_length = 0
+[[rules]]
+kind = "tool_result"
+keep_recent = 0
+""").decision_rules()
+
+    assert rules.rules == (
+        Rule("tool_result", ("read*",), 0, 5), Rule("tool_result", (), 700, 0),
+    )  # fmt: skip
+    assert rules.exclude_tools == ("exec", "web_*")
+    assert (rules.enabled, rules.keep_after_restore) == (False, 30.0)
+    assert (rules.min_reclaim_share, rules.min_reclaim_bytes) == (0.0, 64_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "size"),
+    [('"1%"', 0.01, 0), ('"0%"', 0.0, 0), ("0", 0.0, 0), ("1", 0.0, 1), ('"64KB"', 0.0, 64_000)],
+)
+def test_a_reclaim_is_a_share_or_bytes(loaded, text, share, size):
+    """A percentage is a share of the file; a number, 1 included, is bytes."""
+    rules = loaded(f"min_reclaim = {text}").decision_rules()
+
+    assert (rules.min_reclaim_share, rules.min_reclaim_bytes) == (share, size)
+
+
+def test_one_form_of_rules_at_a_time(problems, loaded, monkeypatch):
+    """Rules beside trigger types are a problem, wherever the two come from."""
+    rules = '[[rules]]\nkind = "user"\n'
+
+    assert problems(f'trigger_types = ["thinking", "tool_result"]\n{rules}') == [
+        "rules and trigger_types: give one of the two"
+    ]
+    assert loaded(rules).trigger_types == ("thinking", "tool_result")
+    assert loaded('rules = []\ntrigger_types = ["user"]').trigger_types == ("user",)
+    monkeypatch.setenv("BRAINSURGEON_TRIGGER_TYPES", "user")
+    assert problems(rules) == ["rules and trigger_types: give one of the two"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["keep_recent = 4", "min_value_length = 1", "enabled = false", 'trigger_types = ["user"]',
+     '[[rules]]\nkind = "user"', 'exclude = ["agent:main"]', "min_session_bytes = 1",
+     'min_reclaim = "2%"', "keep_after_restore_seconds = 1"],
+)  # fmt: skip
+def test_what_changes_a_decision_changes_the_fingerprint(loaded, text):
+    """An unchanged file is looked at again when the rules are others."""
+    assert loaded(text).rules_fingerprint() != loaded("").rules_fingerprint()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", 'log_level = "debug"', "watch = false", 'retention = "1h"', 'state_dir = "/x"',
+     'min_reclaim = "1%"', "keep_recent = 3", 'trigger_types = ["thinking", "tool_result"]'],
+)  # fmt: skip
+def test_what_changes_no_decision_keeps_the_fingerprint(loaded, text):
+    """Settings that decide nothing, and defaults written out, make nobody read files again."""
+    assert loaded(text).rules_fingerprint() == loaded("").rules_fingerprint()
+
+
+def test_settings_do_not_change(loaded):
+    """What was loaded stays as it is for the life of the program."""
+    settings = loaded("")
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.keep_recent = 5
+
+
+# The example file.
+
+
+def test_the_example_says_the_defaults():
+    """The example loads as it stands, and every value in it is the default."""
+    settings, warnings = load(str(EXAMPLE))
+    said = tomllib.loads(EXAMPLE.read_text())
+
+    assert warnings == []
+    assert said.keys() <= Settings.model_fields.keys()
+    assert len(said) > 15
+    assert settings == load()[0]
+
+
+def test_the_example_names_every_key():
+    """Every key stands in the example, in use or as an example that is commented out."""
+    text = EXAMPLE.read_text()
+    named = set(re.findall(r"^(?:# )?(?:\[\[)?(\w+)(?:\]\]| = )", text, re.MULTILINE))
+
+    assert named == {
+        *Settings.model_fields, *RootTable.model_fields, *RuleTable.model_fields,
+    }  # fmt: skip
+
+
+def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
+    """With every commented line taken in, and rules for trigger types, the file is understood."""
+    text = re.sub(r"^# (?=\[\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    path = tmp_path / "config.toml"
+    path.write_text(re.sub(r"^trigger_types = .*$", "", text, flags=re.MULTILINE))
+
+    settings, _ = load(str(path))
+    defaults = load()[0].model_dump(exclude={"rules", "roots", "auto_cron", "trigger_types"})
+
+    assert settings.rules
+    assert len(settings.roots) > 1
+    assert settings.auto_cron == "*/2 * * * *"
+    assert defaults.items() <= settings.model_dump().items()
+    assert os.path.isabs(settings.roots[0].path)
