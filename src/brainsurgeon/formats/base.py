@@ -1,0 +1,185 @@
+"""What every format shares: parsing a line, the shape of a stub, and the Format protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+from brainsurgeon.model import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.model import Answer, Call, Entry, KeyPath, Kind, Lines, Survey
+
+BOM = b"\xef\xbb\xbf"
+FIELDS = ("_extractable", "_restored", "_redacted")
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_STUB = re.compile(r"\[\[extracted-(~?[A-Za-z0-9._-]{1,128})\]\]")
+_MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
+_LONGEST_ID = 1024
+_LONGEST_INT = 300
+
+
+class Format(Protocol):
+    """One agent's dialect: which entries there are, and which of their values may be cut.
+
+    Everything here is pure. `version` rises whenever an answer changes for the same bytes, so
+    that files seen by an older adapter are looked at again.
+    """
+
+    name: str
+    version: int
+
+    def refuses(self, header: Entry) -> str | None:
+        """Say why a file with this first entry is left alone as a whole, or None."""
+
+    def survey(self, lines: Lines, window: int) -> Survey:
+        """Look over the file once: recent messages (up to `window`), open turn, branch."""
+
+    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
+        """Name the entry within its session, or None where it cannot be named."""
+
+    def counts(self, entry: Entry) -> bool:
+        """Tell whether the entry is a message, one step of the conversation."""
+
+    def parts(self, entry: Entry, survey: Survey, offset: int) -> Iterator[Part]:
+        """Yield the values of the entry that could be cut, locked ones with their reason."""
+
+    def anchor(self, entry: Entry, path: KeyPath) -> str | None:
+        """Name the tool call that the value at `path` belongs to, if any."""
+
+    def calls(self, entry: Entry) -> Iterator[Call]:
+        """Yield the tool calls of the entry whose arguments are an object."""
+
+    def answers(self, entry: Entry) -> Iterator[Answer]:
+        """Yield the texts with which a tool answered."""
+
+
+def parse(raw: bytes) -> Entry | None:
+    """Parse one line to an entry, or None when it is anything but one JSON object.
+
+    orjson first; the standard parser takes what agents do write and orjson refuses, such as lone
+    surrogates. Invalid UTF-8 is refused by both: such a line is left alone.
+    """
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        value = _parse_leniently(raw)
+    return value if isinstance(value, dict) else None
+
+
+def _parse_leniently(raw: bytes) -> Any:
+    try:
+        return json.loads(raw.decode(), parse_int=_number, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < _LONGEST_INT else float(digits)
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity: JSON has no such values and JavaScript does not read them."""
+    raise ValueError(constant)
+
+
+def usable_id(value: object) -> str | None:
+    """Give the id as text when it can name an entry: short enough and storable as UTF-8."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_ID:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value
+
+
+def is_made_up(entry_id: str) -> bool:
+    """Tell whether an id may be one that an adapter made up of a line's number and a digest."""
+    return _MADE_UP.fullmatch(entry_id) is not None
+
+
+def is_safe(entry_id: str) -> bool:
+    """Tell whether an id is URL-safe and short enough to stand in a stub as it is."""
+    return _SAFE_ID.fullmatch(entry_id) is not None
+
+
+def stub_id(entry_id: str) -> str:
+    """Give the id that stands in the stub: the entry's own, or a derived one that starts with ~.
+
+    A tilde cannot start a URL-safe id, so that a derived id never equals a real one.
+    """
+    if is_safe(entry_id):
+        return entry_id
+    return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
+
+
+def stub_text(entry_id: str) -> str:
+    """Give the text that stands where a value of this entry stood."""
+    return f"[[extracted-{stub_id(entry_id)}]]"
+
+
+def stub_token(stub: str, *, block: bool) -> bytes:
+    """Give the stub as it is written into a line, as a string or as a whole text block."""
+    token = json.dumps(stub)
+    return (f'{{"type":"text","text":{token}}}' if block else token).encode()
+
+
+def stands(value: object, stub: str, *, block: bool) -> bool:
+    """Tell whether `value`, as parsed, is exactly this stub."""
+    return value == ({"type": "text", "text": stub} if block else stub)
+
+
+def stub_in(value: object) -> str | None:
+    """Give the stub's text when the whole value has the shape of one."""
+    return value if isinstance(value, str) and _STUB.fullmatch(value) else None
+
+
+def id_named(reference: str) -> str:
+    """Give the entry id out of what a person typed: an id, or a whole pasted stub."""
+    match = _STUB.fullmatch(reference.strip())
+    return match[1] if match else reference
+
+
+def value_at(entry: Entry, path: KeyPath) -> Any:
+    """Give the value at `path`, or None where there is none."""
+    value: Any = entry
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def leaves(
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 32
+) -> Iterator[Part]:
+    """Yield every non-empty string inside `value` as a part."""
+    if isinstance(value, str):
+        if value:
+            yield Part(path, kind, len(value), tool)
+    elif depth and isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key), kind, tool, depth - 1)
+    elif depth and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*path, index), kind, tool, depth - 1)
+
+
+def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+    """Yield an image as a whole block: a stub inside `data` is refused by every provider."""
+    data = block.get("data")
+    source = block.get("source")
+    if not isinstance(data, str) and isinstance(source, dict):
+        data = source.get("data")
+    if isinstance(data, str) and data:
+        yield Part(path, kind, len(data), tool, block=True)

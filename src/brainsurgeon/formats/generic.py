@@ -1,0 +1,201 @@
+"""Generic entries: flat tool calls and results with an id of their own.
+
+`{"type": "tool_result", "__id": "msg-7", "output": "…"}` and the like; for everything that is
+JSONL and belongs to no agent with a dialect of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.formats.base import FIELDS, image, leaves, parse, usable_id, value_at
+from brainsurgeon.model import KINDS, Answer, Call, Part, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.model import Entry, KeyPath, Kind, Lines
+
+VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
+_OURS_TO_CHANGE = frozenset((*VALUE_KEYS, "arguments", *FIELDS))
+ROLES: dict[str, Kind] = {
+    "user": "user", "assistant": "assistant", "system": "system", "tool": "tool_result",
+    "toolResult": "tool_result",
+}  # fmt: skip
+SIGNED = "thinking signed by its provider"
+OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result": "a tool result"}
+
+
+class Generic:
+    """The dialect of no agent in particular."""
+
+    name = "generic"
+    version = 1
+
+    def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
+        """Take every file."""
+        return None
+
+    def survey(self, lines: Lines, window: int) -> Survey:
+        """Walk back in file order: every entry that maps to a kind counts."""
+        positions: dict[int, int] = {}
+        messages, judged = 0, False
+        open_turn: str | None = None
+        for line in lines.backward():
+            if messages > window:
+                break
+            entry = parse(line.raw) if line.raw else None
+            if entry is None:
+                if not (line.terminated or judged):
+                    open_turn, judged = "the last line is torn: a write is under way", True
+                continue
+            kind = _kind(entry)
+            positions[line.offset] = messages if kind else max(messages - 1, 0)
+            messages += kind is not None
+            if kind and not judged:
+                judged = True
+                if kind in OPEN_KINDS:
+                    open_turn = f"the last turn is open: {OPEN_KINDS[kind]}"
+        return Survey(window, positions, open_turn)
+
+    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
+        """Name the entry by `__id`, else by `id`, else by its line and a digest.
+
+        The digest is of what our own edits leave alone, so that they do not change the name.
+        """
+        for key in ("__id", "id"):
+            if entry.get(key) is not None:
+                return usable_id(entry[key])
+        said = [
+            (key, value)
+            for key, value in entry.items()
+            if key not in _OURS_TO_CHANGE and not isinstance(value, dict | list)
+        ]
+        digest = hashlib.sha1(repr(said).encode("utf-8", "replace"), usedforsecurity=False)
+        return f"L{number}-{digest.hexdigest()[:8]}"
+
+    def counts(self, entry: Entry) -> bool:
+        """Count every entry that maps to a kind."""
+        return _kind(entry) is not None
+
+    def parts(self, entry: Entry, survey: Survey, offset: int) -> Iterator[Part]:  # noqa: ARG002
+        """Yield the strings below the value keys, at the top level and inside `message`."""
+        kind = _kind(entry)
+        if kind is None:
+            return
+        tool = _tool(entry)
+        yield from _values(entry, (), kind, tool)
+        message = entry.get("message")
+        if isinstance(message, dict):
+            yield from _values(message, ("message",), kind, tool or _tool(message))
+
+    def anchor(self, entry: Entry, path: KeyPath) -> str | None:  # noqa: ARG002
+        """Name the call that the entry is or answers."""
+        return _call_id(entry)
+
+    def calls(self, entry: Entry) -> Iterator[Call]:
+        """Yield the call that a tool_call entry is."""
+        if _kind(entry) == "tool_call" and isinstance(entry.get("arguments"), dict):
+            yield Call(("arguments",), _call_id(entry), entry["arguments"])
+
+    def answers(self, entry: Entry) -> Iterator[Answer]:
+        """Yield the texts of a tool_result entry."""
+        if _kind(entry) != "tool_result":
+            return
+        for part in self.parts(entry, _NOTHING, 0):
+            text = value_at(entry, part.path)
+            if isinstance(text, str):
+                yield Answer(part.path, text, _call_id(entry))
+
+
+_NOTHING = Survey(0, {}, None)
+
+
+def _call_id(entry: Entry) -> str | None:
+    return next(
+        (
+            entry[key]
+            for key in ("call_id", "tool_call_id", "toolCallId")
+            if isinstance(entry.get(key), str)
+        ),
+        None,
+    )
+
+
+def _kind(entry: Entry) -> Kind | None:
+    declared = entry.get("type")
+    if declared == "message":
+        message = entry.get("message")
+        role = message.get("role") if isinstance(message, dict) else entry.get("role")
+        return ROLES.get(role) if isinstance(role, str) else None
+    return next((kind for kind in KINDS if kind == declared), None)
+
+
+def _tool(entry: Entry) -> str | None:
+    for key in ("name", "tool", "tool_name", "toolName"):
+        if isinstance(entry.get(key), str):
+            return str(entry[key])
+    return None
+
+
+def _values(holder: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+    for key in VALUE_KEYS:
+        value = holder.get(key)
+        if key == "message" and not isinstance(value, str):
+            continue
+        if key == "thinking" and isinstance(value, str) and value and _signed(holder):
+            yield Part((*path, key), "thinking", len(value), locked=SIGNED)
+        else:
+            yield from _content(value, (*path, key), kind, tool)
+    if kind == "tool_call":
+        yield from leaves(holder.get("arguments"), (*path, "arguments"), kind, tool)
+
+
+def _content(
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 8
+) -> Iterator[Part]:
+    """Yield what is inside a content: a list of blocks, or any other value with strings in it."""
+    if not isinstance(value, list):
+        yield from leaves(value, path, kind, tool)
+    elif depth:
+        yield from _blocks(value, path, kind, tool, depth - 1)
+
+
+def _blocks(
+    blocks: list[Any], path: KeyPath, kind: Kind, tool: str | None, depth: int
+) -> Iterator[Part]:
+    for index, block in enumerate(blocks):
+        here: KeyPath = (*path, index)
+        declared = block.get("type") if isinstance(block, dict) else None
+        if declared == "image":
+            yield from image(block, here, kind, tool)
+        elif declared == "thinking":
+            yield from _thinking(block, here)
+        elif declared in ("tool_use", "toolCall"):
+            key = "input" if declared == "tool_use" else "arguments"
+            if isinstance(block.get(key), dict):
+                yield from leaves(block[key], (*here, key), "tool_call", _tool(block))
+        elif declared == "tool_result":
+            inner = block.get("content")
+            yield from _content(inner, (*here, "content"), "tool_result", tool, depth)
+        elif declared == "text":
+            if isinstance(block.get("text"), str):
+                yield from leaves(block["text"], (*here, "text"), kind, tool)
+        elif declared is None:
+            yield from leaves(block, here, kind, tool)
+
+
+def _signed(holder: Entry) -> bool:
+    return bool(holder.get("signature") or holder.get("thinkingSignature"))
+
+
+def _thinking(block: Entry, path: KeyPath) -> Iterator[Part]:
+    """Cut unsigned thinking in place; nobody knows who signed the rest, so that it stays."""
+    text = block.get("thinking")
+    if not isinstance(text, str) or not text:
+        return
+    if _signed(block):
+        yield Part(path, "thinking", len(text), locked=SIGNED)
+    else:
+        yield Part((*path, "thinking"), "thinking", len(text))

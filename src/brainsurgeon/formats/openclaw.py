@@ -1,0 +1,260 @@
+"""OpenClaw and pi, session versions 2 and 3.
+
+One JSON object a line; entries form a tree by `id` and `parentId`. The shapes were read in
+@mariozechner/pi-coding-agent 0.73.1 (`dist/core/session-manager.js`), @mariozechner/pi-ai 0.73.1
+(`dist/providers/*.js`) and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
+`dist/transcript-rewrite-*.js`), and seen in files that those programs wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.formats.base import BOM, image, leaves, parse, usable_id, value_at
+from brainsurgeon.formats.tree import Branch
+from brainsurgeon.model import Answer, Call, Part, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.model import Entry, KeyPath, Kind, Line, Lines
+
+
+MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
+TURN_ROLES = frozenset({"user", "assistant", "toolResult"})
+SETTLED_STOPS = ("stop", "length", "error", "aborted")
+VERSIONS = (2, 3)
+_FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
+
+
+class OpenClaw:
+    """The dialect of OpenClaw and pi."""
+
+    name = "openclaw"
+    version = 1
+
+    def refuses(self, header: Entry) -> str | None:
+        """Leave version 1 alone, since pi rewrites it with new ids, and versions to come."""
+        version = header.get("version", 1)
+        if version == 1:
+            return "pi session version 1: pi migrates it with new ids when it next opens it"
+        if version not in VERSIONS:
+            said = version if isinstance(version, int) else "of an unknown kind"
+            return f"session version {said} is not known to this program"
+        return None
+
+    def survey(self, lines: Lines, window: int) -> Survey:
+        """Walk back from the leaf until the window is full and the last user message is found.
+
+        A leaf that leads nowhere is ignored, as openclaw ignores it: all lines are the branch.
+        """
+        branch = Branch()
+        survey = self._survey(lines, window, branch)
+        if survey.positions or not branch.lost:
+            return survey
+        return self._survey(lines, window, Branch(linear=True))
+
+    def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
+        positions: dict[int, int] = {}
+        turn = _Turn()
+        messages, last_user = 0, -1
+        for line in lines.backward():
+            if turn.judged and (branch.ended or (messages > window and last_user >= 0)):
+                break
+            entry = parse(line.raw) if line.raw else None
+            turn.look(line, entry)
+            if entry is None:
+                branch.pass_over(line.raw or b"")
+            if entry is None or not branch.holds(entry):
+                continue
+            if last_user < 0 and _role(entry) == "user":
+                last_user = line.offset
+            if messages <= window:
+                positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
+                messages += self.counts(entry)
+        first = next(iter(lines), None)
+        header = (parse(first.raw.removeprefix(BOM)) if first and first.raw else None) or {}
+        parent = header.get("parentSession")
+        return Survey(
+            window, positions, turn.open, last_user, parent if isinstance(parent, str) else None
+        )
+
+    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
+        """Name the entry by its `id`; the header's id is the session's."""
+        return None if entry.get("type") == "session" else usable_id(entry.get("id"))
+
+    def counts(self, entry: Entry) -> bool:
+        """Count messages of every role, and custom messages."""
+        return _role(entry) in MESSAGE_ROLES or entry.get("type") == "custom_message"
+
+    def parts(self, entry: Entry, survey: Survey, offset: int) -> Iterator[Part]:
+        """Yield the parts of a message or a custom message; every other type has none."""
+        if entry.get("type") == "custom_message":
+            yield from _content(entry.get("content"), ("content",), "custom", None)
+        message = entry.get("message")
+        if entry.get("type") != "message" or not isinstance(message, dict):
+            return
+        role = message.get("role")
+        path: KeyPath = ("message", "content")
+        if role == "toolResult":
+            tool = _text(message.get("toolName"))
+            yield from _content(message.get("content"), path, "tool_result", tool)
+            yield from leaves(message.get("details"), ("message", "details"), "tool_result", tool)
+        elif role == "assistant":
+            yield from _assistant(message, before_last_user=offset < survey.last_user)
+        elif role == "bashExecution":
+            yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
+        elif role in ("user", "custom"):
+            yield from _content(message.get("content"), path, role, None)
+
+    def anchor(self, entry: Entry, path: KeyPath) -> str | None:
+        """Name the call that a toolResult answers, or the toolCall block that `path` leads into."""
+        if _role(entry) == "toolResult":
+            return _text(entry["message"].get("toolCallId"))
+        block = value_at(entry, path[:3])
+        called = isinstance(block, dict) and block.get("type") == "toolCall"
+        return _text(block.get("id")) if called else None
+
+    def calls(self, entry: Entry) -> Iterator[Call]:
+        """Yield the toolCall blocks of an assistant message."""
+        if _role(entry) != "assistant":
+            return
+        content = entry["message"].get("content")
+        for index, block in enumerate(content if isinstance(content, list) else []):
+            if isinstance(block, dict) and block.get("type") == "toolCall":
+                arguments = block.get("arguments")
+                if isinstance(arguments, dict):
+                    path: KeyPath = ("message", "content", index, "arguments")
+                    yield Call(path, _text(block.get("id")), arguments)
+
+    def answers(self, entry: Entry) -> Iterator[Answer]:
+        """Yield the texts of a toolResult, with the copies that stand in its details."""
+        if _role(entry) != "toolResult":
+            return
+        message = entry["message"]
+        copies = list(leaves(message.get("details"), ("message", "details"), "tool_result", None))
+        for part in _content(message.get("content"), ("message", "content"), "tool_result", None):
+            text = value_at(entry, part.path)
+            if isinstance(text, str):
+                same = tuple(
+                    copy.path for copy in copies
+                    if value_at(entry, copy.path).strip() == text.strip()
+                )  # fmt: skip
+                yield Answer(part.path, text, _text(message.get("toolCallId")), same)
+
+
+class _Turn:
+    """The tail test: the last user, assistant or toolResult entry says whether a turn is open."""
+
+    def __init__(self) -> None:
+        self.judged = False
+        self.open: str | None = None
+
+    def look(self, line: Line, entry: Entry | None) -> None:
+        """Judge by this line unless a later one has; call it from the last line backwards."""
+        if self.judged:
+            return
+        if entry is None:
+            if not line.terminated:
+                self._judge("the last line is torn: a write is under way")
+            return
+        role = _role(entry)
+        if role in ("user", "toolResult"):
+            self._judge("the last turn is open: a user message" if role == "user"
+                        else "the last turn is open: a tool result")  # fmt: skip
+        elif role == "assistant":
+            self._judge(_assistant_open(entry["message"]))
+
+    def _judge(self, reason: str | None) -> None:
+        self.judged, self.open = True, reason
+
+
+def _assistant_open(message: Entry) -> str | None:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    if any(isinstance(block, dict) and block.get("type") == "toolCall" for block in blocks):
+        return "the last turn is open: a tool call"
+    if message.get("stopReason") not in SETTLED_STOPS:
+        return "the last turn is open: the assistant has not stopped"
+    return None
+
+
+def _role(entry: Entry) -> str | None:
+    message = entry.get("message")
+    if entry.get("type") != "message" or not isinstance(message, dict):
+        return None
+    role = message.get("role")
+    return role if isinstance(role, str) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _content(value: Any, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+    """Yield text and images of a content, which is a list of blocks or (openclaw) a string."""
+    if isinstance(value, str):
+        yield from leaves(value, path, kind, tool)
+        return
+    for index, block in enumerate(value if isinstance(value, list) else []):
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "text":
+            yield from leaves(_text(block.get("text")), (*path, index, "text"), kind, tool)
+        elif block.get("type") == "image":
+            yield from image(block, (*path, index), kind, tool)
+
+
+def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
+    content = message.get("content")
+    path: KeyPath = ("message", "content")
+    if not isinstance(content, list):
+        yield from _content(content, path, "assistant", None)
+        return
+    yield from _content(content, path, "assistant", None)
+    for index, block in enumerate(content):
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "thinking":
+            yield from _thinking(block, (*path, index), message, before_last_user)
+        elif block.get("type") == "toolCall" and isinstance(block.get("arguments"), dict):
+            tool = _text(block.get("name"))
+            signed = "call signed by its provider" if block.get("thoughtSignature") else None
+            for part in leaves(block["arguments"], (*path, index, "arguments"), "tool_call", tool):
+                yield replace(part, locked=signed)  # Gemini may verify what it signed
+
+
+def _thinking(
+    block: Entry,
+    path: KeyPath,
+    message: Entry,
+    before_last_user: bool,
+) -> Iterator[Part]:
+    """Yield a thinking block as its provider accepts it (pi-ai providers/*.js).
+
+    Anthropic and Bedrock verify the text against the signature, so that both leave together, and
+    only in turns before the last user message. openai-completions keeps the NAME of a provider
+    field where others keep a signature. Everybody else's signed thinking stays.
+    """
+    text = block.get("thinking")
+    if not isinstance(text, str) or not text:
+        return
+    signature = block.get("thinkingSignature")
+    api = _text(message.get("api")) or ""
+    unsigned = not signature or (
+        api == "openai-completions"
+        and isinstance(signature, str)
+        and _FIELD_NAME.fullmatch(signature) is not None
+    )
+    if block.get("redacted"):
+        yield Part(path, "thinking", len(text), locked="redacted thinking")
+    elif unsigned:
+        yield Part((*path, "thinking"), "thinking", len(text))
+    elif not (api == "anthropic-messages" or api.startswith("bedrock")):
+        yield Part(path, "thinking", len(text), locked="thinking signed by its provider")
+    elif not before_last_user:
+        yield Part(path, "thinking", len(text), locked="signed thinking of the last turn")
+    else:
+        yield Part(path, "thinking", len(text), block=True)

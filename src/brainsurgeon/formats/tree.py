@@ -1,0 +1,91 @@
+"""The tree of an OpenClaw or pi session: which entries stand on the active branch.
+
+Read in openclaw 2026.7.35, `dist/transcript-tree-*.js` (scanSessionTranscriptTree).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brainsurgeon.model import Entry
+
+TREE_TYPES = (
+    "message", "thinking_level_change", "model_change", "compaction", "branch_summary",
+    "custom", "custom_message", "label", "session_info",
+)  # fmt: skip
+"""The entry types that move the leaf (openclaw transcript-tree, isCanonicalSessionEntryType)."""
+
+
+class Branch:
+    """The active branch, walked from the leaf towards the root.
+
+    A `leaf` entry selects its target. A side append (`appendMode: "side"`) and an entry of an
+    unknown type move the cursor for the next append but not the leaf, and what is appended there
+    continues from the leaf, as does an entry without `parentId`. A `linear` one takes every node.
+    """
+
+    def __init__(self, *, linear: bool = False) -> None:
+        self._next: str | None = None
+        self._leaf = True
+        self._appended = False
+        self._linear = linear
+        self.ended = False
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether an entry is still looked for."""
+        return self._next is not None and not self.ended
+
+    def pass_over(self, raw: bytes) -> None:
+        """Go on behind a line that cannot be read, if it may be the one that is looked for.
+
+        JavaScript reads invalid UTF-8 where we do not; what stands above it is no less recent.
+        """
+        if self._next is not None and self._next.encode("utf-8", "replace") in raw:
+            self._leaf, self._next = True, None
+
+    def holds(self, entry: Entry) -> bool:
+        """Tell whether the entry stands on the branch; call it from the last entry backwards."""
+        kind = entry.get("type")
+        if self._linear:
+            return kind in TREE_TYPES
+        if self.ended or kind == "session" or not _is_node(entry):
+            return False
+        behind, self._appended = self._appended, False
+        found = self._leaf or entry["id"] == self._next
+        if kind == "leaf":
+            target = entry["targetId"]
+            if found or (behind and self._next == entry.get("appendParentId", target)):
+                self._follow(target)
+            return False
+        moves = kind in TREE_TYPES and entry.get("appendMode") != "side"
+        if not found or (not moves and (self._leaf or behind)):
+            self._leaf = found
+            self.ended = self._next is None and not found
+            return False
+        self._leaf = "parentId" not in entry
+        if not self._leaf:
+            self._follow(entry["parentId"], appended=moves)
+        return kind in TREE_TYPES
+
+    def _follow(self, parent: str | None, *, appended: bool = False) -> None:
+        """Go on with `parent`; what was `appended` may name the cursor, which is not the leaf."""
+        self._next, self._leaf, self._appended = parent, False, appended
+        self.ended = parent is None and not appended
+
+
+def _is_node(entry: Entry) -> bool:
+    """Tell whether openclaw takes the entry for a node of the tree at all."""
+    links = [entry.get("parentId")]
+    if entry.get("type") == "leaf":
+        links += [entry.get("targetId", ""), entry.get("appendParentId")]
+    return (
+        (entry.get("type") in TREE_TYPES or "parentId" in entry)
+        and _is_name(entry.get("id"))
+        and all(link is None or _is_name(link) for link in links)
+    )
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
