@@ -1,0 +1,1 @@
+"""Pure decisions: what is cut and what stays, and why. No disk, no clock, no logger."""

@@ -1,0 +1,146 @@
+"""Decide, part by part, what is cut. The first condition that holds wins; each has its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model import OLD
+
+if TYPE_CHECKING:
+    from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.model import Entry, Part
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an entry says about itself, and where it stands.
+
+    `extractable` is True, False, a window in messages, or None. `restored_at` is the later of
+    what the entry and the store say. `stubs` are the texts that count as this entry's own stub.
+    """
+
+    entry_id: str | None
+    position: int
+    extractable: bool | int | None = None
+    restored_at: float | None = None
+    redacted: bool = False
+    stubs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """Take the value out."""
+
+    reason: str
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the value; `until` is when time alone may change that."""
+
+    reason: str
+    until: float | None = None
+
+
+def extract(part: Part, value: object, entry: Standing, rules: Rules, now: float) -> Extract | Keep:
+    """Decide about one part of one entry."""
+    if not rules.enabled:
+        return Keep("disabled")
+    if rules.excludes(part):
+        return Keep("excluded tool")
+    if entry.entry_id is None:
+        return Keep("not extractable: the entry has no usable id")
+    if entry.redacted:
+        return Keep("not extractable: redacted")
+    if part.locked:
+        return Keep(f"not extractable: {part.locked}")
+    if is_own_stub(value, entry):
+        return Keep("already extracted")
+    return _by_override(part, entry, rules, now)
+
+
+def _by_override(part: Part, entry: Standing, rules: Rules, now: float) -> Extract | Keep:
+    override = entry.extractable
+    if override is False:
+        return Keep("pinned")
+    if override is True:
+        return Extract(f"{_describe(part, entry)}, forced by _extractable", forced=True)
+    protected = _protection(entry, rules, now)
+    if protected:
+        return protected
+    return _by_rule(part, entry, rules, override)
+
+
+def _by_rule(part: Part, entry: Standing, rules: Rules, window: int | None) -> Extract | Keep:
+    rule = rules.match(part)
+    if window is not None and entry.position < window:
+        return Keep("inside its own window")
+    if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
+        return Keep("recent")
+    if rule is None:
+        return Keep("kind not among the triggers")
+    if part.chars <= rule.min_value_length:
+        return Keep("short")
+    return Extract(_describe(part, entry))
+
+
+def is_own_stub(value: object, entry: Standing) -> bool:
+    """Tell whether the value already is this entry's stub, as a string or as a text block."""
+    if isinstance(value, dict):
+        value = value.get("text") if value.keys() == {"type", "text"} else None
+    return isinstance(value, str) and value in entry.stubs
+
+
+def no_gain(decision: Extract, *, stub: int, value: int) -> bool:
+    """Tell whether the stub's token (bytes) would not be shorter than the value's."""
+    return not decision.forced and stub >= value
+
+
+def _protection(entry: Standing, rules: Rules, now: float) -> Keep | None:
+    """Keep what was restored less than the protection ago; at the boundary itself it is over."""
+    if entry.restored_at is None or now >= entry.restored_at + rules.keep_after_restore:
+        return None
+    ago = max(0, round(now - entry.restored_at))
+    return Keep(f"restored {ago} s ago", until=entry.restored_at + rules.keep_after_restore)
+
+
+def _describe(part: Part, entry: Standing) -> str:
+    where = "old" if entry.position == OLD else f"{entry.position} messages back"
+    return f"{part.kind} of {part.chars:,} characters, {where}"
+
+
+def read_extractable(entry: Entry) -> tuple[bool | int | None, str | None]:
+    """Read `_extractable`: True, False or a window, and a warning where it is anything else.
+
+    True and False are booleans only; bool is tested first, since Python's True is an int.
+    """
+    if "_extractable" not in entry:
+        return None, None
+    value = entry["_extractable"]
+    if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
+        return value, None
+    return None, "_extractable is neither true, false nor a whole number from 0: ignored"
+
+
+def moment(said: Any) -> float | None:
+    """Read an ISO 8601 time (UTC without a zone); None where it is not one."""
+    try:
+        read = datetime.fromisoformat(said)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def read_restored(entry: Entry, rules: Rules, now: float) -> tuple[float | None, str | None]:
+    """Read `_restored` (ISO 8601; UTC without a zone), and a warning where it is not usable."""
+    if "_restored" not in entry:
+        return None, None
+    restored = moment(entry["_restored"])
+    if restored is None:
+        return None, "_restored is not an ISO 8601 time: ignored"
+    if restored > now + rules.keep_after_restore:
+        return None, "_restored lies in the future: ignored"
+    return restored, None

@@ -1,0 +1,70 @@
+"""What a rule may say, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brainsurgeon.model import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: which parts it speaks of, and from which length and position they may go.
+
+    `tools` are globs over the tool's name; empty means any part. `keep_recent` is in messages,
+    `min_value_length` in characters.
+    """
+
+    kind: str
+    tools: tuple[str, ...]
+    min_value_length: int
+    keep_recent: int
+
+    def matches(self, part: Part) -> bool:
+        """Tell whether this rule speaks of the part."""
+        if part.kind != self.kind:
+            return False
+        return not self.tools or any(fnmatchcase(part.tool or "", glob) for glob in self.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All rules of a configuration, in order; the first that matches a part decides.
+
+    `keep_recent` holds where no rule matches. `keep_after_restore` is in seconds. A plan that
+    gains less than `min_reclaim_share` of the file plus `min_reclaim_bytes` is not carried out.
+    """
+
+    rules: tuple[Rule, ...]
+    keep_recent: int = 3
+    enabled: bool = True
+    keep_after_restore: float = 600.0
+    exclude_tools: tuple[str, ...] = ()
+    min_reclaim_share: float = 0.01
+    min_reclaim_bytes: int = 0
+
+    def match(self, part: Part) -> Rule | None:
+        """Give the first rule that speaks of the part."""
+        return next((rule for rule in self.rules if rule.matches(part)), None)
+
+    def excludes(self, part: Part) -> bool:
+        """Tell whether the part's tool is to be left alone."""
+        tool = part.tool
+        return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
+
+    def pays(self, gain: int, size: int) -> bool:
+        """Tell whether a net gain of `gain` bytes is worth rewriting a file of `size` bytes."""
+        return gain > 0 and (gain - self.min_reclaim_bytes) / size >= self.min_reclaim_share
+
+    @property
+    def shortest(self) -> int:
+        """The length (characters) up to which no rule lets a value go."""
+        return min((rule.min_value_length for rule in self.rules), default=0)
+
+    @property
+    def window(self) -> int:
+        """The largest number of recent messages that any rule keeps."""
+        return max([self.keep_recent, *(rule.keep_recent for rule in self.rules)])
