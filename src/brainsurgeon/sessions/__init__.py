@@ -1,0 +1,1 @@
+"""The hand that touches session files: finding, reading, judging quiet, replacing."""

@@ -1,0 +1,267 @@
+"""The one place that replaces a session file.
+
+What it owes (the numbers are those of the invariants in the README): the file is never seen
+half-written and never replaced when anything about it changed since it was read (2); mode, owner
+and times stay (6); nothing is replaced while anybody has it open (5).
+
+The protocol: the new content goes to a temporary file beside the session and is synced; a write
+lease on both files proves that nobody has either open and makes every opener wait; the state of
+the file and of its agent is compared once more; the names are exchanged and the directory synced;
+an opener that had resolved the old name before the exchange lands in the old file, whose late
+bytes are moved over while the new file is still leased, or everything is exchanged back; the old
+file is removed later, by `settle`, when nobody has it open.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NoReturn
+
+from brainsurgeon.sessions import leases, settling
+from brainsurgeon.sessions.discover import fingerprint_of
+from brainsurgeon.sessions.reading import Refused, RolledBack, read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from brainsurgeon.model import Fingerprint
+    from brainsurgeon.sessions.reading import Opened
+
+WAIT_FOR_OPENERS = 0.010
+"""Seconds both leases are held after the exchange, for openers that had resolved the old name."""
+WAIT_FOR_CLOSING = 0.5
+"""Seconds such an opener gets to close the old file before everything is exchanged back."""
+UNLEASED_QUIET = 86_400.0
+"""Seconds a session must have been quiet where leases do not work."""
+
+_TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Splice = tuple[int, int, bytes]
+Replaced = tuple[int, int, int]
+"""Start and end in the old file, and the length that stands there in the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """A replaced file: what now stands under the name, and what `settle` needs to finish."""
+
+    fingerprint: Fingerprint
+    temporary: str
+    old_size: int
+    new_size: int
+    at: float
+
+
+def replace(
+    session: Opened,
+    temporary: str,
+    splices: Iterable[Splice],
+    gate: Callable[[], str | None],
+    quiet_for: float,
+    filled: Callable[[int], None] = lambda _: None,
+) -> Exchanged:
+    """Put the spliced content in the place of the session, or raise Refused with it untouched.
+
+    `splices` are in order of offset and do not overlap. `filled` is told the inode of the new
+    file once that is durable and before anything else happens. `gate` is asked under the lease
+    whether the agent has begun a run. RolledBack is raised where the new content stood under the
+    name for an instant: somebody may have read it. An OSError before the exchange leaves the
+    session untouched and nothing of ours; one after it leaves both files for recovery.
+    """
+    new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
+    try:
+        try:
+            replaced = _fill(session, new, splices)
+            new_size = os.fstat(new).st_size
+            filled(os.fstat(new).st_ino)
+            try:
+                exchanged = _exchange_leased(session, new, temporary, gate, replaced)
+            except leases.LeaseUnsupportedError:
+                exchanged = _exchange_unleased(session, new, temporary, gate, quiet_for)
+        except settling.StillOpenError:
+            raise
+        except BaseException:
+            _remove_unless_exchanged(session, new, temporary)
+            raise
+        return Exchanged(exchanged, temporary, session.fingerprint.size, new_size, time.monotonic())
+    finally:
+        os.close(new)
+
+
+def _fill(session: Opened, new: int, splices: Iterable[Splice]) -> list[Replaced]:
+    """Write the new content, give it the old file's mode, owner and times, and sync it."""
+    done = 0
+    replaced = []
+    for start, end, token in splices:
+        if start < done:
+            raise ValueError("splices out of order")
+        for chunk in read_range(session.descriptor, done, start):
+            session.check()
+            settling.write(new, chunk)
+        settling.write(new, token)
+        replaced.append((start, end, len(token)))
+        done = end
+    for chunk in read_range(session.descriptor, done, session.fingerprint.size):
+        session.check()
+        settling.write(new, chunk)
+    _copy_attributes(session, new)
+    os.fsync(new)
+    return replaced
+
+
+def _copy_attributes(session: Opened, new: int) -> None:
+    status = os.fstat(new)
+    if (status.st_uid, status.st_gid) != session.owner:
+        os.fchown(new, *session.owner)
+    for name in _attributes(session.descriptor):
+        os.setxattr(new, name, os.getxattr(session.descriptor, name))
+    os.fchmod(new, session.mode)
+    os.utime(new, ns=session.times_ns)
+
+
+def _attributes(descriptor: int) -> list[str]:
+    """List the extended attributes that are the file's own (access lists among them)."""
+    try:
+        names = os.listxattr(descriptor)
+    except (AttributeError, OSError):  # not on this system, not on this filesystem
+        return []
+    return [name for name in names if not name.startswith(("security.", "trusted."))]
+
+
+def _exchange_leased(
+    session: Opened,
+    new: int,
+    temporary: str,
+    gate: Callable[[], str | None],
+    replaced: list[Replaced],
+) -> Fingerprint:
+    old = session.descriptor
+    name = session.found.name
+    try:
+        if not (leases.take(new) and leases.take(old)):
+            raise Refused("somebody has the file open")
+        _refuse_if(_differs(session) or gate())
+        if not leases.held(old):
+            raise Refused("somebody is opening the file")
+        try:
+            leases.exchange(session.directory, temporary, name)
+        except FileNotFoundError as error:
+            raise Refused("the file was deleted meanwhile") from error
+        if settling.inode(session.directory, temporary) != session.fingerprint.inode:
+            _exchange_back(session, new, temporary, "the file was replaced meanwhile")
+        os.fsync(session.directory)
+        _catch_late_openers(session, new, temporary, replaced)
+        return fingerprint_of(os.fstat(new))
+    finally:
+        leases.drop(old)
+        leases.drop(new)
+
+
+def _catch_late_openers(
+    session: Opened, new: int, temporary: str, replaced: list[Replaced]
+) -> None:
+    """Move over what an opener of the old file appends, while the new one is still leased.
+
+    One that did anything but append has written a newer history: the old file gets its name back.
+    """
+    old = session.descriptor
+    deadline = time.monotonic() + WAIT_FOR_OPENERS
+    while leases.held(old):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.001)
+    leases.drop(old)
+    deadline = time.monotonic() + WAIT_FOR_CLOSING
+    while not leases.take(old):
+        if time.monotonic() > deadline:
+            _exchange_back(session, new, temporary, "somebody keeps the file open")
+        time.sleep(0.0005)
+    if not _same_outside(session, new, replaced):
+        _exchange_back(session, new, temporary, "the agent rewrote the file meanwhile")
+    late = b"".join(read_range(old, session.fingerprint.size, os.fstat(old).st_size))
+    if late:
+        settling.write(new, late)
+        os.fsync(new)
+
+
+def _same_outside(session: Opened, new: int, replaced: list[Replaced]) -> bool:
+    """Tell whether the old file still says, outside what was replaced, what the new one says."""
+    old_at = new_at = 0
+    whole = session.fingerprint.size
+    for start, end, length in [*replaced, (whole, whole, 0)]:
+        kept = read_range(session.descriptor, old_at, start)
+        for mine, theirs in zip_longest(kept, read_range(new, new_at, new_at + start - old_at)):
+            if mine != theirs:
+                return False
+        new_at += start - old_at + length
+        old_at = end
+    return os.fstat(session.descriptor).st_size >= whole
+
+
+def _exchange_back(session: Opened, new: int, temporary: str, why: str) -> NoReturn:
+    """Give the old file its name back; what openers of the new one write is moved over."""
+    size = os.fstat(new).st_size
+    leases.exchange(session.directory, temporary, session.found.name)
+    os.fsync(session.directory)
+    leases.drop(session.descriptor)  # or what is moved over would wait for ourselves
+    leases.drop(new)
+    settling.settle(
+        session.directory, session.found.name, temporary,
+        sizes=(size, session.fingerprint.size), leased=new,
+        deadline=time.monotonic() + settling.LOOK_BACK_LONGEST,
+    )  # fmt: skip
+    raise RolledBack(why)
+
+
+def _exchange_unleased(
+    session: Opened, new: int, temporary: str, gate: Callable[[], str | None], quiet_for: float
+) -> Fingerprint:
+    """Compare and rename where no lease can be had, for sessions quiet for a day only."""
+    if quiet_for < UNLEASED_QUIET:
+        raise Refused("no leases on this filesystem: only sessions quiet for a day are touched")
+    _refuse_if(_differs(session) or gate())
+    name, kept, at = session.found.name, temporary + settling.OLD, session.directory
+    os.link(name, kept, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+    try:
+        _refuse_if(_differs(session, but_ctime=True))
+        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        os.unlink(kept, dir_fd=at)
+        raise
+    os.rename(kept, temporary, src_dir_fd=at, dst_dir_fd=at)
+    os.fsync(at)
+    return fingerprint_of(os.fstat(new))
+
+
+def _refuse_if(reason: str | None) -> None:
+    if reason:
+        raise Refused(reason)
+
+
+def _differs(session: Opened, *, but_ctime: bool = False) -> str | None:
+    """Say what changed since the session was opened; it was settled then, so: a new turn."""
+    try:
+        status = os.stat(session.found.name, dir_fd=session.directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return "the file was deleted meanwhile"
+    now, then = fingerprint_of(status), session.fingerprint
+    if (now.device, now.inode) != (then.device, then.inode):
+        return "the file was replaced meanwhile"
+    same = (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
+    if not same or not (but_ctime or now.ctime_ns == then.ctime_ns):
+        return "the file changed meanwhile"
+    return None
+
+
+def _remove_unless_exchanged(session: Opened, new: int, temporary: str) -> None:
+    """Remove our temporary file; where the exchange happened, the name holds the old file.
+
+    Where it cannot be removed, that error counts: the journal must go on naming the file.
+    """
+    if settling.inode(session.directory, temporary) == os.fstat(new).st_ino:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=session.directory)
