@@ -1,0 +1,176 @@
+"""The hand that touches SQLite: originals, what was swapped where, wishes, scan state, journal.
+
+What it owes: a commit is durable when it returns (rollback journal, `synchronous=EXTRA`; with
+`FULL` the last commit of rollback mode may vanish in a power cut, and WAL shared by several
+processes has corrupted databases in SQLite up to 3.51.2); a store with a migration that this
+program does not know, or that is not a store, is refused and left as it is; directory 0700,
+database 0600 from birth.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import struct
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import Busy, StoreUnusable
+from brainsurgeon.store.opening import (
+    PATIENCE,
+    check,
+    connect,
+    database_path,
+    make_directory,
+    open_database,
+    refuse_foreign,
+    roll_back_crash,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Store:
+    """One open store. `connection` is for the modules of this room."""
+
+    def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
+        self.connection = connection
+        self.directory = directory
+        self._locks = locks
+
+    @property
+    def readonly(self) -> bool:
+        """Tell whether this store was opened for looking only."""
+        return self._locks is None
+
+    def close(self) -> None:
+        """Close the database and let go of every lock."""
+        self.connection.close()
+        if self._locks is not None:
+            os.close(self._locks)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run a block as one transaction that is durable when the block ends."""
+        with translated(self.directory):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def lock(
+        self, session_id: int, patience: float = PATIENCE,
+        check: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:  # fmt: skip
+        """Hold the writer lock of one session; raise Busy when another process keeps it.
+
+        It is one byte of one file, locked by open file description: the kernel frees it when its
+        holder dies, and nothing needs to be cleaned up. `check` may raise to end the waiting.
+        """
+        deadline = time.monotonic() + patience
+        while not self._lock_byte(session_id, fcntl.F_WRLCK):
+            if time.monotonic() > deadline:
+                raise Busy("another brainsurgeon is rewriting this session; try again")
+            check()
+            time.sleep(0.05)
+        try:
+            yield
+        finally:
+            self._lock_byte(session_id, fcntl.F_UNLCK)
+
+    def _lock_byte(self, at: int, kind: int) -> bool:
+        if self._locks is None:
+            raise StoreUnusable(f"{self.directory}: the store was opened for reading only")
+        record = struct.pack("hhqqi4x", kind, os.SEEK_SET, at, 1, 0)
+        command = getattr(fcntl, "F_OFD_SETLK", None)
+        try:
+            if command is None:  # not Linux: by process instead
+                kind = fcntl.LOCK_UN if kind == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB
+                fcntl.lockf(self._locks, kind, 1, at)
+            else:
+                fcntl.fcntl(self._locks, command, record)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
+def open_store(directory: str) -> Store:
+    """Open the store for writing; create it, or bring it up to date, where needed."""
+    make_directory(directory)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        locks = os.open(os.path.join(directory, "locks"), flags, 0o600)
+    except OSError as error:
+        raise StoreUnusable(
+            f"{directory}: the state directory cannot be written: {error.strerror}; nothing was "
+            "touched"
+        ) from error
+    try:
+        connection = open_database(directory, locks)
+    except BaseException:
+        os.close(locks)
+        raise
+    return Store(connection, directory, locks)
+
+
+def open_to_read(directory: str) -> Store | None:
+    """Open the store without ever writing to it; None where there is none yet."""
+    path = database_path(directory)
+    if not os.path.exists(path):
+        return None
+    with translated(directory):
+        refuse_foreign(directory)
+        roll_back_crash(path)
+        connection = connect(path, "ro")
+        try:
+            check(connection, directory)
+        except BaseException:
+            connection.close()
+            raise
+    return Store(connection, directory, None)
+
+
+@contextmanager
+def hold_daemon_lock(directory: str) -> Iterator[None]:
+    """Hold the daemon's lock for a life; raise Busy with the holder's pid when it is taken."""
+    make_directory(directory)
+    descriptor = os.open(
+        os.path.join(directory, "daemon.lock"),
+        os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
+    )  # fmt: skip
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise Busy(f"a daemon is already running here (pid {holder}): {directory}") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def daemon_holder(directory: str) -> int | None:
+    """Give the pid of the daemon that runs on a state directory, or None."""
+    try:
+        descriptor = os.open(os.path.join(directory, "daemon.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).strip()
+        return int(holder) if holder.isdigit() else None
+    finally:
+        os.close(descriptor)
+    return None

@@ -1,0 +1,181 @@
+"""The schema, as steps that are only ever appended.
+
+Each step runs in one transaction with the record that it ran. A step says what it assumes of the
+rows of older versions. Times are seconds since 1970 (UTC), sizes are bytes, paths are bytes as
+the operating system gives them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlite_utils import Migrations
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+migrations = Migrations("brainsurgeon")
+
+
+@migrations()
+def m001_create_tables(db: Database) -> None:
+    """Create everything; nothing came before."""
+    for statement in _TABLES:
+        db.execute(statement)
+
+
+_TABLES = (
+    """
+    CREATE TABLE agents (
+        id INTEGER PRIMARY KEY,
+        directory BLOB NOT NULL UNIQUE,
+        name TEXT NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY,
+        agent_id INTEGER NOT NULL REFERENCES agents,
+        name TEXT NOT NULL,
+        path BLOB NOT NULL UNIQUE,
+        root BLOB NOT NULL,
+        format TEXT NOT NULL,
+        parent TEXT
+    ) STRICT
+    """,
+    # Row ids are never used again: a row that names one must not come to mean another value.
+    # One row a distinct value of an agent; `codec` is 'zstd' or 'raw'.
+    """
+    CREATE TABLE blobs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        agent_id INTEGER NOT NULL REFERENCES agents,
+        digest BLOB NOT NULL,
+        size INTEGER NOT NULL,
+        codec TEXT NOT NULL,
+        data BLOB NOT NULL,
+        stored_at REAL NOT NULL,
+        UNIQUE (agent_id, digest)
+    ) STRICT
+    """,
+    # `replacement` is the token that stands in the place of a redacted value (NULL: the stub).
+    # `state`: pending (its rewrite has not been confirmed), standing (the stub was last known to
+    # stand in the file), restored (the value was put back), expired (a tombstone).
+    """
+    CREATE TABLE extractions (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id INTEGER NOT NULL REFERENCES sessions,
+        entry_id TEXT NOT NULL,
+        stub TEXT NOT NULL,
+        path TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        tool TEXT,
+        block INTEGER NOT NULL,
+        replacement TEXT,
+        anchor TEXT,
+        exact INTEGER NOT NULL,
+        chars INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        digest BLOB NOT NULL,
+        blob_id INTEGER REFERENCES blobs,
+        reason TEXT NOT NULL,
+        state TEXT NOT NULL,
+        journal_id INTEGER,
+        extracted_at REAL NOT NULL,
+        sighted_at REAL NOT NULL,
+        restored_at REAL,
+        marked_at REAL,
+        expired_at REAL,
+        expired_why TEXT
+    ) STRICT
+    """,
+    "CREATE INDEX extractions_place ON extractions (session_id, entry_id, path)",
+    "CREATE INDEX extractions_stub ON extractions (stub)",
+    "CREATE INDEX extractions_blob ON extractions (blob_id)",
+    "CREATE INDEX extractions_open ON extractions (journal_id) WHERE journal_id IS NOT NULL",
+    # A field of ours in a file: `before` is the token that stood there (NULL: none), `after` the
+    # bytes as they stand now, with comma and key where the field was absent.
+    """
+    CREATE TABLE fields (
+        id INTEGER PRIMARY KEY,
+        session_id INTEGER NOT NULL REFERENCES sessions,
+        entry_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        before BLOB,
+        after BLOB NOT NULL,
+        value TEXT NOT NULL,
+        state TEXT NOT NULL,
+        journal_id INTEGER,
+        set_at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX fields_place ON fields (session_id, entry_id, name)",
+    """
+    CREATE TABLE restores (
+        session_id INTEGER NOT NULL REFERENCES sessions,
+        entry_id TEXT NOT NULL,
+        restored_at REAL NOT NULL,
+        PRIMARY KEY (session_id, entry_id)
+    ) STRICT
+    """,
+    # `action`: restore, set or redact. `paths` narrows a restore (JSON; NULL: all), `value` is
+    # what to set (JSON), `answer` the digest by which the call to redact is recognised. `state`:
+    # open, done or lapsed.
+    """
+    CREATE TABLE wishes (
+        id INTEGER PRIMARY KEY,
+        session_id INTEGER NOT NULL REFERENCES sessions,
+        entry_id TEXT NOT NULL,
+        action TEXT NOT NULL,
+        paths TEXT,
+        value TEXT,
+        pristine INTEGER NOT NULL DEFAULT 0,
+        asked_at REAL NOT NULL,
+        lapses_at REAL,
+        answer BLOB,
+        state TEXT NOT NULL DEFAULT 'open',
+        closed_at REAL,
+        why TEXT
+    ) STRICT
+    """,
+    "CREATE INDEX wishes_open ON wishes (session_id) WHERE state = 'open'",
+    # The scan's memory of a file; losing it costs time only.
+    """
+    CREATE TABLE files (
+        path BLOB PRIMARY KEY,
+        device INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        ctime_ns INTEGER NOT NULL,
+        rules TEXT NOT NULL,
+        format TEXT,
+        outcome TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        first_seen REAL NOT NULL,
+        looked_at REAL NOT NULL,
+        due_at REAL
+    ) STRICT
+    """,
+    # A rewrite under way. `new_inode` is set once the new file is whole and before it may be
+    # exchanged. `note` lists, as JSON, what becomes true when the rewrite is confirmed;
+    # a confirmed one still has the old file beside the session.
+    """
+    CREATE TABLE journal (
+        id INTEGER PRIMARY KEY,
+        session_id INTEGER NOT NULL REFERENCES sessions,
+        root BLOB NOT NULL,
+        directory BLOB NOT NULL,
+        name BLOB NOT NULL,
+        temporary TEXT NOT NULL,
+        device INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        new_inode INTEGER,
+        old_size INTEGER NOT NULL,
+        new_size INTEGER NOT NULL,
+        note TEXT NOT NULL,
+        confirmed INTEGER NOT NULL DEFAULT 0,
+        begun_at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+)

@@ -1,0 +1,207 @@
+"""Open the database: create it whole, refuse what is not ours, bring it up to date."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import BrainsurgeonError, Busy, StoreFull, StoreUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE = 10.0
+"""Seconds to wait for another process of ours."""
+
+DatabaseError = sqlite3.Error
+"""What SQLite raises: the store as a whole is in trouble."""
+
+_PAGE = 16_384
+"""Bytes; values are tens of kilobytes, and every page costs a system call."""
+
+APPLICATION_ID = 0x62737267
+KNOWN_MIGRATIONS = ("m001_create_tables",)
+_PRAGMAS = (
+    "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
+    "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",
+)  # fmt: skip
+
+
+def database_path(directory: str) -> str:
+    """Give the path of the database in a state directory."""
+    return os.path.join(directory, "store.db")
+
+
+def make_directory(directory: str) -> None:
+    """Make the state directory, 0700 and nobody else's."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        status = os.lstat(directory)
+    except OSError as error:
+        raise StoreUnusable(
+            f"{directory}: the state directory cannot be made: {error.strerror}"
+        ) from error
+    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
+        raise StoreUnusable(f"{directory}: the state directory is not this user's own directory")
+    if status.st_mode & 0o077:
+        os.chmod(directory, 0o700)
+
+
+def open_database(directory: str, locks: int) -> sqlite3.Connection:
+    """Open the database for writing; create it or bring it up to date where needed."""
+    path = database_path(directory)
+    with translated(directory):
+        if not os.path.lexists(path):
+            _create(directory, path, locks)
+        refuse_foreign(directory)
+        connection = connect(path, "rw")
+        try:
+            if check(connection, directory):
+                _migrate(connection, locks)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _create(directory: str, path: str, locks: int) -> None:
+    """Build the database under another name and move it into place: never half a schema."""
+    fcntl.flock(locks, fcntl.LOCK_EX)
+    try:
+        if os.path.lexists(path):
+            return
+        fresh = path + ".new"
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(fresh, flags, 0o600))
+        connection = connect(fresh, "rw")
+        try:
+            connection.execute(f"PRAGMA page_size = {_PAGE}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            _apply_migrations(connection)
+        finally:
+            connection.close()
+        os.rename(fresh, path)
+        _sync_directory(directory)
+    finally:
+        fcntl.flock(locks, fcntl.LOCK_UN)
+
+
+def _migrate(connection: sqlite3.Connection, locks: int) -> None:
+    fcntl.flock(locks, fcntl.LOCK_EX)
+    try:
+        _apply_migrations(connection)
+    finally:
+        fcntl.flock(locks, fcntl.LOCK_UN)
+
+
+def _apply_migrations(connection: sqlite3.Connection) -> None:
+    from sqlite_utils import Database  # noqa: PLC0415  a third of a second, needed once a version
+
+    from brainsurgeon.store.migrations import migrations  # noqa: PLC0415
+
+    migrations.apply(Database(connection))
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def connect(path: str, mode: str) -> sqlite3.Connection:
+    """Connect with every setting that the promises of this room need."""
+    uri = f"file:{_escaped(path)}?mode={mode}"
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    )
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check(connection: sqlite3.Connection, directory: str) -> bool:
+    """Refuse what is not a store that we know; tell whether migrations are missing."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID:
+        raise StoreUnusable(
+            f"{database_path(directory)} is not a brainsurgeon store (empty, damaged or another "
+            "program's): nothing was touched. Move it away to start anew; restoring old values "
+            "needs the right file back"
+        )
+    applied = {
+        name
+        for (name,) in connection.execute(
+            "SELECT name FROM _sqlite_migrations WHERE migration_set = 'brainsurgeon'"
+        )
+    }
+    unknown = sorted(applied - set(KNOWN_MIGRATIONS))
+    if unknown:
+        raise StoreUnusable(
+            f"{database_path(directory)} was written by a newer brainsurgeon ({unknown[0]}): "
+            "nothing was touched. Install that version again"
+        )
+    return len(applied) < len(KNOWN_MIGRATIONS)
+
+
+def refuse_foreign(directory: str) -> None:
+    """Refuse what is no store of ours before it is really opened, which might change it.
+
+    SQLite would move another program's write-ahead log into its database. This look takes no
+    lock and leaves no trace; where it cannot tell, the real opening will. It is SQLite's own, as
+    closing a descriptor of ours would let go of the locks of all connections of this process.
+    """
+    uri = f"file:{_escaped(database_path(directory))}?mode=ro&immutable=1"
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as looking:
+        check(looking, directory)
+
+
+def roll_back_crash(path: str) -> None:
+    """Let SQLite undo a transaction that a crash cut off; nobody can read before that is done.
+
+    Only where its journal stands: a store in order is not opened for writing.
+    """
+    if os.path.exists(path + "-journal"):
+        with suppress(sqlite3.OperationalError), closing(connect(path, "rw")) as connection:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+
+
+@contextmanager
+def translated(directory: str) -> Iterator[None]:
+    """Turn what SQLite says into what a person can act on; never its message about content."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(error, directory) from error
+
+
+def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
+    """Say what an error of SQLite means for whoever runs us."""
+    path = database_path(directory)
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith("SQLITE_FULL"):
+        return StoreFull(f"{path}: the disk is full; make room and run again")
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Busy(f"{path}: another process is writing to the store; try again")
+    if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        return StoreUnusable(f"{path} cannot be opened for this: {code}; nothing was touched")
+    return StoreUnusable(f"{path} is unusable ({code or 'damaged'}): nothing was touched")
+
+
+def _escaped(path: str) -> str:
+    return "".join(
+        chr(byte) if (chr(byte).isalnum() and byte < 128) or chr(byte) in "/._-" else f"%{byte:02X}"  # noqa: PLR2004
+        for byte in os.fsencode(path)
+    )

@@ -1,0 +1,126 @@
+"""What retention asks of the store and does to it: marks, tombstones, bytes really gone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.store import blobs
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+    from brainsurgeon.store import Store
+
+ORPHAN_GRACE = 86_400.0
+"""Seconds a value may wait for the row that names it (a rewrite shelves values first)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """A value that is held, with where it belongs."""
+
+    id: int
+    stub: str
+    size: int
+    extracted_at: float
+    sighted_at: float
+    restored_at: float | None
+    marked_at: float | None
+    root: str
+    path: str
+    agent_directory: str
+    redaction: bool
+
+
+def held(connection: sqlite3.Connection) -> list[HeldRow]:
+    """Give every extraction whose value is still held."""
+    rows = connection.execute(
+        "SELECT e.id, e.stub, e.size, e.extracted_at, e.sighted_at, e.restored_at, e.marked_at,"
+        " s.root, s.path, a.directory, e.replacement IS NOT NULL"
+        " FROM extractions e JOIN sessions s ON s.id = e.session_id"
+        " JOIN agents a ON a.id = s.agent_id"
+        " WHERE e.blob_id IS NOT NULL AND e.state IN ('standing', 'restored')"
+    )
+    return [_held(row) for row in rows]
+
+
+def _held(row: tuple[Any, ...]) -> HeldRow:
+    values = list(row)
+    values[7:10] = (os.fsdecode(place) for place in row[7:10])
+    values[10] = bool(row[10])
+    return HeldRow(*values)
+
+
+def mark(connection: sqlite3.Connection, ids: Iterable[int], now: float | None) -> None:
+    """Mark extractions as expired, or with None as not expired any more."""
+    connection.executemany(
+        "UPDATE extractions SET marked_at = ? WHERE id = ?", ((now, row) for row in ids)
+    )
+
+
+def unmark_entry(connection: sqlite3.Connection, session_id: int, entry_id: str) -> None:
+    """Unmark the values of an entry, or of all entries for an empty id: somebody wants them."""
+    connection.execute(
+        "UPDATE extractions SET marked_at = NULL WHERE session_id = ? AND (? = '' OR entry_id = ?)",
+        (session_id, entry_id, entry_id),
+    )
+
+
+def delete(
+    connection: sqlite3.Connection,
+    graves: Iterable[tuple[int, str]],
+    now: float,
+    *,
+    orphans: bool,
+) -> int | None:
+    """Turn extractions into tombstones and delete the values that nothing names any more.
+
+    Part of the caller's transaction; returns how many values went. None means that nothing was
+    deleted, since a rewrite is open that may be about to put one of them back. `orphans` of
+    rewrites that never happened go too, unless the clock is not to be believed.
+    """
+    if connection.execute("SELECT count(*) FROM journal").fetchone()[0]:
+        return None
+    connection.executemany(
+        "UPDATE extractions SET state = 'expired', expired_at = ?, expired_why = ?"
+        " WHERE id = ? AND marked_at IS NOT NULL",  # somebody may have asked for it just now
+        ((now, why, row) for row, why in graves),
+    )
+    buried = connection.execute(
+        "SELECT DISTINCT blob_id FROM extractions WHERE state = 'expired' AND blob_id IS NOT NULL"
+    ).fetchall()
+    connection.execute("UPDATE extractions SET blob_id = NULL WHERE state = 'expired'")
+    swept = blobs.sweep(connection, now - ORPHAN_GRACE) if orphans else 0
+    return blobs.release(connection, buried) + swept
+
+
+def shrink(store: Store) -> None:
+    """Give the freed pages back to the filesystem; `secure_delete` has zeroed them."""
+    # As a script: `execute` would step once, and each step frees a single page.
+    store.connection.executescript("PRAGMA incremental_vacuum")
+
+
+def size_on_disk(store: Store) -> int:
+    """Give the size of the database in bytes."""
+    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
+    page = store.connection.execute("PRAGMA page_size").fetchone()[0]
+    return int(pages * page)
+
+
+def stand_again(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+    """Correct the catalogue by the files: these stubs were seen standing."""
+    connection.executemany(
+        "UPDATE extractions SET state = 'standing' WHERE id = ? AND state = 'restored'",
+        ((row,) for row in ids),
+    )
+
+
+def count_marked(connection: sqlite3.Connection) -> int:
+    """Count the values that a later run will let go."""
+    row = connection.execute(
+        "SELECT count(*) FROM extractions WHERE marked_at IS NOT NULL AND blob_id IS NOT NULL"
+    ).fetchone()
+    return int(row[0])
