@@ -1,0 +1,106 @@
+"""The command line: parse, call, render, exit. One door turns errors into one line and a code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from brainsurgeon import __version__
+from brainsurgeon.cli import restoring, running, showing
+from brainsurgeon.cli.given import Config, given
+from brainsurgeon.errors import BrainsurgeonError
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+
+
+def main() -> None:
+    """Run the command line and exit with a code that means something."""
+    os.umask(0o077)
+    raise SystemExit(_run())
+
+
+def _run() -> int:
+    try:
+        code = app(standalone_mode=False)
+    except BrainsurgeonError as error:
+        _complain(error)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:  # noqa: BLE001  the last door: no traceback reaches a person
+        return _unexpected(error)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(error: BrainsurgeonError) -> None:
+    from brainsurgeon.render import safe
+
+    said = str(error)
+    if given.json:
+        _complain_in_json(said, error.exit_code, **error.facts())
+    lines = "\n".join(safe(line) for line in said.split("\n"))
+    print(f"brainsurgeon: {lines}", file=sys.stderr)
+
+
+def _complain_in_json(said: str, code: int, **facts: object) -> None:
+    from brainsurgeon.render import as_json, printable
+
+    print(as_json(printable({"error": said, "exit_code": code, **facts})))
+
+
+def _unexpected(error: Exception) -> int:
+    """Say where a bug of ours showed, never what it was about: messages can quote content."""
+    show = getattr(error, "show", None)
+    if show is not None:  # what typer says of wrong words
+        code = int(getattr(error, "exit_code", 2))
+        if "--json" in sys.argv:
+            _complain_in_json(getattr(error, "message", str(error)), code)
+        show()
+        return code
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else "?"
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    if given.json:
+        _complain_in_json(f"unexpected: {reason} at {where}", 1)
+    print(f"brainsurgeon: unexpected: {reason} at {where}; nothing more was done", file=sys.stderr)
+    return 1
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"brainsurgeon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    config: Config = None,
+    version: Annotated[  # noqa: ARG001  its callback does the work
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Keep the session files of coding agents lean, and give back every byte on demand."""
+    given.config = config
+
+
+for command in (
+    running.scan, running.run, running.retention, running.status,
+    running.doctor,
+    showing.sessions, showing.context, showing.show, showing.cat,
+    restoring.restore, restoring.set_extractable,
+):  # fmt: skip
+    app.command(command.__name__.replace("_", "-"))(command)

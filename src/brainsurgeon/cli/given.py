@@ -1,0 +1,123 @@
+"""What every command is given: the configuration, the store, and how to say things."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.model import Found
+    from brainsurgeon.store import Store
+
+Config = Annotated[str | None, typer.Option("--config", help="Configuration file to use.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+OneSession = Annotated[
+    str | None,
+    typer.Option("--session", help="Path, id, prefix of the id, agent/id, or session key."),
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option("--key", help="Only this value: a whole path, or a name in it. Repeatable."),
+]
+Entry = Annotated[str, typer.Argument(help="Entry id, or a whole pasted [[extracted-…]].")]
+SessionName = Annotated[
+    str, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
+]
+
+
+@dataclass(slots=True)
+class Given:
+    """What stood before the command's name, and how the answer is wanted."""
+
+    config: str | None = None
+    json: bool = False
+
+
+given = Given()
+
+
+def settings_of(config: str | None, *, json: bool = False) -> Settings:
+    """Load the settings for a command, saying warnings on stderr."""
+    given.json = json
+    from brainsurgeon.config import load
+
+    settings, warnings = load(config or given.config)
+    for warning in warnings:
+        print(f"brainsurgeon: {warning}", file=sys.stderr)
+    return settings
+
+
+def store_to_write(settings: Settings) -> AbstractContextManager[Store]:
+    """Open the store for a command that may change it; create it where there is none."""
+    from brainsurgeon.store import open_store
+
+    return _explained(open_store(settings.state_dir), settings.state_dir)
+
+
+def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
+    """Open the store for a command that only looks: it never creates or changes one."""
+    from brainsurgeon.store import open_to_read
+
+    opened = open_to_read(settings.state_dir)
+    return _explained(opened, settings.state_dir) if opened else nullcontext(None)
+
+
+@contextmanager
+def _explained(store: Store, directory: str) -> Iterator[Store]:
+    """Close the store at the end; say what an error of SQLite in between means."""
+    from brainsurgeon.store.opening import translated
+
+    with closing(store), translated(directory):
+        yield store
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    from brainsurgeon.render import as_json
+
+    print(as_json(value))
+
+
+def print_values(values: dict[str, Any]) -> None:
+    """Print one value raw, several under their paths."""
+    out = sys.stdout.buffer
+    out.write(values_text(values, ended=sys.stdout.isatty()).encode("utf-8", "surrogatepass"))
+    out.flush()
+
+
+def values_text(values: dict[str, Any], *, ended: bool = False) -> str:
+    """Give what `print_values` prints; `ended` with a newline that is not the value's."""
+    from json import dumps
+
+    texts = []
+    for path, value in values.items():
+        text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
+        texts.append(f"==> {path} <==\n{text}\n" if len(values) > 1 else text)
+    return "".join(texts) + "\n" * (ended and len(values) == 1)
+
+
+@contextmanager
+def progress_line(*, quiet: bool) -> Iterator[Callable[[Found], None]]:
+    """Show on a terminal which session is being looked at, on one line that goes away."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from brainsurgeon.render import WIDTH, safe
+
+    def show_found(found: Found) -> None:
+        sys.stderr.write("\r\x1b[K" + f"looking at {safe(found.title)}"[: WIDTH - 1])
+        sys.stderr.flush()
+
+    try:
+        yield show_found
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

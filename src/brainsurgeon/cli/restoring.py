@@ -1,0 +1,149 @@
+"""The commands that change what stands in a session: put values back, set a field."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brainsurgeon.cli.given import (
+    Config,
+    Entry,
+    Json,
+    Keys,
+    OneSession,
+    print_json,
+    print_values,
+    settings_of,
+    store_to_write,
+    values_text,
+)
+from brainsurgeon.errors import UsageError
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
+    from brainsurgeon.operations.restore import Restored
+    from brainsurgeon.store import Store
+
+
+def restore(
+    entry: Annotated[
+        str | None, typer.Argument(help="Entry id, or a whole pasted [[extracted-…]].")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Everything, or all of --session.")
+    ] = False,
+    session: OneSession = None,
+    key: Keys = None,
+    pristine: Annotated[
+        bool, typer.Option("--pristine", help="Also take our own fields out: the file as it was.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the session is settled.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Put values back into their session.
+
+    While the agent is at work its file is left alone: the values are printed at once and put back
+    by the next scan that finds the session settled.
+
+    \b
+    Examples:
+      brainsurgeon restore 4f9d2a11
+      brainsurgeon restore '[[extracted-4f9d2a11]]' --session main/0f3c
+      brainsurgeon restore --all --pristine          undo everything
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    if everything == (entry is not None):
+        raise UsageError("restore wants one ENTRY, or --all")
+    if everything and (key or wait):
+        raise UsageError("--key and --wait go with one ENTRY, not with --all")
+    from brainsurgeon.operations.recover import recover
+
+    with store_to_write(settings) as store:
+        recover(store)
+        if entry is None:
+            _everything(settings, store, session, pristine=pristine, json=json)
+            return
+        from brainsurgeon.operations.restore import restore as operation
+
+        answer = operation(
+            settings, store, entry, clock=time.time, session=session, keys=key or [],
+            pristine=pristine, wait=wait,
+        )  # fmt: skip
+        _answer(settings, store, answer, json=json)
+
+
+def _answer(settings: Settings, store: Store, answer: Restored, *, json: bool) -> None:
+    """Print the answer; a pending one with its values, and how it begins is recorded first."""
+    from brainsurgeon import render
+    from brainsurgeon.operations.restore import note_answer
+    from brainsurgeon.render import sessions
+
+    if settings.log_level == "debug":
+        from brainsurgeon import log
+
+        log.set_up(settings)
+        log.restored(answer)
+    text = render.as_json(answer.as_json()) if json else sessions.restored(answer)
+    values = "" if json or not answer.pending else values_text(answer.content)
+    note_answer(store, answer, f"{text}\n{values}")
+    print(text, flush=True)
+    if answer.pending and not json:
+        print_values(answer.content)
+
+
+def _everything(
+    settings: Settings, store: Store, session: str | None, *, pristine: bool, json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from brainsurgeon.operations.restore_all import restore_all
+    from brainsurgeon.render import sessions as render
+
+    done = restore_all(settings, store, clock=time.time, session=session, pristine=pristine)
+    if json:
+        print_json({"sessions": [asdict(one) for one in done]})
+    else:
+        print(render.restored_all(done))
+    raise typer.Exit(1 if any(one.state == "failed" for one in done) else 0)
+
+
+def set_extractable(
+    entry: Entry,
+    value: Annotated[str, typer.Argument(help="true, false, or a number of recent messages.")],
+    session: OneSession = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Pin an entry (false), have it cut (true), or give it a window of its own (N messages).
+
+    \b
+    Examples:
+      brainsurgeon set-extractable 4f9d2a11 false
+      brainsurgeon set-extractable 4f9d2a11 20 --session main/0f3c
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    wanted = _extractable(value)
+    from brainsurgeon.operations.recover import recover
+    from brainsurgeon.operations.set_extractable import set_extractable as operation
+    from brainsurgeon.render import sessions as render
+
+    with store_to_write(settings) as store:
+        recover(store)
+        answer = operation(settings, store, entry, wanted, clock=time.time, session=session)
+    if json:
+        print_json(answer.as_json())
+    else:
+        print(render.set_(answer))
+
+
+def _extractable(text: str) -> bool | int:
+    if text in ("true", "false"):
+        return text == "true"
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise UsageError(f"{text!r}: wants true, false, or a whole number from 0")

@@ -1,0 +1,180 @@
+"""The commands that run: one pass, the daemon, retention, and how things stand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brainsurgeon.cli.given import (
+    Config,
+    Json,
+    given,
+    print_json,
+    progress_line,
+    settings_of,
+    store_to_read,
+    store_to_write,
+)
+from brainsurgeon.errors import UsageError
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
+    from brainsurgeon.operations.report import Report
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done and why; write nothing.")
+]
+
+
+def scan(
+    once: Annotated[bool, typer.Option("--once", help="Do one pass and exit.")] = False,
+    dry_run: DryRun = False,
+    session: Annotated[
+        list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Swap large old values for stubs, in one pass over all sessions.
+
+    Without --once this is the daemon, as `run`.
+
+    \b
+    Examples:
+      brainsurgeon scan --once --dry-run     show what would go, and why
+      brainsurgeon scan --once               do it
+      brainsurgeon scan --once --session main/0f3c
+    """  # noqa: D301  \b keeps the examples from being folded
+    if not once and not dry_run:
+        if session or json:
+            raise UsageError("--session and --json go with --once")
+        run(config)
+        return
+    settings = settings_of(config, json=json)
+    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+        from brainsurgeon.operations.find import session_named
+        from brainsurgeon.operations.scan import scan as operation
+
+        only = {session_named(settings, store, name).path for name in session or ()}
+        with progress_line(quiet=json) as progress:
+            report = operation(
+                settings, store, clock=time.time, dry_run=dry_run, only=only, progress=progress
+            )
+    _log_scan(settings, report)
+    _print_scan(report)
+    raise typer.Exit(1 if report.failed else 0)
+
+
+def _print_scan(report: Report) -> None:
+    """Print a pass; nothing at all when nobody watches and nothing happened."""
+    from brainsurgeon.render import passes
+
+    happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
+    if given.json:
+        print_json(passes.report_json(report))
+    elif happened or sys.stdout.isatty():
+        print(passes.report(report))
+
+
+def _log_scan(settings: Settings, report: Report) -> None:
+    """Log on request: of a single pass the report says all that matters."""
+    if settings.log_level == "debug":
+        from brainsurgeon import log
+
+        log.set_up(settings)
+        log.scanned(report)
+
+
+def run(config: Config = None) -> None:
+    """Run as a daemon: scans by schedule and soon after changes, retention by cron.
+
+    SIGTERM ends it within two seconds, SIGHUP makes it read the configuration again.
+
+    \b
+    Example:
+      brainsurgeon run
+    """  # noqa: D301
+    from brainsurgeon import daemon
+    from brainsurgeon.config import load
+
+    path = config or given.config
+    daemon.run(lambda: load(path)[0])
+
+
+def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:
+    """Let go of what expired: mark it first, delete what an earlier run had marked.
+
+    \b
+    Examples:
+      brainsurgeon retention --dry-run
+      brainsurgeon retention
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.operations.retention import RetentionReport
+    from brainsurgeon.operations.retention import retention as operation
+    from brainsurgeon.render import passes
+
+    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+        done = RetentionReport(dry_run)
+        if store:
+            done = operation(settings, store, clock=time.time, dry_run=dry_run)
+    if json:
+        print_json(passes.retention_json(done))
+    elif dry_run or done.brakes or done.values_marked or done.values_deleted or _watched():
+        print(passes.retention(done))
+
+
+def _watched() -> bool:
+    return os.isatty(1)
+
+
+def doctor(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Finish what a crash left; correct the catalogue.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Check configuration, permissions, roots, the store, and where every stub leads.
+
+    \b
+    Examples:
+      brainsurgeon doctor
+      brainsurgeon doctor --repair
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from dataclasses import asdict
+
+    from brainsurgeon.operations.check import check
+    from brainsurgeon.render import passes, printable
+
+    with store_to_write(settings) if repair else store_to_read(settings) as store:
+        findings = check(settings, store, repair=repair)
+    if json:
+        print_json(printable([asdict(finding) for finding in findings]))
+    else:
+        print(passes.findings(findings))
+    raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
+
+
+def status(json: Json = False, config: Config = None) -> None:
+    """Show how things stand: last and next runs, sessions by state, savings, what blocks.
+
+    \b
+    Example:
+      brainsurgeon status
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.operations.status import status as operation
+    from brainsurgeon.render import passes
+
+    with store_to_read(settings) as store:
+        now = operation(settings, store, time.time())
+    if json:
+        print_json(passes.status_json(now))
+    else:
+        print(passes.status(now))

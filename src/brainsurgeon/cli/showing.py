@@ -1,0 +1,103 @@
+"""The commands that show and touch nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from brainsurgeon.cli.given import (
+    Config,
+    Entry,
+    Json,
+    Keys,
+    OneSession,
+    SessionName,
+    print_json,
+    print_values,
+    settings_of,
+    store_to_read,
+)
+
+
+def sessions(json: Json = False, config: Config = None) -> None:
+    """List the sessions: size, savings, and whether each is settled or why not.
+
+    \b
+    Example:
+      brainsurgeon sessions
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from dataclasses import asdict
+
+    from brainsurgeon.operations.sessions import sessions as operation
+    from brainsurgeon.render import printable
+    from brainsurgeon.render import sessions as render
+
+    with store_to_read(settings) as store:
+        listed = operation(settings, store, time.time())
+    if json:
+        print_json(printable([asdict(one) for one in listed]))
+    else:
+        print(render.sessions(listed))
+
+
+def context(session: SessionName, json: Json = False, config: Config = None) -> None:
+    """Show what fills a session, what is extracted, and what the next scan would take.
+
+    \b
+    Example:
+      brainsurgeon context main/0f3c
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.operations.context import context as operation
+    from brainsurgeon.render import sessions as render
+
+    with store_to_read(settings) as store:
+        one = operation(settings, store, session, time.time())
+    if json:
+        print_json(render.context_json(one))
+    else:
+        print(render.context(one))
+
+
+def show(
+    entry: Entry,
+    session: OneSession = None,
+    key: Keys = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Print a stored value, raw; nothing is touched.
+
+    \b
+    Examples:
+      brainsurgeon show 4f9d2a11
+      brainsurgeon show 4f9d2a11 --key details > details.txt
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from dataclasses import asdict
+
+    from brainsurgeon.operations.show import show as operation
+
+    with store_to_read(settings) as store:
+        shown = operation(settings, store, entry, session, key or [])
+    if json:
+        print_json(asdict(shown))
+    else:
+        print_values(shown.content)
+
+
+def cat(session: SessionName, config: Config = None) -> None:
+    """Print a whole session with every stub filled in; the file is not touched.
+
+    \b
+    Example:
+      brainsurgeon cat main/0f3c > full.jsonl
+    """  # noqa: D301
+    settings = settings_of(config)
+    from brainsurgeon.operations.cat import cat as operation
+
+    with store_to_read(settings) as store:
+        for chunk in operation(settings, store, session, time.time()):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()

@@ -1,0 +1,242 @@
+"""The retention job: mark what expired, delete what was marked, and stop at what is suspicious."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide import retention as decide
+from brainsurgeon.errors import Stopped
+from brainsurgeon.model import Unreadable
+from brainsurgeon.operations import recover
+from brainsurgeon.sessions import clock as clocks
+from brainsurgeon.sessions import quiet
+from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.reading import carry_on
+from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
+from brainsurgeon.store import extractions, meta, retaining
+from brainsurgeon.store.extractions import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.store import Store
+    from brainsurgeon.store.retaining import HeldRow
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What a retention run did; in a dry run, what it would do. Sizes are of the originals."""
+
+    dry_run: bool
+    values_held: int = 0
+    values_marked: int = 0
+    values_unmarked: int = 0
+    values_deleted: int = 0
+    bytes_deleted: int = 0
+    blobs_deleted: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    brakes: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+
+
+def retention(
+    settings: Settings,
+    store: Store,
+    *,
+    clock: Callable[[], float] = time.time,
+    dry_run: bool = False,
+    check: Callable[[], None] = carry_on,
+) -> RetentionReport:
+    """Do one retention run. When `check` raises Stopped, nothing has been changed."""
+    report = RetentionReport(dry_run)
+    if not dry_run:
+        recover.recover(store)
+    now = clock()
+    try:
+        run = _Run(settings, store, now, check)
+        verdicts = run.judge()
+    except Stopped:
+        report.stopped = True
+        return report
+    report.values_held = len(run.held)
+    report.brakes = run.brakes
+    _add_up(report, run, verdicts)
+    if not dry_run:
+        swept = _carry_out(store, run, verdicts, now)
+        report.blobs_deleted = swept or 0
+        if swept is None:
+            report.values_deleted = report.bytes_deleted = 0
+    return report
+
+
+class _Run:
+    """What one run finds before it decides anything."""
+
+    def __init__(
+        self, settings: Settings, store: Store, now: float, check: Callable[[], None]
+    ) -> None:
+        self._settings, self._now, self._check = settings, now, check
+        self._store = store
+        connection = store.connection
+        self._roots = settings.root_directories()
+        self.held = {row.id: row for row in retaining.held(connection)}
+        self._seen = meta.roots_seen(connection)
+        self.states, self.live = self._look_at_roots()
+        self.clock = decide.Clock(now, clocks.boot_clock(), clocks.boot_id())
+        self.brakes = self._brakes(meta.get(connection, "retention") or {})
+        self.sighted: set[int] = set()
+
+    def _look_at_roots(self) -> tuple[dict[str, decide.RootState], dict[str, float]]:
+        """Count the sessions of each root, and note when each live file last changed."""
+        counts: Counter[str] = Counter()
+        errors: dict[str, str] = {}
+        live: dict[str, float] = {}
+        for item in discover(self._roots):
+            self._check()
+            if isinstance(item, Unreadable):
+                errors[item.root] = f"{item.path}: {item.why}"
+            else:
+                counts[item.root] += 1
+                live[item.path] = item.fingerprint.mtime_ns / 1e9
+        roots = {os.path.realpath(root.path) for root in self._roots}
+        return {
+            printable(root): decide.RootState(counts[root], errors.get(root)) for root in roots
+        }, live
+
+    def _brakes(self, before: dict[str, object]) -> dict[str, str]:
+        """Name the roots below which nothing may be deleted in this run, and why."""
+        busy = {printable(root) for root in recover.roots_waiting(self._store)}
+        last = before.get("clock")
+        jumped = decide.clock_jumped(
+            decide.Clock(**last) if isinstance(last, dict) else None, self.clock
+        )
+        known = before.get("roots")
+        earlier = {
+            root: decide.RootState(**state)
+            for root, state in (known.items() if isinstance(known, dict) else ())
+        }
+        self.remembered = {
+            root: replace(earlier[root], error=state.error)
+            if state.error and root in earlier
+            else state
+            for root, state in self.states.items()
+        }
+        brakes = {}
+        for root in {printable(row.root) for row in self.held.values()}:
+            found = self.states.get(root, decide.RootState(0, "it is not configured any more"))
+            under_way = "a rewrite is under way" if root in busy else None
+            reason = under_way or jumped or decide.brake(earlier.get(root), found)
+            if reason:
+                brakes[root] = reason
+        return brakes
+
+    def judge(self) -> list[decide.Verdict]:
+        """Decide about everything that is held."""
+        keep, standing_for = self._settings.retention, self._settings.retention_standing
+        gone = float("-inf")
+        due = [
+            row for row in self.held.values() if row.marked_at is not None or self._may_expire(row)
+        ]
+        standing = self._standing({row.agent_directory for row in due})
+        verdicts = []
+        for row in due:
+            if quiet.migrated(row.agent_directory):
+                verdicts.append(_migrated(row))
+                continue
+            here = standing[row.agent_directory]
+            activity = (self.live if row.redaction else here).get(
+                row.path if row.redaction else row.stub, gone
+            )
+            if activity > gone:
+                self.sighted.add(row.id)
+            seen = None if printable(row.root) in self.brakes else self._seen.get(
+                printable(row.root)
+            )  # fmt: skip
+            verdicts.append(decide.judge(
+                _as_held(row, standing=activity > gone, activity=activity),
+                keep, standing_for, self._now, seen_since=seen,
+            ))  # fmt: skip
+        return verdicts
+
+    def _may_expire(self, row: HeldRow) -> bool:
+        """Tell whether a value can have expired, before any file is read for its stub."""
+        ends = (
+            decide.expires_at(
+                _as_held(row, standing=standing, activity=self.live.get(row.path, 0.0)),
+                self._settings.retention, self._settings.retention_standing,
+            )
+            for standing in (False, True)
+        )  # fmt: skip
+        return any(end is not None and end[0] <= self._now for end in ends)
+
+    def _standing(self, agents: Iterable[str]) -> dict[str, dict[str, float]]:
+        """Give, by agent, the stubs that stand in its files and when those last changed."""
+        wanted = set(agents)
+        standing: dict[str, dict[str, float]] = defaultdict(dict)
+        for found in sessions_and_archives(self._roots):
+            if found.agent_directory not in wanted:
+                continue
+            changed = found.fingerprint.mtime_ns / 1e9
+            try:
+                stubs = stubs_in(found, self._check)
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                self.brakes.setdefault(printable(found.root), f"{found.path}: {why}")
+                continue
+            for stub in stubs:
+                here = standing[found.agent_directory]
+                here[stub] = max(here.get(stub, changed), changed)
+        return standing
+
+
+def _as_held(row: HeldRow, *, standing: bool, activity: float = 0.0) -> decide.Held:
+    return decide.Held(
+        row.id, row.extracted_at, row.sighted_at, row.restored_at, row.marked_at, standing, activity
+    )
+
+
+def _migrated(row: HeldRow) -> decide.Verdict:
+    action: decide.Action = "keep" if row.marked_at is None else "unmark"
+    return decide.Verdict(row.id, action, "its agent keeps its sessions in SQLite now")
+
+
+def _add_up(report: RetentionReport, run: _Run, verdicts: list[decide.Verdict]) -> None:
+    actions = Counter(verdict.action for verdict in verdicts)
+    report.values_marked = actions["mark"]
+    report.values_unmarked = actions["unmark"]
+    report.values_deleted = actions["delete"]
+    report.bytes_deleted = sum(run.held[v.id].size for v in verdicts if v.action == "delete")
+    reasons = Counter(f"{v.action}: {v.why.partition(';')[0]}" for v in verdicts)
+    report.reasons = dict(sorted(reasons.items()))
+
+
+def _carry_out(store: Store, run: _Run, verdicts: list[decide.Verdict], now: float) -> int | None:
+    """Write marks, tombstones and the deletion of values in one transaction.
+
+    None means that nothing could be deleted in this run.
+    """
+    of = {
+        action: [verdict for verdict in verdicts if verdict.action == action]
+        for action in ("mark", "unmark", "delete")
+    }
+    with store.transaction() as connection:
+        extractions.sight(connection, run.sighted, now)
+        retaining.mark(connection, (verdict.id for verdict in of["mark"]), now)
+        retaining.mark(connection, (verdict.id for verdict in of["unmark"]), None)
+        swept = retaining.delete(
+            connection, ((v.id, v.why) for v in of["delete"]), now, orphans=not run.brakes
+        )
+        meta.put(connection, "last_retention_run_at", now)
+        meta.put(connection, "retention", {
+            "clock": asdict(run.clock),
+            "roots": {root: asdict(state) for root, state in run.remembered.items()},
+            "brakes": run.brakes,
+        })  # fmt: skip
+    if swept:
+        retaining.shrink(store)
+    return swept

@@ -1,0 +1,120 @@
+"""How things stand: last and next runs, sessions by state, savings, the store, what blocks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from brainsurgeon.model import Found, Unreadable
+from brainsurgeon.operations.schedule import cron_trigger, scan_trigger
+from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.sessions import leases
+from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.reading import Refused, open_session
+from brainsurgeon.store import daemon_holder, journal, meta, retaining
+from brainsurgeon.store.extractions import printable
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
+    from brainsurgeon.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RootStatus:
+    """One root: how many sessions, how files are replaced there, and what is wrong with it."""
+
+    path: str
+    sessions: int
+    protocol: str
+    problem: str | None
+    brake: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything `status` shows; moments are seconds since 1970, None where unknown."""
+
+    daemon_pid: int | None
+    last_run_at: float | None
+    next_run_at: float | None
+    last_retention_run_at: float | None
+    next_retention_run_at: float | None
+    sessions_by_state: dict[str, int]
+    reasons: dict[str, int]
+    values_extracted: int
+    bytes_saved: int
+    store_path: str
+    store_bytes: int
+    values_marked: int
+    wishes_open: int
+    interrupted: tuple[str, ...]
+    roots: tuple[RootStatus, ...]
+    brakes: dict[str, str]
+
+
+def status(settings: Settings, store: Store | None, now: float) -> Status:
+    """Look at everything and touch nothing."""
+    listed = sessions(settings, store, now)
+    connection = store.connection if store else None
+    last = meta.get(connection, "last_run_at") if connection else None
+    kept = (meta.get(connection, "retention") if connection else None) or {}
+    pid = daemon_holder(settings.state_dir)
+    rows = journal.open_rows(connection) if connection else []
+    return Status(
+        daemon_pid=pid,
+        last_run_at=last,
+        next_run_at=_next(scan_trigger(settings), last, now) if pid else None,
+        last_retention_run_at=meta.get(connection, "last_retention_run_at") if connection else None,
+        next_retention_run_at=_next(cron_trigger(settings.retention_cron), None, now)
+        if pid and settings.retention_cron
+        else None,
+        sessions_by_state=dict(Counter(one.state for one in listed)),
+        reasons=dict(Counter(one.reason for one in listed if one.state != "settled")),
+        values_extracted=sum(one.extracted for one in listed),
+        bytes_saved=sum(one.saved for one in listed),
+        store_path=settings.state_dir,
+        store_bytes=retaining.size_on_disk(store) if store else 0,
+        values_marked=retaining.count_marked(connection) if connection else 0,
+        wishes_open=meta.count_open_wishes(connection) if connection else 0,
+        interrupted=tuple(f"{row.directory}/{row.name}" for row in rows),
+        roots=tuple(_roots(settings, kept.get("brakes", {}))),
+        brakes=dict(kept.get("brakes", {})),
+    )
+
+
+def _next(trigger: object, last: float | None, now: float) -> float | None:
+    previous = None if last is None else datetime.fromtimestamp(last, UTC)
+    fire = trigger.get_next_fire_time(previous, datetime.fromtimestamp(now, UTC))  # type: ignore[attr-defined]
+    return None if fire is None else float(fire.timestamp())
+
+
+def _roots(settings: Settings, brakes: dict[str, str]) -> list[RootStatus]:
+    found: dict[str, list[Found]] = {}
+    problems: dict[str, str] = {}
+    for item in discover(settings.root_directories()):
+        if isinstance(item, Unreadable):
+            problems[item.root] = f"{item.path}: {item.why}"
+        else:
+            found.setdefault(item.root, []).append(item)
+    listed = []
+    for root in settings.root_directories():
+        path = os.path.realpath(root.path)
+        here = found.get(path, [])
+        listed.append(RootStatus(
+            path, len(here), _protocol(here), problems.get(path), brakes.get(printable(path)),
+        ))  # fmt: skip
+    return listed
+
+
+def _protocol(found: list[Found]) -> str:
+    """Tell whether leases work below a root, by asking for one for an instant."""
+    for one in found[:10]:
+        try:
+            with open_session(one) as session:
+                return "leases" if leases.supported(session.descriptor) else "a day of quiet"
+        except (OSError, Refused):
+            continue
+    return "unknown: no sessions yet"

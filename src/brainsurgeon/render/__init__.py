@@ -1,0 +1,84 @@
+"""Outcomes to text, tables or JSON; returns strings, prints nothing. Tables fit 80 columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+WIDTH = 80
+_NARROWEST = 8
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair."""
+
+
+def as_json(value: Any) -> str:
+    """Write one JSON document; lone surrogates come out escaped."""
+    return json.dumps(value, indent=2)
+
+
+def printable(value: Any) -> Any:
+    """Make file names of any bytes fit for JSON."""
+    if isinstance(value, str):
+        return _HALF.sub(_escaped, value)
+    if isinstance(value, dict):
+        return {key: printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value
+
+
+def safe(text: str) -> str:
+    """Escape what a name could do to a terminal: control characters and broken bytes."""
+    readable = _HALF.sub(_escaped, text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable)
+
+
+def _escaped(half: re.Match[str]) -> str:
+    code = ord(half[0])
+    byte = code - 0xDC00  # as os.fsdecode hides it
+    return f"\\x{byte:02x}" if byte in range(0x80, 0x100) else f"\\u{code:04x}"
+
+
+def bytes_(count: int) -> str:
+    """Write a size for people: 1,234 B, 41.3 KB, 2.6 MB."""
+    if abs(count) < 10_000:  # noqa: PLR2004
+        return f"{count:,} B"
+    for unit, size in (("KB", 1000), ("MB", 1000**2)):
+        if abs(count) < size * 1000:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 1000**3:,.1f} GB"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """Lay out columns, the first `left` of them to the left; the widest of these fits 80."""
+    cells = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
+    room = WIDTH - sum(widths[left:]) - 2 * (len(head) - 1)
+    while sum(widths[:left]) > room and max(widths[:left]) > _NARROWEST:
+        widths[widths.index(max(widths[:left]))] -= 1
+    return "\n".join(
+        "  ".join(
+            _fit(cell, width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [list(head), *cells]
+    )
+
+
+def _fit(text: str, width: int) -> str:
+    if len(text) <= width:
+        return text.ljust(width)
+    half = (width - 1) // 2
+    return f"{text[:half]}…{text[len(text) - (width - 1 - half) :]}"
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """Write a path as people do."""
+    return ".".join(str(step) for step in path)
+
+
+def count(number: int, word: str) -> str:
+    """Write a number of things: 1 session, 2 sessions."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -1,0 +1,188 @@
+"""What a pass or a retention run did, and how things stand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.operations.times import iso
+from brainsurgeon.render import bytes_, count, dotted, printable, safe, table
+
+if TYPE_CHECKING:
+    from brainsurgeon.model import Outcome, Plan
+    from brainsurgeon.operations.check import Finding
+    from brainsurgeon.operations.report import Report
+    from brainsurgeon.operations.retention import RetentionReport
+    from brainsurgeon.operations.status import Status
+
+_MOST_ROWS = 8
+_OUTCOME_KEYS = (
+    "session", "path", "format", "outcome", "reason", "entries_extracted", "values_extracted",
+    "bytes_before", "bytes_after",
+)  # fmt: skip
+_REPORT_KEYS = (
+    "files_seen", "files_unchanged", "files_scanned", "files_deferred", "files_failed",
+    "sessions_changed", "entries_extracted", "values_extracted", "values_restored",
+    "bytes_before", "bytes_after", "bytes_stored", "duration_seconds", "dry_run",
+)  # fmt: skip
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """Give a pass as other programs read it."""
+    answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
+    answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
+    answer["problems"] = [asdict(problem) for problem in report.problems]
+    answer["recovered"] = [asdict(one) for one in report.recovered]
+    answer["interrupted"] = report.interrupted
+    return printable(answer)  # type: ignore[no-any-return]
+
+
+def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
+    answer: dict[str, Any] = {key: getattr(outcome, key) for key in _OUTCOME_KEYS}
+    answer["values_restored"] = outcome.values_restored
+    if outcome.plan:
+        answer["warnings"] = list(outcome.plan.warnings)
+        if dry_run:
+            answer["would_extract"] = [
+                {"entry_id": cut.entry_id, "path": dotted(cut.path), "kind": cut.kind,
+                 "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
+                for cut in outcome.plan.extracted
+            ]  # fmt: skip
+            answer["would_keep"] = [asdict(kept) for kept in outcome.plan.kept]
+    return answer
+
+
+def report(done: Report) -> str:
+    """Give a pass as text: sessions that changed or failed, then the figures."""
+    lines = [f"recovered {safe(one.path)}: {one.what}" for one in done.recovered]
+    lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
+    for problem in done.problems:
+        lines.append(f"{safe(problem.path)}: {problem.why}; nothing there was touched")
+    for outcome in done.sessions:
+        lines += _outcome(outcome, done.dry_run)
+    lines.append(_summary(done))
+    return "\n".join(lines)
+
+
+def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
+    name = safe(outcome.session)
+    if outcome.outcome != "changed":
+        return [f"{name}: {outcome.outcome}, {outcome.reason}"]
+    sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"
+    lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}"]
+    if outcome.plan:
+        if dry_run:
+            lines += _explain(outcome.plan)
+        lines += [f"  warning: {safe(warning)}" for warning in outcome.plan.warnings[:3]]
+        lines += [f"  {safe(entry)}: {safe(why)}" for entry, why in outcome.plan.missed[:3]]
+    return lines
+
+
+def _explain(plan: Plan) -> list[str]:
+    """Say what would go and what would stay, with the reasons."""
+    lines = [
+        f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {cut.reason}"
+        for cut in plan.extracted[:_MOST_ROWS]
+    ]
+    if len(plan.extracted) > _MOST_ROWS:
+        lines.append(f"  - … and {len(plan.extracted) - _MOST_ROWS} more")
+    reasons: dict[str, list[int]] = {}
+    for kept in plan.kept:
+        counts = reasons.setdefault(kept.reason, [0, 0])
+        counts[0] += kept.values
+        counts[1] += kept.chars
+    for reason, (values, chars) in sorted(reasons.items(), key=lambda item: -item[1][1]):
+        lines.append(f"  = {values} values ({chars:,} characters) stay: {reason}")
+    return lines
+
+
+def _summary(done: Report) -> str:
+    verb = "would change" if done.dry_run else "changed"
+    parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed} {verb}"]
+    if done.sessions_changed:
+        share = 100 * (1 - done.bytes_after / done.bytes_before) if done.bytes_before else 0
+        parts.append(
+            f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)} ({share:.0f} % less)"
+        )
+    if done.bytes_stored:
+        parts.append(f"{bytes_(done.bytes_stored)} stored")
+    for number, word in (
+        (done.files_unchanged, "unchanged"), (done.files_deferred, "deferred"),
+        (done.files_failed, "failed"),
+    ):  # fmt: skip
+        if number:
+            parts.append(f"{number} {word}")
+    end = "; nothing was written" if done.dry_run else ""
+    return f"{', '.join(parts)}, {done.duration_seconds:.1f} s{end}"
+
+
+def retention_json(done: RetentionReport) -> dict[str, Any]:
+    """Give a retention run as other programs read it."""
+    return asdict(done)
+
+
+def retention(done: RetentionReport) -> str:
+    """Give a retention run as text, with the reasons."""
+    lines = [f"{safe(root)}: nothing was deleted there, {why}" for root, why in done.brakes.items()]
+    lines += [f"  {number} {reason}" for reason, number in done.reasons.items()]
+    verb = "would be " if done.dry_run else ""
+    lines.append(
+        f"{count(done.values_held, 'value')} held: {done.values_marked} {verb}marked, "
+        f"{done.values_unmarked} {verb}unmarked, {done.values_deleted} {verb}deleted "
+        f"({bytes_(done.bytes_deleted)})"
+    )
+    return "\n".join(lines)
+
+
+def findings(listed: list[Finding]) -> str:
+    """Give what the doctor found, each with what to do."""
+    lines = []
+    for one in listed:
+        lines.append(f"{one.level:8} {safe(one.what)}")
+        if one.advice:
+            lines.append(f"{'':8} {safe(one.advice)}")
+    return "\n".join(lines)
+
+
+def status_json(now: Status) -> dict[str, Any]:
+    """Give how things stand as other programs read it; moments are ISO 8601 or null."""
+    answer = {
+        key: iso(value) if key.endswith("_at") and value is not None else value
+        for key, value in asdict(now).items()
+    }
+    return printable(answer)  # type: ignore[no-any-return]
+
+
+def status(now: Status) -> str:
+    """Give how things stand as text."""
+    daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
+    states = ", ".join(f"{number} {state}" for state, number in now.sessions_by_state.items())
+    lines = [
+        f"daemon     {daemon}",
+        f"scans      {_runs(now.last_run_at, now.next_run_at)}",
+        f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at)}",
+        f"sessions   {states or 'none found'}",
+        f"saved      {bytes_(now.bytes_saved)} in {count(now.values_extracted, 'value')}",
+        f"store      {bytes_(now.store_bytes)} in {safe(now.store_path)}",
+    ]
+    if now.values_marked:
+        lines.append(f"marked     {count(now.values_marked, 'value')} will expire at a later run")
+    if now.wishes_open:
+        lines.append(f"waiting    {count(now.wishes_open, 'wish')} for a settled session")
+    lines += [f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted]
+    lines += [f"  {number} x {reason}" for reason, number in sorted(now.reasons.items())]
+    rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
+    lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
+    for root in now.roots:
+        if root.problem:
+            lines.append(f"{safe(root.path)}: {root.problem}")
+    for path, why in now.brakes.items():
+        lines.append(f"{safe(path)}: retention deletes nothing there, {why}")
+    return "\n".join(lines)
+
+
+def _runs(last: float | None, following: float | None) -> str:
+    return ", ".join(
+        f"{name} {iso(moment) if moment is not None else '-'}"
+        for name, moment in (("last", last), ("next", following))
+    )

@@ -1,0 +1,133 @@
+"""Sessions as tables, one session taken apart, and the answers to what was asked of one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.operations.restore import SUGGESTION
+from brainsurgeon.operations.times import iso
+from brainsurgeon.render import bytes_, count, dotted, printable, safe, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from brainsurgeon.operations.context import Context
+    from brainsurgeon.operations.restore import Restored
+    from brainsurgeon.operations.restore_all import SessionRestored
+    from brainsurgeon.operations.sessions import Listed
+    from brainsurgeon.operations.set_extractable import Set
+
+_MOST_ROWS = 8
+
+
+def restored(answer: Restored) -> str:
+    """Give the answer to a restore as text; the values follow when it is pending."""
+    values = f"{count(len(answer.sizes), 'value')} ({bytes_(sum(answer.sizes.values()))})"
+    name = f"{safe(answer.session)} {safe(answer.entry_id)}"
+    lines = []
+    if answer.pending:
+        lines.append(
+            f"{name}: not put back yet ({answer.why_pending}); here it is. The next "
+            "`brainsurgeon scan --once` that finds the session settled puts it back"
+        )
+    else:
+        lines.append(f"{name}: {values} put back")
+        lines += [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
+    lines += [f"undone: {safe(one)}" for one in answer.insertions_removed]
+    lines += [f"not done: {safe(one)}" for one in answer.missed]
+    if answer.previous is not None:
+        lines.append(SUGGESTION)
+    return "\n".join(lines)
+
+
+def restored_all(done: Sequence[SessionRestored]) -> str:
+    """Give what `restore --all` did, session by session."""
+    if not done:
+        return "nothing to undo"
+    lines = []
+    for one in done:
+        reason = f" ({safe(one.reason)})" if one.reason else ""
+        values = f", {count(one.values, 'value')} put back" if one.values else ""
+        lines.append(f"{safe(one.session)}: {one.state}{values}{reason}")
+        lines += [f"  undone: {safe(item)}" for item in one.insertions_removed]
+        lines += [f"  not done: {safe(item)}" for item in one.missed]
+    return "\n".join(lines)
+
+
+def set_(answer: Set) -> str:
+    """Give what became of `set-extractable`."""
+    value = json.dumps(answer.value)
+    name = f"{safe(answer.session)} {safe(answer.entry_id)}"
+    if answer.pending:
+        return f"{name}: _extractable {value} noted; it holds from now on ({answer.reason})"
+    return f"{name}: _extractable is {value}"
+
+
+def sessions(listed: Sequence[Listed]) -> str:
+    """Give the sessions as a table, and the reasons of those that are not settled."""
+    if not listed:
+        return "no sessions found; the roots in the configuration say where to look"
+    rows = [
+        (one.session, one.format or "-", bytes_(one.size), bytes_(one.saved), one.state)
+        for one in listed
+    ]
+    lines = [table(("session", "format", "size", "saved", "state"), rows)]
+    why = [f"{safe(one.session)}: {one.reason}" for one in listed if one.state != "settled"]
+    return "\n".join(lines + (["", *why] if why else []))
+
+
+def context_json(one: Context) -> dict[str, Any]:
+    """Give a session taken apart as other programs read it."""
+    return {
+        "session": one.session, "path": printable(one.path), "format": one.format,
+        "size_bytes": one.size, "state": one.state,
+        "filling": [asdict(item) for item in one.filling],
+        "extracted": [
+            {"entry_id": v.entry_id, "path": dotted(v.path), "kind": v.kind, "tool": v.tool,
+             "chars": v.chars, "size_bytes": v.size, "extracted_at": iso(v.extracted_at),
+             "expired": v.blob_id is None}
+            for v in one.extracted
+        ],
+        "next": [
+            {"entry_id": cut.entry_id, "path": dotted(cut.path), "kind": cut.kind,
+             "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
+            for cut in one.next
+        ],
+        "next_gain_bytes": one.gain, "next_pays": one.pays,
+        "kept": [asdict(item) for item in one.kept],
+        "warnings": list(one.warnings),
+    }  # fmt: skip
+
+
+def context(one: Context) -> str:
+    """Give a session taken apart as text."""
+    lines = [
+        f"{safe(one.session)}  {one.format}, {bytes_(one.size)}, {one.state}",
+        "",
+        table(
+            ("kind", "tool", "values", "characters"),
+            [(f.kind, f.tool or "-", str(f.values), f"{f.chars:,}") for f in one.filling],
+            left=2,
+        ),
+        "",
+        (
+            f"extracted: {len(one.extracted)} values, "
+            f"{bytes_(sum(value.size for value in one.extracted))}"
+        ),
+    ]
+    pays = "" if one.pays or not one.next else ", too little to be worth a rewrite"
+    lines.append(f"the next scan would take {len(one.next)} values, {bytes_(one.gain)}{pays}")
+    lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {cut.reason}"
+              for cut in one.next[:_MOST_ROWS]]  # fmt: skip
+    if len(one.next) > _MOST_ROWS:
+        lines.append(f"  - … and {len(one.next) - _MOST_ROWS} more")
+    lines.append("and leave")
+    lines += [
+        f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
+        f"({kept.chars:,} characters): {kept.reason}"
+        for kept in one.kept
+    ]
+    lines += [f"warning: {safe(warning)}" for warning in one.warnings]
+    return "\n".join(lines)

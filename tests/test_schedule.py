@@ -1,0 +1,279 @@
+"""When things run: cron as cron means it, checked against a matcher that knows nothing of ours."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from apscheduler.triggers.cron import CronTrigger
+from hypothesis import example, given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from brainsurgeon import config
+from brainsurgeon.errors import ConfigError
+from brainsurgeon.operations.schedule import cron_trigger, scan_trigger
+
+ZONE = ZoneInfo("Asia/Kolkata")
+"""Half an hour beside every UTC hour, and without summer time."""
+SATURDAY = datetime(2026, 11, 21, 12, 34, 56, tzinfo=ZONE)
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+MONTHS = (
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+)  # fmt: skip
+BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+NAMES = ((), (), (), MONTHS, DAYS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_zone():
+    """Let the machine stand in a zone of its own: cron goes by local time."""
+    with pytest.MonkeyPatch.context() as patched:
+        for kind in ("cron", "interval"):
+            patched.setattr(f"apscheduler.triggers.{kind}.get_localzone", lambda: ZONE)
+        yield
+
+
+def fires(expression, count, after=SATURDAY):
+    """Give the next moments at which an expression fires, as the scheduler would ask for them."""
+    trigger = cron_trigger(expression)
+    moments, previous = [], None
+    while len(moments) < count:
+        previous = trigger.get_next_fire_time(previous, after)
+        moments.append(previous)
+        after = previous
+    return moments
+
+
+def weekdays(expression):
+    """Name the weekdays on which an expression that fires once a day does so."""
+    return {DAYS[moment.isoweekday() % 7] for moment in fires(expression, 14)}
+
+
+class Cron:
+    """Vixie cron's own reading of five fields, by brute force."""
+
+    def __init__(self, expression):
+        words = expression.lower().split()
+        self.sets = [self.numbers(*given) for given in zip(words, BOUNDS, NAMES, strict=True)]
+        self.stars = words[2][0] == "*", words[4][0] == "*"
+
+    @staticmethod
+    def numbers(word, bounds, names):
+        """Give the numbers that one field means."""
+        found = set()
+        for item in word.split(","):
+            span, _, step = item.partition("/")
+            low, high = bounds
+            if span != "*":
+                ends = [
+                    names.index(end) + bounds[0] if end in names else int(end)
+                    for end in span.split("-")
+                ]
+                low, high = ends[0], ends[-1]
+            found.update(range(low, high + 1, int(step or 1)))
+        return found
+
+    def matches_day(self, day):
+        """Tell whether it fires at all on a day."""
+        _, _, of_month, months, of_week = self.sets
+        weekday = day.isoweekday() % 7
+        fit = (day.day in of_month, weekday in of_week or (weekday == 0 and 7 in of_week))
+        return day.month in months and (all(fit) if any(self.stars) else any(fit))
+
+    def fires(self, count, after):
+        """Give the next moments at which it fires."""
+        midnight = after.replace(hour=0, minute=0, second=0, microsecond=0)
+        moments = []
+        for ahead in itertools.count():
+            day = midnight + timedelta(days=ahead)
+            if not self.matches_day(day):
+                continue
+            for hour, minute in itertools.product(sorted(self.sets[1]), sorted(self.sets[0])):
+                moment = day.replace(hour=hour, minute=minute)
+                if moment >= after:
+                    moments.append(moment)
+                    if len(moments) == count:
+                        return moments
+        raise AssertionError
+
+
+@st.composite
+def items(draw, low, high, names):
+    """Make one item of a field: a star or a span with or without a step, a number, a name."""
+
+    def said(number):
+        name = names[number - low] if number - low < len(names) else str(number)
+        return draw(st.sampled_from([name, name.title(), str(number)]))
+
+    kind = draw(st.sampled_from(["star", "number", "span"]))
+    if kind == "number":
+        return said(draw(st.integers(low, high)))
+    step = draw(st.one_of(st.just(""), st.integers(1, high).map("/{}".format)))
+    if kind == "star":
+        return "*" + step
+    first = draw(st.integers(low, high))
+    return f"{said(first)}-{said(draw(st.integers(first, high)))}{step}"
+
+
+def field(low, high, names=()):
+    """Make one field: a star or a list of items."""
+    return st.one_of(
+        st.just("*"), st.lists(items(low, high, names), min_size=1, max_size=3).map(",".join)
+    )
+
+
+EXPRESSIONS = st.tuples(
+    field(0, 59), field(0, 23), field(1, 28), field(1, 12, MONTHS), field(0, 7, DAYS)
+).map(" ".join)
+"""No day beyond the 28th: what never fires cannot be waited for."""
+
+
+# --- weekdays ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "days"),
+    [
+        ("0", "sun"),
+        ("7", "sun"),
+        ("1", "mon"),
+        ("6", "sat"),
+        ("1-5", "mon tue wed thu fri"),
+        ("5-7", "fri sat sun"),
+        ("6-0", "sat sun"),
+        ("0-7", "sun mon tue wed thu fri sat"),
+        ("sun-sat", "sun mon tue wed thu fri sat"),
+        ("sat-sun", "sat sun"),
+        ("mon-fri", "mon tue wed thu fri"),
+        ("SUN", "sun"),
+        ("Mon-Wed", "mon tue wed"),
+        ("*/2", "sun tue thu sat"),
+        ("1-5/2", "mon wed fri"),
+        ("0,7", "sun"),
+        ("mon,3,fri", "mon wed fri"),
+        ("1-2,4-5", "mon tue thu fri"),
+        ("*", "sun mon tue wed thu fri sat"),
+    ],
+)  # fmt: skip
+def test_weekdays_mean_what_they_mean_to_cron(field, days):
+    """Sunday is 0 and 7, Monday 1, in numbers, names, spans, steps and lists."""
+    assert weekdays(f"0 12 * * {field}") == set(days.split())
+
+
+def test_the_librarys_own_reading_is_another():
+    """The trap that the translation is there for still stands: to APScheduler 0 is Monday."""
+    assert CronTrigger.from_crontab("0 0 * * 0").get_next_fire_time(None, SATURDAY).weekday() == 0
+    assert cron_trigger("0 0 * * 0").get_next_fire_time(None, SATURDAY).weekday() == 6
+
+
+# --- day of the month and weekday ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ("13 * fri", ["11-27", "12-04", "12-11", "12-13", "12-18"]),
+        ("13 * *", ["12-13", "01-13", "02-13"]),
+        ("* * fri", ["11-27", "12-04", "12-11"]),
+        ("*/2 * fri", ["11-27", "12-11", "12-25", "01-01", "01-15"]),
+        ("1-7 * */2", ["12-01", "12-03", "12-05", "12-06", "01-02"]),
+        ("1,15 12 1", ["12-01", "12-07", "12-14", "12-15", "12-21"]),
+    ],
+)
+def test_either_day_is_enough_unless_one_is_a_star(days, expected):
+    """Day of the month or weekday, where both are named; both, where one begins with a star."""
+    assert [f"{m:%m-%d}" for m in fires(f"0 12 {days}", len(expected))] == expected
+
+
+def test_one_moment_that_fits_twice_is_one():
+    """A Friday the 13th fires once."""
+    moments = fires("0 12 13 * fri", 20, datetime(2026, 11, 1, tzinfo=ZONE))
+
+    assert f"{datetime(2026, 11, 13, 12, tzinfo=ZONE)}" in map(str, moments)
+    assert len(set(moments)) == len(moments) == 20
+
+
+def test_months_have_names():
+    """Months are named or numbered, in spans and with steps."""
+    moments = fires("0 0 1 jan-may/2,Dec *", 5)
+
+    assert [f"{moment:%Y-%m}" for moment in moments] == [
+        "2026-12", "2027-01", "2027-03", "2027-05", "2027-12",
+    ]  # fmt: skip
+
+
+# --- against the matcher -------------------------------------------------------------------------
+
+
+@effort(max_examples=300, deadline=None)
+@given(
+    EXPRESSIONS,
+    st.datetimes(datetime(2024, 1, 1), datetime(2031, 1, 1), timezones=st.just(ZONE)),  # noqa: DTZ001
+)
+@example("0 */6 * * *", SATURDAY)
+@example("*/2 * * * *", SATURDAY)
+@example("59 23 28 2 *", SATURDAY)
+@example("0 0 * * 5-7/2", SATURDAY)
+@example("0 0 1 1 */7", SATURDAY)
+@example("*/60 */24 * * *", SATURDAY)
+def test_every_expression_fires_when_cron_fires_it(expression, now):
+    """The next five moments are those of a matcher that tries every minute of every day."""
+    now = now.replace(microsecond=0)
+
+    assert fires(expression, 5, now) == Cron(expression).fires(5, now)
+
+
+def test_the_matcher_knows_cron():
+    """The matcher itself gives moments that were written down by hand."""
+    assert [f"{m:%m-%d %H:%M}" for m in Cron("*/20 8-9 * * 7").fires(7, SATURDAY)] == [
+        "11-22 08:00", "11-22 08:20", "11-22 08:40", "11-22 09:00", "11-22 09:20", "11-22 09:40",
+        "11-29 08:00",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * 0 *",
+        "* * * * 8", "* * * * 5-3", "* * * * fri-mon", "* * * * monday", "* * * * */0",
+        "* * * * 1/x", "* * * * 1-", "* * * * -5", "* * * * 1/", "* * * * ", "* * * * ,",
+        "* * * * *-5", "*/0 * * * *", "5- * * * *", "a * * * *", "1-2-3 * * * *",
+        "* * * foo *", "* * * *", "* * * * * *", "", "* * * jan- *", "* * * 1jan *",
+        "* * last * *", "* * 1st * *", "1,,2 * * * *",
+    ],
+)  # fmt: skip
+def test_what_cron_would_refuse_is_refused(bad):
+    """A field out of its bounds, or one that is no field, raises ValueError and nothing else."""
+    with pytest.raises(ValueError, match="cron"):
+        cron_trigger(bad)
+
+
+@pytest.mark.parametrize("key", ["auto_cron", "retention_cron"])
+def test_a_bad_expression_is_a_problem_of_the_configuration(tmp_path, key):
+    """Nothing runs on an expression that cron would refuse; the error names the key."""
+    path = tmp_path / "config.toml"
+    path.write_text(f'{key} = "0 25 * * *"\n')
+
+    with pytest.raises(ConfigError, match=f"{key}: cron does not know '25'"):
+        config.load(str(path))
+
+
+# --- scans ---------------------------------------------------------------------------------------
+
+
+def test_scans_run_by_the_interval():
+    """Without `auto_cron` a scan follows the last by `scan_interval_seconds`."""
+    trigger = scan_trigger(config.Settings(scan_interval_seconds=45))
+
+    assert trigger.get_next_fire_time(SATURDAY, SATURDAY) == SATURDAY + timedelta(seconds=45)
+
+
+def test_cron_takes_the_place_of_the_interval():
+    """With `auto_cron` scans run when cron says, in local time."""
+    trigger = scan_trigger(config.Settings(auto_cron="15 4 * * *", scan_interval_seconds=45))
+
+    assert trigger.get_next_fire_time(None, SATURDAY) == datetime(2026, 11, 22, 4, 15, tzinfo=ZONE)
+    assert trigger.get_next_fire_time(None, SATURDAY.astimezone(UTC)) == datetime(
+        2026, 11, 21, 22, 45, tzinfo=UTC
+    )

@@ -1,0 +1,572 @@
+"""Stop one operation at each of its changes to the disk in turn, and see what recovery makes of it.
+
+    python killing.py BASE SCENARIO FAULT
+
+The sessions stand in BASE/world/agents/main/sessions. Every run is a fork of this process, which
+imports everything once and never opens a store itself. A shim stands before every system call
+and SQL statement of ours that changes something; at the n-th it dies (`kill`), fails once
+(`eio`), or fails from there on (`enospc`). Then a fresh fork recovers, checks, does the operation
+again, and undoes everything. The last line printed is JSON.
+"""
+
+import collections
+import contextlib
+import errno
+import fcntl
+import gc
+import json
+import os
+import re
+import shutil
+import sqlite3
+import struct
+import sys
+import time
+import traceback
+
+from brainsurgeon import config
+from brainsurgeon.errors import BrainsurgeonError, Changed
+from brainsurgeon.operations import operate, recover
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.sessions import leases, replacing, settling
+from brainsurgeon.store import blobs, journal, migrations, open_store
+
+assert migrations  # the slow import of a first opening, paid once for all forks
+
+NOW = 1_795_000_000.0
+KILLED = 137
+SOMEBODY = 65534
+LATE = b'{"type":"custom","id":"late","data":1}\n'
+LATER = b'{"type":"custom","id":"later","data":2}\n'
+STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
+READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH")
+UNLOCK = struct.pack("h", fcntl.F_UNLCK)
+NEEDS_NO_ROOM = {"fcntl", "exchange", "unlink", "rename", "flock", "rmdir"}
+
+
+class World:
+    """The directories of one scenario."""
+
+    def __init__(self, base):
+        self.base = base
+        self.template = os.path.join(base, "template")
+        self.place = os.path.join(base, "world")
+        self.sessions = os.path.join(self.place, "agents", "main", "sessions")
+        self.state = os.path.join(self.place, "state")
+        self.settings = config.Settings.model_validate({
+            "roots": [{"path": os.path.join(self.place, "agents")}], "state_dir": self.state,
+            "quiet_seconds": 0, "min_reclaim": 0, "keep_recent": 0,
+        })  # fmt: skip
+
+    def reset(self):
+        """Start from the template again."""
+        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.copytree(self.template, self.place)
+        if os.geteuid() == 0:  # whose file it is must stay, too
+            for name in self.names():
+                os.chown(os.path.join(self.sessions, name), SOMEBODY, SOMEBODY)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.told)
+
+    @property
+    def told(self):
+        """The file in which a late opener says what it has written."""
+        return os.path.join(self.base, "told")
+
+    def late(self):
+        """Give what a late opener has written."""
+        with contextlib.suppress(FileNotFoundError), open(self.told, "rb") as handle:
+            return handle.read()
+        return b""
+
+    def names(self):
+        """Name the sessions."""
+        return sorted(name for name in os.listdir(self.sessions) if name.endswith(".jsonl"))
+
+    def contents(self):
+        """Read the sessions."""
+        read = {}
+        for name in self.names():
+            with open(os.path.join(self.sessions, name), "rb") as handle:
+                read[name] = handle.read()
+        return read
+
+    def attributes(self):
+        """Take down what must stay as it was beside the content."""
+        taken = {}
+        for name in self.names():
+            path = os.path.join(self.sessions, name)
+            status = os.stat(path)
+            extended = {one: repr(os.getxattr(path, one)) for one in os.listxattr(path)}
+            taken[name] = [status.st_mode, status.st_mtime_ns, status.st_nlink, extended]
+        return taken
+
+    def owners(self):
+        """Give whose the sessions are."""
+        found = [os.stat(os.path.join(self.sessions, name)) for name in self.names()]
+        return {(status.st_uid, status.st_gid) for status in found}
+
+    def settle(self):
+        """Give the sessions what must stay, and make them quiet for a week."""
+        for name in self.names():
+            path = os.path.join(self.sessions, name)
+            os.chmod(path, 0o640)
+            with contextlib.suppress(OSError):
+                os.setxattr(path, "user.note", b"mine")
+            os.utime(path, (NOW - 7 * 86_400, NOW - 7 * 86_400))
+
+
+def clock():
+    """Give the one moment at which everything happens."""
+    return NOW
+
+
+def prune(world, store):
+    """Scan, and give what failed."""
+    report = scan(world.settings, store, clock=clock)
+    return {
+        "failed": report.failed or bool(report.interrupted),
+        "changed": report.sessions_changed,
+    }
+
+
+def undo(world, store):
+    """Put everything back as it was."""
+    answers = restore_all(world.settings, store, clock=clock, pristine=True)
+    return {"failed": any(one.state == "failed" for one in answers), "changed": len(answers)}
+
+
+def pin(world, store):
+    """Set a field on an entry of which the value has been cut."""
+    set_extractable(world.settings, store, "00000003", False, clock=clock, session="0")
+    return {"failed": False, "changed": 1}
+
+
+def put_back(world, store):
+    """Put one value back, with the field that says so; it may be back already."""
+    with contextlib.suppress(Changed):
+        restore(world.settings, store, "00000003", clock=clock, session="0")
+    return {"failed": False, "changed": 1}
+
+
+class Scenario:
+    """What is done, from which state, and from which kind of point on it is stopped."""
+
+    def __init__(self, act, *, pruned=False, start=None):
+        self.act, self.pruned, self.start = act, pruned, start
+
+
+SCENARIOS = {
+    "scan": Scenario(prune),
+    "restore": Scenario(undo, pruned=True),
+    "pin": Scenario(pin, pruned=True),
+    "put-back": Scenario(put_back, pruned=True),
+    "unleased": Scenario(prune, start="utime"),
+    "late": Scenario(prune, start="exchange"),
+    "kept": Scenario(prune, start="exchange"),
+}
+
+
+class Shim:
+    """Stands before everything that changes something, and counts."""
+
+    def __init__(self, fault, at):
+        self.fault, self.at = fault, at
+        self.points = []
+        self._tried = set()
+        self.on_exchange = lambda: None
+        self.leased = None
+
+    def install(self):
+        """Take the place of the calls; only ever done in a fork."""
+        for name in ("write", "fsync", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename",
+                     "link", "ftruncate", "mkdir", "chmod", "pwrite", "rmdir"):  # fmt: skip
+            setattr(os, name, self._before(name, getattr(os, name)))
+        os.open = self._opening(os.open)
+        fcntl.flock = self._before("flock", fcntl.flock)
+        fcntl.fcntl = self._controlling(fcntl.fcntl)
+        leases.exchange = self._before("exchange", leases.exchange)
+        connect = sqlite3.connect
+        sqlite3.connect = lambda *a, **k: connect(*a, factory=self._connection(), **k)
+
+    def point(self, what, *, half=lambda: None, error=None):
+        """Count one change; stop or fail here when it is the one."""
+        self.points.append(what)
+        number = len(self.points)
+        if number < self.at or not self.at:
+            return
+        if self.fault == "kill":
+            half()
+            os._exit(KILLED)
+        sticky = self.fault == "enospc" and what.split()[0] not in NEEDS_NO_ROOM
+        if (self.fault == "eio" and number == self.at) or sticky:
+            half()
+            raise error() if error else self._error()
+
+    def _error(self):
+        number = {"eio": errno.EIO, "enospc": errno.ENOSPC}[self.fault]
+        return OSError(number, os.strerror(number))
+
+    def _before(self, name, call):
+        def shim(*arguments, **keywords):
+            if name == "exchange":
+                self.on_exchange()
+
+            def half():
+                if name == "write":
+                    call(arguments[0], arguments[1][: len(arguments[1]) // 2])
+
+            self.point(name, half=half)
+            return call(*arguments, **keywords)
+
+        return shim
+
+    def _opening(self, call):
+        def shim(path, flags, *arguments, **keywords):
+            if flags & os.O_CREAT:
+                self.point("open")
+            return call(path, flags, *arguments, **keywords)
+
+        return shim
+
+    def _controlling(self, call):
+        def shim(descriptor, command, *arguments):
+            lease = command == fcntl.F_SETLEASE
+            unlocking = command == fcntl.F_OFD_SETLK and arguments[0][:2] == UNLOCK
+            if (
+                lease
+                or command == fcntl.F_SETSIG
+                or (command == fcntl.F_OFD_SETLK and not (unlocking and self.fault != "kill"))
+            ):
+                self._once("fcntl", descriptor, command, *arguments)
+            if lease and arguments[0] == fcntl.F_WRLCK:
+                self.leased = descriptor
+            return call(descriptor, command, *arguments)
+
+        self.control = call
+        return shim
+
+    def _once(self, what, *call):
+        """Count what is tried again and again, while somebody is waited for, once only."""
+        if not self.points or self.points[-1] != what:
+            self._tried = set()
+        if call not in self._tried:
+            self._tried.add(call)
+            self.point(what)
+
+    def _connection(self):
+        shim = self
+
+        class Connection(_Unsynced):
+            def execute(self, sql, *arguments):
+                self._before(sql)
+                return super().execute(sql, *arguments)
+
+            def executemany(self, sql, *arguments):
+                self._before(sql)
+                return super().executemany(sql, *arguments)
+
+            def _before(self, sql):
+                words = " ".join(sql.split()[:3])
+                if not words.upper().startswith(READING) and words != "ROLLBACK":
+                    shim.point(f"sql {words}", error=self._failed)
+
+            def _failed(self):
+                """Fail as SQLite does on a disk that fails: the transaction is gone."""
+                if self.in_transaction:
+                    super().execute("ROLLBACK")
+                full = shim.fault == "enospc"
+                error = sqlite3.OperationalError("injected")
+                error.sqlite_errorname = "SQLITE_FULL" if full else "SQLITE_IOERR_WRITE"
+                return error
+
+        return Connection
+
+
+class LateOpener:
+    """A process that opens the session in the window before the exchange, and writes."""
+
+    def __init__(self, world, path, pauses):
+        self._wake, wait = None, None
+        wait, self._wake = os.pipe()
+        self.alive, dying = os.pipe()
+        if os.fork() == 0:
+            os.close(self._wake)
+            os.close(self.alive)
+            self._live(world, path, wait, pauses)
+            os._exit(0)
+        os.close(wait)
+        os.close(dying)
+
+    def _live(self, world, path, wait, pauses):
+        if not os.read(wait, 1):
+            return
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        for line, pause in zip((LATE, LATER), pauses, strict=False):
+            os.write(descriptor, line)
+            with open(world.told, "ab") as handle:
+                handle.write(line)
+            time.sleep(pause)
+        os.close(descriptor)
+
+    def go(self, control, leased):
+        """Send it into its open, and wait until it is blocked there."""
+        os.write(self._wake, b"!")
+        while control(leased, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
+            time.sleep(0.0005)
+
+
+def hurry():
+    """Make every wait short: nobody but the late opener is there to be waited for.
+
+    Nothing is synced: a killed process loses nothing that the kernel has. What syncing is for,
+    a power cut, is not what is tried here.
+    """
+    os.fsync = lambda descriptor: None
+    sqlite3.connect = _unsynced(sqlite3.connect)
+    replacing.WAIT_FOR_OPENERS = 0.0005
+    settling.LOOK_BACK = 0.0
+    settling.LOOK_BACK_LONGEST = 0.3
+    recover._WAIT = 0.3
+    operate.BATCH = 1
+
+
+def _unsynced(connect):
+    def shim(*arguments, **keywords):
+        connection = connect(*arguments, **{"factory": _Unsynced, **keywords})
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    return shim
+
+
+class _Unsynced(sqlite3.Connection):
+    """A connection that will not hear of syncing."""
+
+    def execute(self, sql, *arguments):
+        if sql.startswith("PRAGMA synchronous"):
+            sql = "PRAGMA synchronous = OFF"
+        return super().execute(sql, *arguments)
+
+
+def forked(act, *arguments):
+    """Run something in a fork; give its exit code and what it returned."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        try:
+            answer = act(*arguments)
+        except BaseException:  # noqa: BLE001  a fork must end here, whatever happened
+            answer = {"broken": traceback.format_exc()}
+        with os.fdopen(writing, "w") as handle:
+            json.dump(answer, handle)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as handle:
+        said = handle.read()
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), json.loads(said) if said else None
+
+
+def run(world, scenario, fault, at, dying):
+    """Do the operation, stopped at a point; in a fork."""
+    os.close(dying[0])
+    hurry()
+    shim = Shim(fault, at)
+    if scenario == "unleased":
+        leases.take = _no_leases
+    if scenario in ("late", "kept"):
+        _send_late(world, scenario, shim)
+    shim.install()
+    answer = {"raised": None, "failed": False, "opened": len(shim.points) + 1 << 20}
+    try:
+        store = open_store(world.state)
+        answer["opened"] = len(shim.points)
+        try:
+            answer.update(SCENARIOS[scenario].act(world, store))
+        finally:
+            store.close()
+    except (BrainsurgeonError, OSError, sqlite3.Error) as error:
+        answer["raised"] = type(error).__name__
+        shim.at = 0
+    return {**answer, "points": shim.points}
+
+
+def _no_leases(descriptor):
+    raise leases.LeaseUnsupportedError(errno.EINVAL, "no leases here")
+
+
+def _send_late(world, scenario, shim):
+    """Let somebody come late to the first session."""
+    kept = scenario == "kept"
+    replacing.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
+    path = os.path.join(world.sessions, "0.jsonl")
+    opener = LateOpener(world, path, (0.04, 0.0) if kept else (0.0,))
+    sent = []
+
+    def send():
+        if not sent:
+            sent.append(True)
+            opener.go(shim.control, shim.leased)
+
+    shim.on_exchange = send
+
+
+def check(world, scenario, before, after, attributes):
+    """Recover in a fresh process, and say what does not hold."""
+    hurry()
+    bad = []
+    store = open_store(world.state)
+    recover.recover(store)
+    contents, late = world.contents(), world.late()
+    for name, content in contents.items():
+        tail = late if name == "0.jsonl" else b""
+        whole = content.endswith(tail) and content[: len(content) - len(tail)]
+        if whole not in (before[name], after[name]):
+            bad.append(f"{name} is neither as before nor as after ({content[-80:]!r})")
+        for line in content.splitlines():
+            json.loads(line)
+        bad += [f"{name}: {stub!r} resolves to nothing" for stub in STUB.findall(content)
+                if not _resolves(store, stub.decode())]  # fmt: skip
+    bad += [f"left beside: {name}" for name in os.listdir(world.sessions)
+            if not name.endswith(".jsonl")]  # fmt: skip
+    bad += _store_problems(store)
+    again = SCENARIOS[scenario].act(world, store)
+    if again["failed"]:
+        bad.append("doing it again failed")
+    if not late and world.contents() != after:
+        bad.append("doing it again does not lead to the end")
+    undo(world, store)
+    expected = {name: content + (late if name == "0.jsonl" else b"")
+                for name, content in attributes[0].items()}  # fmt: skip
+    if world.contents() != expected:
+        bad.append("undoing everything does not give back the original")
+    if os.geteuid() == 0 and world.owners() != {(SOMEBODY, SOMEBODY)}:
+        bad.append(f"the owner changed: {world.owners()}")
+    if not late and world.attributes() != attributes[1]:
+        bad.append(f"attributes changed: {world.attributes()}")
+    bad += _store_problems(store)
+    store.close()
+    return bad
+
+
+def _resolves(store, stub):
+    rows = store.connection.execute(
+        "SELECT blob_id, digest FROM extractions WHERE stub = ? AND state = 'standing'", (stub,)
+    ).fetchall()
+    return rows and all(blobs.get(store.connection, blob, name) for blob, name in rows)
+
+
+def _store_problems(store):
+    whole = store.connection.execute("PRAGMA integrity_check").fetchone()[0]
+    foreign = store.connection.execute("PRAGMA foreign_key_check").fetchall()
+    pending = store.connection.execute("SELECT count(*) FROM extractions WHERE state = 'pending'")
+    problems = {
+        "the store is damaged": whole != "ok",
+        "rows point nowhere": foreign,
+        "the journal is not empty": journal.open_rows(store.connection),
+        "pending rows are left": pending.fetchone()[0],
+    }
+    return [words for words, wrong in problems.items() if wrong]
+
+
+def _prepare(world, pruned):
+    """Make the template of the sessions that stand there, pruned already where asked for."""
+    hurry()
+    world.settle()
+    original = world.contents(), world.attributes()
+    if pruned:
+        store = open_store(world.state)
+        prune(world, store)
+        store.close()
+    return {
+        "original": {name: content.decode() for name, content in original[0].items()},
+        "attributes": original[1],
+    }
+
+
+def bytes_of(texts):
+    """Turn texts that went through JSON into bytes again."""
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def stopped_at(world, scenario, fault, at):
+    """Run the scenario with one fault, and wait for whoever came late."""
+    alive, dying = os.pipe()
+    code, answer = forked(run, world, scenario, fault, at, (alive, dying))
+    os.close(dying)
+    os.read(alive, 1)
+    os.close(alive)
+    return code, answer
+
+
+def _outcome(changed, code, answer):
+    if code == KILLED:
+        said = "killed"
+    else:
+        said = answer.get("raised") or ("failed" if answer.get("failed") else "went on")
+    return f"{'changed' if changed else 'untouched'}, {said}"
+
+
+def _misbehaviour(scenario, label, at, code, answer):
+    """Say what the stopped process itself did wrong."""
+    if code == KILLED:
+        return
+    if code or "broken" in answer:
+        yield f"it broke down: {answer or code}"
+        return
+    in_pass = at > answer["opened"] and not label.startswith("sql")
+    if in_pass and SCENARIOS[scenario].act in (prune, undo) and answer["raised"]:
+        yield f"the pass raised {answer['raised']} instead of reporting"
+    if in_pass and SCENARIOS[scenario].act is prune and not answer["failed"]:
+        yield "the pass did not say that something failed"
+
+
+def main(base, scenario, fault):
+    """Stop at every point in turn; print what was found."""
+    world = World(base)
+    gc.disable()
+    gc.freeze()
+    told = SCENARIOS[scenario]
+    _, prepared = forked(_prepare, world, told.pruned)
+    os.rename(world.place, world.template)
+    world.reset()
+    before = world.contents()
+    plain = {"late": "scan", "kept": "scan"}.get(scenario, scenario)
+    stopped_at(world, plain, "none", 0)
+    after = world.contents()
+    world.reset()
+    _, whole = stopped_at(world, scenario, "none", 0)
+    points = whole["points"]
+    opened = 0 if fault == "kill" else whole["opened"]
+    first = points.index(told.start, opened) + 1 if told.start else opened + 1
+    original = bytes_of(prepared["original"]), prepared["attributes"]
+    outcomes, bad, hits = collections.Counter(), [], 0
+    at = first
+    while True:
+        world.reset()
+        code, answer = stopped_at(world, scenario, fault, at)
+        hit = code == KILLED or (answer and len(answer.get("points", ())) >= at)
+        if not hit:
+            break
+        hits += 1
+        label = points[at - 1] if at <= len(points) else "?"
+        outcomes[_outcome(world.contents() != before, code, answer)] += 1
+        bad += [[at, label, words] for words in _misbehaviour(scenario, label, at, code, answer)]
+        code, problems = forked(check, world, scenario, before, after, original)
+        if code or problems:
+            problems = problems or f"the check died ({code})"
+            bad.append([at, label, problems])
+        at += 1
+    print(json.dumps({
+        "scenario": scenario, "fault": fault, "points": hits, "expected": len(points) - first + 1,
+        "kinds": sorted({point.split()[0] for point in points}), "outcomes": outcomes, "bad": bad,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
