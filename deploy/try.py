@@ -1,0 +1,112 @@
+"""Show brainsurgeon at work: on a copy of the samples for real, on your own sessions dry."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SAMPLES = Path(__file__).parent.parent / "tests" / "samples"
+PROGRAM = Path(sys.executable).parent / "brainsurgeon"
+
+
+def main() -> int:
+    """Run the demonstration; 0 when every byte came back."""
+    with tempfile.TemporaryDirectory(prefix="brainsurgeon-try-") as scratch:
+        code = demonstrate(Path(scratch))
+    dry_run_of_your_own()
+    return code
+
+
+def demonstrate(scratch: Path) -> int:
+    """Scan, show, restore and compare a copy of the sample sessions."""
+    agents = scratch / "agents"
+    shutil.copytree(SAMPLES / "openclaw" / "2026.7.35" / "agents", agents)
+    pi = agents / "pi" / "sessions"
+    pi.mkdir(parents=True)
+    shutil.copy(SAMPLES / "pi" / "large-session.derived-v3.jsonl", pi / "large-session.jsonl")
+    yesterday = time.time() - 86_400
+    for path in agents.rglob("*.jsonl"):
+        os.utime(path, (yesterday, yesterday))
+    config = scratch / "config.toml"
+    config.write_text(f'state_dir = "{scratch}/state"\n[[roots]]\npath = "{agents}"\n')
+    before = digests(agents)
+
+    say("A copy of four sessions that OpenClaw and pi wrote. First, only looking:")
+    run(config, "scan", "--once", "--dry-run", "--session", "a1a1a1a1-0000-4000-8000-000000000002")
+    say("Now for real:")
+    run(config, "scan", "--once")
+    run(config, "sessions")
+    say("A value that was cut is one call away:")
+    entry = first_extracted(config, "thinker/b2b2")
+    run(config, "show", entry, "--key", "text", head=3)
+    say("It can go back into its session:")
+    run(config, "restore", entry)
+    say("And everything can be undone:")
+    run(config, "restore", "--all", "--pristine")
+    same = digests(agents) == before
+    say("Compared with the originals, bytes and times: " + ("the same." if same else "DIFFERENT!"))
+    return 0 if same else 1
+
+
+def dry_run_of_your_own() -> None:
+    """Say what a scan would do with the user's own sessions, touching nothing."""
+    home = os.environ.get("OPENCLAW_STATE_DIR") or os.path.expanduser("~/.openclaw")
+    if not os.path.isdir(os.path.join(home, "agents")):
+        say("You have no OpenClaw sessions of your own here, so that is all.")
+        return
+    say("Your own OpenClaw sessions, only looking; nothing is written:")
+    run(None, "scan", "--once", "--dry-run")
+
+
+def run(config: Path | None, *words: str, head: int | None = None) -> None:
+    """Run one command as a person would and show what it prints."""
+    print("$ brainsurgeon " + " ".join(words), flush=True)
+    done = subprocess.run(  # noqa: S603  our own program
+        command(config, *words), check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    shown = lines if head is None else lines[:head]
+    print("\n".join("  " + line[:100] for line in shown))
+    if len(lines) > len(shown):
+        print(f"  … {len(lines) - len(shown)} more lines")
+    if done.returncode:
+        print(f"  (exit {done.returncode})")
+
+
+def command(config: Path | None, *words: str) -> list[str]:
+    """Give the words that start the program."""
+    return [str(PROGRAM), *words, *(["--config", str(config)] if config else [])]
+
+
+def first_extracted(config: Path, session: str) -> str:
+    """Name the first entry that was cut from a session."""
+    answer = subprocess.run(  # noqa: S603  our own program
+        command(config, "context", session, "--json"), check=True, stdout=subprocess.PIPE
+    )
+    return str(json.loads(answer.stdout)["extracted"][0]["entry_id"])
+
+
+def digests(root: Path) -> dict[str, tuple[str, int]]:
+    """Give the digest and the time of change of every file below a directory."""
+    return {
+        str(path.relative_to(root)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def say(text: str) -> None:
+    """Print one line of explanation."""
+    print(f"\n{text}\n", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Measure brainsurgeon beside the limits of the same bytes, in the same run.
+
+Run it with `sh deploy/bench.sh [--mb 100] [--runs 5]`. Each measure is a process of its own, its
+start included; the runs take turns; what is printed are medians of wall time, processor time and
+peak memory, and the ratio of the processor time to the limit.
+
+Limits: `cat` (reading), a walk with one stat per file (looking), `orjson.loads` of each line
+(parsing), loads + dumps + write + fsync + rename (rewriting by parse and dump), `cp` with fsync.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from conftest import Conversation
+
+LIMITS = {
+    "read": "import sys\nfor line in open(sys.argv[1], 'rb'): pass",
+    "walk": (
+        "import os, sys\n"
+        "for d, _, names in os.walk(sys.argv[1]):\n"
+        "    for n in names: os.stat(os.path.join(d, n))"
+    ),
+    "loads": "import sys, orjson\nfor line in open(sys.argv[1], 'rb'): orjson.loads(line)",
+    "rewrite": (
+        "import os, sys, orjson\n"
+        "with open(sys.argv[1] + '.copy', 'wb') as out:\n"
+        "    for line in open(sys.argv[1], 'rb'):\n"
+        "        out.write(orjson.dumps(orjson.loads(line)) + b'\\n')\n"
+        "    out.flush(); os.fsync(out.fileno())\n"
+        "os.rename(sys.argv[1] + '.copy', sys.argv[1] + '.done')"
+    ),
+    "cp": (
+        "import os, shutil, sys\n"
+        "shutil.copyfile(sys.argv[1], sys.argv[1] + '.copy')\n"
+        "f = os.open(sys.argv[1] + '.copy', os.O_RDONLY); os.fsync(f)"
+    ),
+}
+LAUNCHER = """
+import os, sys, time
+begun = time.monotonic()
+null = os.open(os.devnull, os.O_WRONLY)
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ,
+                     file_actions=[(os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)])
+_, status, usage = os.wait4(pid, 0)
+print(time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss,
+      os.waitstatus_to_exitcode(status))
+"""
+
+
+def main():
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mb", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--files", type=int, default=2000)
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="brainsurgeon-bench-") as scratch:
+        one_session(Path(scratch), wanted.mb, wanted.runs)
+        unchanged_tree(Path(scratch), wanted.files, wanted.runs)
+
+
+def one_session(scratch, megabytes, runs):
+    """Compare a scan that cuts a large session, and one that only looks, with the limits."""
+    root = scratch / "one" / "main" / "sessions"
+    root.mkdir(parents=True)
+    session = root / "big.jsonl"
+    size = write_session(session, megabytes * 1_000_000)
+    original = scratch / "original.jsonl"
+    shutil.copy2(session, original)
+    config = write_config(scratch, scratch / "one")
+
+    def fresh():
+        """Start with the original and an empty store, as after the very first pass."""
+        shutil.rmtree(scratch / "state", ignore_errors=True)
+        session.unlink()
+        subprocess.run([*program, "scan", "--once", "--config", config], check=True)
+        shutil.copy2(original, session)
+
+    program = [sys.executable, "-m", "brainsurgeon"]
+    measures = {
+        "read each line": ([sys.executable, "-c", LIMITS["read"], original], None),
+        "orjson.loads each line": ([sys.executable, "-c", LIMITS["loads"], original], None),
+        "loads+dumps+write+fsync": ([sys.executable, "-c", LIMITS["rewrite"], original], None),
+        "cp + fsync": ([sys.executable, "-c", LIMITS["cp"], original], None),
+        "scan --dry-run": ([*program, "scan", "--once", "--dry-run", "--config", config], fresh),
+        "scan --once (cuts)": ([*program, "scan", "--once", "--config", config], fresh),
+        "restore --all --pristine": (
+            [*program, "restore", "--all", "--pristine", "--config", config], None,
+        ),
+    }  # fmt: skip
+    print(f"\none session of {size / 1e6:,.0f} MB, {runs} runs")
+    report(take_turns(measures, runs), "loads+dumps+write+fsync")
+    same = session.read_bytes() == original.read_bytes()
+    print("after the last restore the bytes are", "the same" if same else "DIFFERENT")
+
+
+def unchanged_tree(scratch, files, runs):
+    """Compare a pass over an unchanged tree with a walk that stats each file."""
+    root = scratch / "many"
+    for number in range(files):
+        directory = root / f"agent{number % 20}" / "sessions"
+        directory.mkdir(parents=True, exist_ok=True)
+        talk = Conversation(f"{number:08x}-0000-4000-8000-000000000000")
+        for _ in range(4):
+            talk.turn("y" * 900)
+        path = directory / f"{number:08x}.jsonl"
+        path.write_bytes(talk.bytes())
+        os.utime(path, (time.time() - 86_400,) * 2)
+    config = write_config(scratch, root)
+    shutil.rmtree(scratch / "state", ignore_errors=True)
+    program = [sys.executable, "-m", "brainsurgeon", "scan", "--once", "--config", config]
+    subprocess.run(program, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    measures = {
+        "walk + stat": ([sys.executable, "-c", LIMITS["walk"], root], None),
+        "brainsurgeon --version": ([sys.executable, "-m", "brainsurgeon", "--version"], None),
+        "scan --once (unchanged)": (program, None),
+    }
+    print(f"\n{files:,} unchanged sessions, {runs} runs")
+    report(take_turns(measures, runs), "walk + stat")
+
+
+def write_session(path, size):
+    """Write an OpenClaw session of about `size` bytes, most of them tool results."""
+    dice = random.Random(1)
+    words = [f"{dice.randrange(1 << 40):x}" for _ in range(5000)]
+    talk = Conversation()
+    written = 0
+    with open(path, "wb") as out:
+        while written < size:
+            length = dice.choice((300, 2_000, 20_000, 40_000))
+            text = " ".join(dice.choices(words, k=length // 10)) + "\n\tü"
+            talk.turn(text, dice.choice(("exec", "read")))
+            block = talk.bytes()
+            talk.lines.clear()
+            out.write(block)
+            written += len(block)
+    os.utime(path, (time.time() - 86_400,) * 2)
+    return written
+
+
+def write_config(scratch, root):
+    """Write a configuration for one root."""
+    config = scratch / f"{root.name}.toml"
+    config.write_text(f'state_dir = "{scratch}/state"\n[[roots]]\npath = "{root}"\n')
+    return config
+
+
+def take_turns(measures, runs):
+    """Run every measure `runs` times, in turns, after one round that does not count."""
+    figures = {name: [] for name in measures}
+    for number in range(runs + 1):
+        for name, (words, before) in measures.items():
+            if before:
+                before()
+            figure = measure([str(word) for word in words])
+            if number:
+                figures[name].append(figure)
+    return figures
+
+
+def measure(words):
+    """Run a process; give its wall seconds, processor seconds and peak memory in MB.
+
+    A small process in between starts it and waits: the kernel counts the memory of whoever forks
+    into the peak of the child.
+    """
+    launched = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", LAUNCHER, *words], check=True, stdout=subprocess.PIPE
+    )
+    wall, cpu, peak, code = map(float, launched.stdout.split())
+    if code:
+        sys.exit(f"{words}: exit {code:.0f}")
+    return wall, cpu, peak / 1024
+
+
+def report(figures, limit):
+    """Print medians, and how many times the limit's processor time each took."""
+    medians = {
+        name: [statistics.median(column) for column in zip(*runs, strict=True)]
+        for name, runs in figures.items()
+    }
+    print(f"{'':28}{'wall s':>8}{'cpu s':>8}{'peak MB':>9}  cpu x limit")
+    for name, (wall, cpu, peak) in medians.items():
+        ratio = cpu / medians[limit][1]
+        print(f"{name:28}{wall:8.3f}{cpu:8.3f}{peak:9.0f}{ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
