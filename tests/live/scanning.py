@@ -1,0 +1,37 @@
+"""Scan without pause until told to stop; then say how many passes there were, and what they did.
+
+python scanning.py CONFIG
+"""
+
+import collections
+import json
+import signal
+import sys
+import threading
+import time
+
+from brainsurgeon import config
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.store import open_store
+
+
+def main():
+    """Scan until SIGTERM."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    settings, _ = config.load(sys.argv[1])
+    store = open_store(settings.state_dir)
+    told = collections.Counter()
+    print("scanning", flush=True)
+    while not stop.is_set():
+        report = scan(settings, store)
+        told["passes"] += 1
+        for session in report.sessions:
+            told[session.outcome] += 1
+        time.sleep(0.002)
+    store.close()
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()
