@@ -65,10 +65,14 @@ class Striker:
         """Do it whole; give every call that changes something, as (kind, number)."""
         pid, code = self.do(base, verb)
         assert code == 0
+        counts = self.calls(pid)
+        return [(kind, number) for kind in striking.KINDS for number in range(1, counts[kind] + 1)]
+
+    def calls(self, pid):
+        """Count the calls of one process, by kind."""
         with open(self.log, encoding="utf-8", errors="replace") as lines:
             made = [line.split(None, 1)[1] for line in lines if line.startswith(f"{pid} ")]
-        counts = collections.Counter(line.partition("(")[0] for line in made)
-        return [(kind, number) for kind in striking.KINDS for number in range(1, counts[kind] + 1)]
+        return collections.Counter(line.partition("(")[0] for line in made)
 
     def close(self):
         """End it."""
@@ -189,10 +193,12 @@ def strike(place, verb, fault, *, appending, wanted):
             ground.reset()
             agent = Agent(ground.session)
             with agent if appending else contextlib.nullcontext():
-                _, code = striker.do(ground.base, verb, kind, number)
+                pid, code = striker.do(ground.base, verb, kind, number)
             assert code in (0, 3, -9), f"{kind} {number}: {code}"
             changed = bool(STUB.search(Path(ground.session).read_bytes()))
             said = {0: "went on", 3: "raised", -9: "killed"}[code]
+            if code == 0 and striker.calls(pid)[kind] < striking.STRIKE:
+                said = "over before"  # how often a lease is looked at depends on the time it takes
             outcomes[f"{said}, {'with' if changed else 'without'} stubs"] += 1
             bad += [(kind, number, why) for why in ground.problems(agent.sent)]
     finally:
@@ -212,7 +218,8 @@ def test_struck_anywhere_nothing_is_lost(place, verb, fault):
     assert not bad
     assert outcomes.total() >= 8
     if fault == "KILL":
-        assert all(one.startswith("killed") for one in outcomes)
+        assert {one.partition(",")[0] for one in outcomes} <= {"killed", "over before"}
+        assert sum(n for one, n in outcomes.items() if one.startswith("killed")) >= 7
 
 
 @pytest.mark.parametrize("fault", FAULTS)
