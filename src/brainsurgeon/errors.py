@@ -51,6 +51,14 @@ class NotFound(BrainsurgeonError):  # noqa: N818  reads as a fact where it is ra
     exit_code = 3
 
 
+class NoSuchKey(NotFound):
+    """The entry has extracted values, but none of that name; those that there are, are listed."""
+
+
+class Gone(NotFound):
+    """Only the store still knows the session: its file is not there any more."""
+
+
 class Ambiguous(BrainsurgeonError):  # noqa: N818
     """A name fits more than one thing; the candidates are listed."""
 

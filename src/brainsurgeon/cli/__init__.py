@@ -99,7 +99,7 @@ def _options(
 
 for command in (
     running.scan, running.run, running.retention, running.status,
-    running.doctor,
+    running.doctor, running.mcp,
     showing.sessions, showing.context, showing.show, showing.cat,
     restoring.restore, restoring.set_extractable,
 ):  # fmt: skip

@@ -12,6 +12,7 @@ import typer
 from brainsurgeon.cli.given import (
     Config,
     Json,
+    OneSession,
     given,
     print_json,
     progress_line,
@@ -103,6 +104,32 @@ def run(config: Config = None) -> None:
 
     path = config or given.config
     daemon.run(lambda: load(path)[0])
+
+
+def mcp(
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Only this agent: its name, or its directory.")
+    ] = None,
+    session: OneSession = None,
+    config: Config = None,
+) -> None:
+    """Serve the tool purge_control to an agent, over MCP on stdin and stdout.
+
+    \b
+    Example:
+      brainsurgeon mcp --agent main
+    """  # noqa: D301
+    settings = settings_of(config)
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
+    from brainsurgeon import log
+    from brainsurgeon.mcp_server import serve
+    from brainsurgeon.operations.scope import Scope
+
+    log.set_up(settings)
+    serve(settings, Scope(agent, session))
 
 
 def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Annotated
+
+import typer
 
 from brainsurgeon.cli.given import (
     Config,
@@ -41,23 +44,37 @@ def sessions(json: Json = False, config: Config = None) -> None:
         print(render.sessions(listed))
 
 
-def context(session: SessionName, json: Json = False, config: Config = None) -> None:
+def context(
+    session: SessionName,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Also show how each extracted value begins.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
     """Show what fills a session, what is extracted, and what the next scan would take.
 
     \b
-    Example:
+    Examples:
       brainsurgeon context main/0f3c
+      brainsurgeon context main/0f3c --preview
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.context import context as operation
+    from brainsurgeon.operations.context import described
+    from brainsurgeon.render import printable
     from brainsurgeon.render import sessions as render
 
+    now = time.time()
     with store_to_read(settings) as store:
-        one = operation(settings, store, session, time.time())
+        one = operation(settings, store, session, now)
+        extracted = [
+            described(settings, store, one, value, now, preview=preview) for value in one.extracted
+        ]
     if json:
-        print_json(render.context_json(one))
+        print_json(printable(render.context_json(one, extracted)))
     else:
-        print(render.context(one))
+        print(render.context(one, extracted))
 
 
 def show(

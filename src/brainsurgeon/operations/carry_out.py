@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import Busy, Damaged, Failed, Guarded, NotFound
+from brainsurgeon.errors import Busy, Damaged, Failed, Gone, Guarded
 from brainsurgeon.operations import look
 from brainsurgeon.operations.operate import Rewrite, operate
 from brainsurgeon.operations.plan import plan
@@ -49,7 +49,7 @@ def carry_out(
                 raise Guarded(told) from why
             raise Failed(f"{row.title}: {why}; its file was left as it is") from why
         except FileNotFoundError as why:
-            raise NotFound(f"{row.title}: its file went away") from why
+            raise Gone(f"{row.title}: its file went away") from why
         except OSError as why:
             raise look.failed(row.title, why) from why
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.decide.retention import Held, expires_at
+from brainsurgeon.errors import Damaged
 from brainsurgeon.operations import look
-from brainsurgeon.operations.find import file_of, session_named
+from brainsurgeon.operations.find import dotted, session_named
 from brainsurgeon.operations.plan import plan
-from brainsurgeon.store import files
+from brainsurgeon.operations.show import decode
+from brainsurgeon.operations.times import iso
+from brainsurgeon.sessions import quiet
+from brainsurgeon.sessions.reading import Refused
+from brainsurgeon.store import blobs, files
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model import Cut, KeptPart, Plan
+    from brainsurgeon.operations.find import Session
     from brainsurgeon.store import Store
     from brainsurgeon.store.extractions import Extraction
+
+PREVIEW = 80
+"""Characters of how a value begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,11 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One session, taken apart. `state` is settled, or why the session would be deferred."""
+    """One session, taken apart.
+
+    `state` is settled, or why the session would be deferred. `changed_at` is when its file last
+    changed, None where that is gone. Of a migrated agent nothing expires.
+    """
 
     session: str
     path: str
@@ -44,12 +59,19 @@ class Context:
     pays: bool
     kept: tuple[KeptPart, ...]
     warnings: tuple[str, ...]
+    changed_at: float | None
+    migrated: bool
 
 
 def context(settings: Settings, store: Store | None, name: str, now: float) -> Context:
-    """Take one session apart; nothing is touched."""
+    """Take one session apart; nothing is touched.
+
+    Of a session whose file is gone there is what the store still holds.
+    """
     chosen = session_named(settings, store, name)
-    found = file_of(chosen)
+    if chosen.found is None:
+        return _gone(store, chosen)
+    found = chosen.found
     with look.opened(found) as session:
         form = look.recognise(session)
         rules = settings.decision_rules()
@@ -60,10 +82,11 @@ def context(settings: Settings, store: Store | None, name: str, now: float) -> C
         first_seen = seen.first_seen if seen else now
         quietness = look.Quietness.of(found, settings, first_seen, now)
         try:
+            look.check_writable(session)
             quietness.check_silence()
             quietness.check_turn(session, survey, now)
             state = "settled"
-        except look.Unsettled as why:
+        except (look.Unsettled, Refused) as why:
             state = str(why)
     standing = set(planned.sighted)
     return Context(
@@ -72,7 +95,58 @@ def context(settings: Settings, store: Store | None, name: str, now: float) -> C
         tuple(value for value in known.extractions if value.id in standing),
         planned.extracted, planned.gain, rules.pays(planned.gain, session.fingerprint.size),
         planned.kept, planned.warnings,
+        session.fingerprint.mtime_ns / 1e9, quiet.migrated(found.agent_directory),
     )  # fmt: skip
+
+
+def _gone(store: Store | None, chosen: Session) -> Context:
+    known = look.known(store, chosen.row, 0.0).extractions
+    return Context(
+        chosen.title, chosen.path, chosen.row.format if chosen.row else "unknown", 0,
+        "its file is gone", (),
+        tuple(value for value in known if value.blob_id is not None and not value.replacement),
+        (), 0, False, (), (), None, quiet.migrated(chosen.agent_directory),
+    )  # fmt: skip
+
+
+def described(
+    settings: Settings, store: Store | None, one: Context, value: Extraction, now: float,
+    *, preview: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Describe one extracted value, when it expires and on request how it begins, for JSON."""
+    held = Held(
+        value.id, value.extracted_at, value.sighted_at, value.restored_at, None,
+        standing=one.changed_at is not None, activity=one.changed_at or 0.0,
+    )  # fmt: skip
+    end = expires_at(held, settings.retention, settings.retention_standing)
+    goes = end is not None and value.blob_id is not None and not one.migrated
+    description = {
+        "entry_id": value.entry_id,
+        "stub": value.stub,
+        "path": dotted(value.path),
+        "kind": value.kind,
+        "tool": value.tool,
+        "chars": value.chars,
+        "size_bytes": value.size,
+        "extracted_at": iso(value.extracted_at),
+        "age_seconds": round(max(0.0, now - value.extracted_at)),
+        "expires_at": iso(end[0]) if end and goes else None,
+        "expired": value.blob_id is None,
+    }
+    return description | ({"preview": preview_of(store, value)} if preview else {})
+
+
+def preview_of(store: Store | None, value: Extraction) -> str | None:
+    """Give how a value begins, in one line; None where it is gone or damaged."""
+    if store is None or value.blob_id is None:
+        return None
+    try:
+        content = decode(blobs.get(store.connection, value.blob_id, value.digest))
+    except Damaged:
+        return None
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    short = " ".join(text[: 4 * PREVIEW].split())
+    return short if len(short) <= PREVIEW else short[: PREVIEW - 1] + "…"
 
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
-from brainsurgeon.errors import Ambiguous, Expired, NotFound
+from brainsurgeon.errors import Ambiguous, Expired, Gone, NoSuchKey, NotFound
 from brainsurgeon.formats.base import id_named
 from brainsurgeon.model import Found, Unreadable
 from brainsurgeon.operations import look
@@ -34,6 +34,18 @@ class Session:
     path: str
     found: Found | None
     row: SessionRow | None
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that owns it."""
+        return self.title.rpartition("/")[0]
+
+    @property
+    def agent_directory(self) -> str:
+        """The directory of the agent that owns it; names of agents may repeat below other roots."""
+        if self.found:
+            return self.found.agent_directory
+        return self.row.agent_directory if self.row else ""
 
 
 def all_sessions(settings: Settings, store: Store | None) -> list[Session]:
@@ -64,9 +76,13 @@ def session_named(settings: Settings, store: Store | None, name: str) -> Session
 
     Raise NotFound or Ambiguous.
     """
-    everything = all_sessions(settings, store)
+    return session_among(all_sessions(settings, store), name)
+
+
+def session_among(sessions: list[Session], name: str) -> Session:
+    """Find the one of these sessions that is named; raise NotFound or Ambiguous."""
     for fits in (_by_path, _by_id, _by_key, _by_prefix):
-        candidates = [session for session in everything if fits(session, name)]
+        candidates = [session for session in sessions if fits(session, name)]
         if len(candidates) == 1:
             return candidates[0]
         if candidates:
@@ -182,7 +198,7 @@ def _newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
 def choose(named: Named, keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Narrow to the values that `keys` name: a whole path, or any named step of one.
 
-    Raise NotFound when none matches, Expired when nothing that matches is left.
+    Raise NoSuchKey when none matches, Expired when nothing that matches is left.
     """
     wanted = list(keys)
     chosen = tuple(
@@ -191,7 +207,7 @@ def choose(named: Named, keys: Iterable[str]) -> tuple[Extraction, ...]:
     )  # fmt: skip
     if not chosen:
         there = ", ".join(dotted(value.path) for value in named.values)
-        raise NotFound(
+        raise NoSuchKey(
             f"no extracted value of {named.entry_id!r} is called that; there are {there}"
         )
     if all(value.blob_id is None for value in chosen):
@@ -221,7 +237,7 @@ def tombstone(value: Extraction) -> dict[str, object]:
 
 
 def file_of(session: Session) -> Found:
-    """Give the file of a session; raise NotFound when only the store still knows it."""
+    """Give the file of a session; raise Gone when only the store still knows it."""
     if session.found is None:
-        raise NotFound(f"{session.title}: its file is gone from {session.path}")
+        raise Gone(f"{session.title}: its file is gone from {session.path}")
     return session.found

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from brainsurgeon.store.extractions import Extraction, FieldRow
     from brainsurgeon.store.wishes import Wish
 
-_OURS = re.compile(rb"\[\[extracted-|_extractable|_restored")
+_OURS = re.compile(rb"\[\[extracted-|_extractable|_restored|_redacted")
 _MOST_WARNINGS = 100
 _TWICE = "its id stands twice in the file"
 
@@ -103,7 +103,7 @@ class _Planner:
                 self._redacted[row.entry_id].append(row)
         self._restores = [wish for wish in known.wishes if wish.action == "restore"]
         self._fields = FieldEdits(known.fields, known.wishes)
-        self._asked = {*self._fields.sets, *own.answers, *self._redacted}
+        self._asked = {*own.answers, *self._redacted}
         self._calls = [call.encode() for call in own.calls]
         self._pins = known.pins
         self._edits: list[tuple[str, Edit]] = []
@@ -178,6 +178,7 @@ class _Planner:
         """Tell whether a short line may hold a stub or field of ours, or is one asked for."""
         return (
             ident in self._asked
+            or (ident is not None and self._fields.speak_of(ident))
             or _OURS.search(raw) is not None
             or any(call in raw for call in self._calls)
         )

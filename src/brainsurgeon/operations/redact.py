@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,10 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
 
     A result that does not name its call answers the call that stands before it.
     """
-    marks = {wish.answer: wish for wish in wishes if wish.action == "redact"}
+    marks: dict[bytes | None, list[Wish]] = defaultdict(list)
+    for wish in wishes:
+        if wish.action == "redact":  # asked twice in a turn, it is answered twice alike
+            marks[wish.answer].append(wish)
     found = OwnCalls()
     if not marks:
         return found
@@ -71,10 +75,11 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
         for call in form.calls(entry):
             last_call = call.call_id or ident
         for answer in form.answers(entry):
-            wish = marks.get(answer_mark(answer.text))
-            if wish is None or ident is None:
+            asked = marks.get(answer_mark(answer.text))
+            if asked is None or ident is None:
                 continue
-            found.wishes.add(wish.id)
+            found.wishes.update(wish.id for wish in asked)
+            wish = asked[0]
             found.answers.setdefault(ident, []).append((answer, wish.entry_id))
             call_id = answer.call_id or last_call
             if call_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import Ambiguous, Changed, Guarded, NotFound
+from brainsurgeon.errors import Ambiguous, Changed, Gone, Guarded, NotFound
 from brainsurgeon.formats.base import id_named, is_made_up, is_safe, parse
 from brainsurgeon.operations import look
 from brainsurgeon.operations.carry_out import carry_out
@@ -55,7 +55,7 @@ def set_extractable(
     wanted = id_named(entry)
     chosen, ident = _where(settings, store, wanted, session)
     if chosen.found is None:
-        raise NotFound(f"{chosen.title}: its file is gone")
+        raise Gone(f"{chosen.title}: its file is gone")
     if quiet.migrated(chosen.found.agent_directory):
         raise Guarded(f"{chosen.title}: its agent keeps its sessions in SQLite now")
     now = clock()

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.operations.restore import SUGGESTION
-from brainsurgeon.operations.times import iso
-from brainsurgeon.render import bytes_, count, dotted, printable, safe, table
+from brainsurgeon.render import WIDTH, bytes_, count, dotted, printable, safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,18 +77,13 @@ def sessions(listed: Sequence[Listed]) -> str:
     return "\n".join(lines + (["", *why] if why else []))
 
 
-def context_json(one: Context) -> dict[str, Any]:
-    """Give a session taken apart as other programs read it."""
+def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
+    """Give a session taken apart as other programs read it, its values already described."""
     return {
         "session": one.session, "path": printable(one.path), "format": one.format,
         "size_bytes": one.size, "state": one.state,
         "filling": [asdict(item) for item in one.filling],
-        "extracted": [
-            {"entry_id": v.entry_id, "path": dotted(v.path), "kind": v.kind, "tool": v.tool,
-             "chars": v.chars, "size_bytes": v.size, "extracted_at": iso(v.extracted_at),
-             "expired": v.blob_id is None}
-            for v in one.extracted
-        ],
+        "extracted": extracted,
         "next": [
             {"entry_id": cut.entry_id, "path": dotted(cut.path), "kind": cut.kind,
              "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
@@ -101,8 +95,18 @@ def context_json(one: Context) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def context(one: Context) -> str:
-    """Give a session taken apart as text."""
+def _extracted(value: dict[str, Any]) -> list[str]:
+    expires = f", expires {value['expires_at'][:10]}" if value["expires_at"] else ""
+    gone = ", expired" if value["expired"] else ""
+    place = f"{value['tool'] or value['kind']}, {bytes_(value['size_bytes'])}"
+    lines = [f"  # {safe(value['entry_id'])} {safe(value['path'])}: {safe(place)}{expires}{gone}"]
+    if value.get("preview"):
+        lines.append(f"      {safe(value['preview'])[: WIDTH - 6]}")
+    return lines
+
+
+def context(one: Context, extracted: list[dict[str, Any]]) -> str:
+    """Give a session taken apart as text; of the extracted values the largest."""
     lines = [
         f"{safe(one.session)}  {one.format}, {bytes_(one.size)}, {one.state}",
         "",
@@ -117,6 +121,10 @@ def context(one: Context) -> str:
             f"{bytes_(sum(value.size for value in one.extracted))}"
         ),
     ]
+    largest = sorted(extracted, key=lambda value: -value["size_bytes"])
+    lines += [line for value in largest[:_MOST_ROWS] for line in _extracted(value)]
+    if len(largest) > _MOST_ROWS:
+        lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
     pays = "" if one.pays or not one.next else ", too little to be worth a rewrite"
     lines.append(f"the next scan would take {len(one.next)} values, {bytes_(one.gain)}{pays}")
     lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {cut.reason}"

@@ -28,6 +28,7 @@ class SessionRow:
     id: int
     agent_id: int
     agent: str
+    agent_directory: str
     name: str
     path: str
     root: str
@@ -81,7 +82,7 @@ class FieldRow:
 
 
 _SESSION = (
-    "SELECT s.id, s.agent_id, a.name, s.name, s.path, s.root, s.format, s.parent "
+    "SELECT s.id, s.agent_id, a.name, a.directory, s.name, s.path, s.root, s.format, s.parent "
     "FROM sessions s JOIN agents a ON a.id = s.agent_id"
 )
 _EXTRACTION = (
@@ -129,7 +130,10 @@ def unnoted(
         return None
     name = printable(found.session)
     ident, label = agent
-    return SessionRow(0, ident, label, name, found.path, found.root, format_name, _storable(parent))
+    return SessionRow(
+        0, ident, label, found.agent_directory, name, found.path, found.root, format_name,
+        _storable(parent),
+    )  # fmt: skip
 
 
 def session_at(connection: sqlite3.Connection, path: str) -> SessionRow | None:
@@ -156,7 +160,7 @@ def family(connection: sqlite3.Connection, session: SessionRow) -> list[int]:
         if row is None or row[0] in ids:
             break
         ids.append(row[0])
-        parent = row[7]
+        parent = _session(row).parent
     return ids
 
 
@@ -276,11 +280,12 @@ def _storable(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 
-def _session(row: tuple[int, int, str, str, bytes, bytes, str, str | None]) -> SessionRow:
-    ident, agent_id, agent, name, path, root, form, parent = row
+def _session(row: tuple[int, int, str, bytes, str, bytes, bytes, str, str | None]) -> SessionRow:
+    ident, agent_id, agent, directory, name, path, root, form, parent = row
     return SessionRow(
-        ident, agent_id, agent, name, os.fsdecode(path), os.fsdecode(root), form, parent
-    )
+        ident, agent_id, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root),
+        form, parent,
+    )  # fmt: skip
 
 
 def totals(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:

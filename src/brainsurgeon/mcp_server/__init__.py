@@ -1,0 +1,62 @@
+"""The door for agents: one tool, purge_control, over MCP on stdin and stdout."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon import __version__
+from brainsurgeon.mcp_server.answering import answer
+from brainsurgeon.mcp_server.call import ARGUMENTS, DESCRIPTION, TOOL
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.operations.scope import Scope
+
+
+def serve(settings: Settings, scope: Scope) -> None:
+    """Answer calls until stdin ends; one after the other, since each may open the store."""
+    gc.disable()  # a sixth of the start: the SDK makes many objects and none of them is garbage
+    import anyio  # noqa: PLC0415
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415
+
+    server = server_of(settings, scope)
+    gc.enable()
+    gc.freeze()
+
+    async def talk() -> None:
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    anyio.run(talk)
+
+
+def server_of(settings: Settings, scope: Scope) -> Server[Any]:
+    """Make the server, bound to no transport yet."""
+    from anyio import CapacityLimiter, to_thread  # noqa: PLC0415
+    from mcp import types  # noqa: PLC0415
+    from mcp.server.lowlevel import Server  # noqa: PLC0415
+
+    tool = types.Tool(name=TOOL, description=DESCRIPTION, input_schema=ARGUMENTS)
+    one_at_a_time = CapacityLimiter(1)
+
+    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tool])
+
+    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name != TOOL:
+            text, failed = f"there is no tool of that name; there is {TOOL}", True
+        else:
+            text, failed = await to_thread.run_sync(
+                answer, settings, scope, params.arguments or {}, time.time, limiter=one_at_a_time
+            )
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=text)], is_error=failed
+        )
+
+    return Server(
+        "brainsurgeon", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool
+    )

@@ -1,0 +1,161 @@
+"""The answers of purge_control: one function an action, over the same verbs as the commands."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon import log
+from brainsurgeon.errors import BrainsurgeonError, Expired, NotFound, UsageError
+from brainsurgeon.mcp_server.call import LIMIT, LISTED, understood
+from brainsurgeon.operations.context import context, described
+from brainsurgeon.operations.recover import recover
+from brainsurgeon.operations.restore import note_answer, restore
+from brainsurgeon.operations.scope import Scope, session_for
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.operations.show import show
+from brainsurgeon.render import paging, printable, sessions
+from brainsurgeon.store import open_store, open_to_read
+from brainsurgeon.store.opening import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.mcp_server.call import Call
+    from brainsurgeon.operations.find import Session
+    from brainsurgeon.store import Store
+
+NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
+"""One sentence for what is unknown, another agent's or expired: it must tell nothing more."""
+
+
+def answer(
+    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float]
+) -> tuple[str, bool]:
+    """Do what a call asks for; give the text of the answer and whether it is an error."""
+    try:
+        call = understood(arguments)
+        with translated(settings.state_dir):
+            text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
+    except BrainsurgeonError as error:
+        hidden = type(error) is NotFound or isinstance(error, Expired)
+        return (NOT_HERE if hidden else _storable(str(error))), True
+    return text, False
+
+
+class _Asked:
+    """One call with all that it takes to answer it."""
+
+    def __init__(
+        self, settings: Settings, scope: Scope, call: Call, arguments: dict[str, Any],
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.settings, self.scope, self.call, self.clock = settings, scope, call, clock
+        self._arguments = arguments
+
+    @property
+    def entry(self) -> str:
+        """The entry that is named."""
+        return self.call.entry or ""
+
+    def session(self, store: Store | None) -> Session:
+        """Find the session that is named, or the one that makes this call."""
+        return session_for(
+            self.settings, store, self.scope, self.call.session, self._arguments, self.clock
+        )
+
+    def given(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Give values as far as they were asked for."""
+        limit = self.call.limit or LIMIT
+        if self.call.offset is None:
+            return paging.fitted(content, limit)
+        if len(content) != 1:
+            names = ", ".join(content)
+            raise UsageError(f"offset: goes with one value; name it in keys: {names}")
+        return {path: paging.page(one, self.call.offset, limit) for path, one in content.items()}
+
+
+def _get_context(asked: _Asked) -> str:
+    now, settings = asked.clock(), asked.settings
+    store = open_to_read(settings.state_dir)
+    with closing(store) if store else nullcontext():
+        one = context(settings, store, asked.session(store).path, now)
+        start, most = asked.call.offset or 0, asked.call.limit or LISTED
+        newest = one.extracted[::-1][start : start + most]
+        listed = [described(settings, store, one, value, now, preview=True) for value in newest]
+    whole = sessions.context_json(one, listed)
+    more = start + most < len(one.extracted)
+    return _text({
+        **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
+        "extracted_total": len(one.extracted),
+        "extracted": listed,
+        "next_offset": start + most if more else None,
+        "next_total": len(one.next),
+        "next": whole["next"][:most],
+        "next_gain_bytes": one.gain,
+        "keep_after_restore_seconds": settings.keep_after_restore_seconds,
+    })  # fmt: skip
+
+
+def _show(asked: _Asked) -> str:
+    store = open_to_read(asked.settings.state_dir)
+    with closing(store) if store else nullcontext():
+        path = asked.session(store).path
+        shown = show(asked.settings, store, asked.entry, path, asked.call.keys or ())
+    return _text({
+        "entry_id": shown.entry_id, "session": shown.session, "content": asked.given(shown.content)
+    })  # fmt: skip
+
+
+def _restore(asked: _Asked) -> str:
+    with closing(open_store(asked.settings.state_dir)) as store:
+        recover(store)
+        path, keys = asked.session(store).path, asked.call.keys or ()
+        shown = show(asked.settings, store, asked.entry, path, keys)
+        given = asked.given(shown.content)  # what cannot be given is not asked for either
+        done = restore(
+            asked.settings, store, asked.entry, clock=asked.clock, session=path, keys=keys
+        )
+        log.restored(done)
+        text = _text(done.as_json() | {"content": given})
+        note_answer(store, done, text)
+    return text
+
+
+def _set_extractable(asked: _Asked) -> str:
+    with closing(open_store(asked.settings.state_dir)) as store:
+        recover(store)
+        path, value = asked.session(store).path, asked.call.value
+        assert value is not None  # noqa: S101  a call without one was refused
+        done = set_extractable(
+            asked.settings, store, asked.entry, value, clock=asked.clock, session=path
+        )
+    return _text(done.as_json())
+
+
+_ACTIONS: dict[str, Callable[[_Asked], str]] = {
+    "get_context": _get_context,
+    "show": _show,
+    "restore": _restore,
+    "set_extractable": _set_extractable,
+}
+
+
+def _text(value: dict[str, Any]) -> str:
+    """Write JSON as the characters it is about; half of one, which UTF-8 has not, is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _is_text(text) else json.dumps(value)
+
+
+def _storable(text: str) -> str:
+    return text if _is_text(text) else str(printable(text))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

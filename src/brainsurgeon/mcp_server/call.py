@@ -1,0 +1,123 @@
+"""What may be asked of purge_control: the tool as agents see it, and the arguments of one call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+)
+
+from brainsurgeon.errors import UsageError
+
+TOOL = "purge_control"
+LIMIT = 65_536
+"""Bytes of values in one answer unless the caller asks for more or less."""
+LISTED = 50
+"""Extracted values in one list unless the caller asks for more or less."""
+
+DESCRIPTION = """\
+Read and control what was cut out of this conversation. A text [[extracted-<id>]] stands where a \
+large old value stood; the value is kept.
+- show: get the value now. Prefer it: nothing changes.
+- restore: get the value now and have it put back into the conversation after this turn, where it \
+stays for a while.
+- set_extractable: false pins an entry for good, true lets it go at once, a number keeps it among \
+that many recent messages.
+- get_context: what is extracted in this session, and what will be next.
+Name an entry by its id or by the whole stub. Never write a stub yourself."""
+
+ARGUMENTS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["action"],
+    "properties": {
+        "action": {"type": "string", "enum": ["get_context", "restore", "show", "set_extractable"]},
+        "entry": {"type": "string", "description": "Entry id, or the whole [[extracted-<id>]]."},
+        "entry_id": {"type": "string", "description": "Another name of entry."},
+        "keys": {
+            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
+            "description": "Only these values: whole paths, or a name in a path. A list, or "
+            "comma-separated.",
+        },
+        "value": {
+            "anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 0}],
+            "description": "For set_extractable.",
+        },
+        "session": {
+            "type": "string",
+            "description": "Path, id, beginning of the id, or session key. Without it: the "
+            "session that makes this call.",
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "description": f"Most bytes of values in the answer ({LIMIT}); longer ones come as "
+            f"head and tail. For get_context: most values listed ({LISTED}).",
+        },
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "For one value: give the bytes from here on. For get_context: skip "
+            "so many values.",
+        },
+    },
+}
+
+
+def _listed(keys: Any) -> Any:
+    return (
+        [key.strip() for key in keys.split(",") if key.strip()] if isinstance(keys, str) else keys
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Take what models write for a boolean or a number."""
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower(), _number(value))
+    return value
+
+
+def _number(text: str) -> Any:
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+class Call(BaseModel):
+    """The arguments of one call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Literal["get_context", "restore", "show", "set_extractable"]
+    entry: str | None = Field(None, validation_alias=AliasChoices("entry", "entry_id"))
+    keys: Annotated[list[str] | None, BeforeValidator(_listed)] = None
+    value: Annotated[
+        StrictBool | Annotated[StrictInt, Field(ge=0)] | None, BeforeValidator(_plain)
+    ] = None
+    session: str | None = None
+    limit: int | None = Field(None, ge=1)
+    offset: int | None = Field(None, ge=0)
+
+
+def understood(arguments: dict[str, Any]) -> Call:
+    """Read the arguments of a call; raise UsageError with everything that is wrong with them."""
+    try:
+        # Some hosts name every argument, and give null for what is not meant.
+        call = Call.model_validate({k: v for k, v in arguments.items() if v is not None})
+    except ValidationError as error:
+        told = [
+            f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
+            for one in error.errors(include_url=False, include_input=False, include_context=False)
+        ]
+        raise UsageError("; ".join(dict.fromkeys(told))) from error
+    if call.action != "get_context" and not call.entry:
+        raise UsageError(f"entry: {call.action} wants the id of an entry, or its whole stub")
+    if call.action == "set_extractable" and call.value is None:
+        raise UsageError("value: set_extractable wants true, false, or a whole number from 0")
+    return call
