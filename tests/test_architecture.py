@@ -17,7 +17,7 @@ MODULES = {
 """Every module, named from the package downwards, and its file."""
 
 NOUNS = ("model", "errors")
-SURFACES = ("cli", "daemon", "mcp_server")
+SURFACES = ("api", "cli", "daemon", "mcp_server")
 AT_THE_DOOR = (
     "", *NOUNS, "operations.*", "config", "render", "render.*", "log", "store", "store.opening",
 )  # fmt: skip

@@ -91,6 +91,11 @@ class OpenClaw:
                 "skipBootstrap": True, "timeoutSeconds": 240,
             }},
             "tools": {"exec": {"host": "gateway", "security": "full", "ask": "off"}},
+            "mcp": {"servers": {"brainsurgeon": {
+                "command": sys.executable,
+                "args": ["-m", "brainsurgeon", "mcp", "--agent", "main",
+                         "--config", str(self.base / "config.toml")],
+            }}},
             "gateway": {"mode": "local", "bind": "loopback", "port": self.port,
                         "auth": {"mode": "token", "token": "only-here"}},
         }))  # fmt: skip
@@ -231,6 +236,7 @@ def test_the_real_openclaw_works_beside_the_daemon_and_gets_its_bytes_back(tmp_p
             _several_turns(claw)
             ident = _restore_in_a_turn(claw)
             _protected_then_cut_again(claw, ident)
+            _restore_by_the_tool(claw, ident)
             daemon.terminate()
             assert daemon.wait(20) == 0
             wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
@@ -282,17 +288,22 @@ def _restore_in_a_turn(claw):
     assert (places / "before").read_text() == (places / "after").read_text() != ""
     call = claw.results()[-2]
 
-    def done():  # both are done in one rewrite, so both are looked at in one reading
-        now = {one["id"]: one for one in claw.results()}
-        pair = now[ident], now[call["id"]]
-        return pair if "_restored" in pair[0] and "_redacted" in pair[1] else None
-
-    back, redacted = wait(f"it is back and its call redacted: {text(call)[:300]}", done)
+    back, redacted = wait(
+        f"it is back and its call redacted: {text(call)[:300]}",
+        lambda: _put_back(claw, ident, call["id"]),
+    )
     assert text(back).rstrip() == value
     assert redacted["_redacted"] is True
     assert text(redacted) == f"Restored {ident}."
     assert value.splitlines()[0] not in json.dumps(redacted)
     return ident
+
+
+def _put_back(claw, ident, call):
+    """Give the entry put back and the call redacted, which one rewrite does, from one reading."""
+    now = {one["id"]: one for one in claw.results()}
+    both = "_restored" in now[ident] and "_redacted" in now[call]
+    return (now[ident], now[call]) if both else None
 
 
 def _protected_then_cut_again(claw, ident):
@@ -303,6 +314,27 @@ def _protected_then_cut_again(claw, ident):
     wait("it is cut again", lambda: text(claw.result(ident)) == f"[[extracted-{ident}]]")
     requests = claw.turn([printing("the last turn")])
     assert ident in stubs(requests[0])
+
+
+def _restore_by_the_tool(claw, ident):
+    """Let the model ask again, by purge_control over MCP: the host started our server itself."""
+    requests = claw.turn(
+        [("brainsurgeon__purge_control", {"action": "get_context"})],
+        [("brainsurgeon__purge_control", {"action": "restore", "entry": f"[[extracted-{ident}]]"})],
+    )
+    listed = json.loads(requests[1]["messages"][-1]["content"])
+    assert claw.session in listed["session"]
+    assert ident in {one["entry_id"] for one in listed["extracted"]}
+    told = json.loads(requests[2]["messages"][-1]["content"])
+    value = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
+    assert told["pending"] is True
+    assert value in told["content"]["message.content.0.text"]
+    assert told["previous_restored_at"]
+    call = claw.results()[-1]
+
+    back, redacted = wait("it is back and redacted", lambda: _put_back(claw, ident, call["id"]))
+    assert text(back).rstrip() == value
+    assert text(redacted) == f"Restored {ident}."
 
 
 def _undo(claw):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,28 +55,18 @@ def settings_of(config: str | None, *, json: bool = False) -> Settings:
     return settings
 
 
-def store_to_write(settings: Settings) -> AbstractContextManager[Store]:
+def store_to_write(settings: Settings) -> Store:
     """Open the store for a command that may change it; create it where there is none."""
     from brainsurgeon.store import open_store
 
-    return _explained(open_store(settings.state_dir), settings.state_dir)
+    return open_store(settings.state_dir)
 
 
 def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
     """Open the store for a command that only looks: it never creates or changes one."""
     from brainsurgeon.store import open_to_read
 
-    opened = open_to_read(settings.state_dir)
-    return _explained(opened, settings.state_dir) if opened else nullcontext(None)
-
-
-@contextmanager
-def _explained(store: Store, directory: str) -> Iterator[Store]:
-    """Close the store at the end; say what an error of SQLite in between means."""
-    from brainsurgeon.store.opening import translated
-
-    with closing(store), translated(directory):
-        yield store
+    return open_to_read(settings.state_dir) or nullcontext()
 
 
 def print_json(value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import log
@@ -17,7 +17,6 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.render import paging, printable, sessions
 from brainsurgeon.store import open_store, open_to_read
-from brainsurgeon.store.opening import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +36,7 @@ def answer(
     """Do what a call asks for; give the text of the answer and whether it is an error."""
     try:
         call = understood(arguments)
-        with translated(settings.state_dir):
-            text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
+        text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFound or isinstance(error, Expired)
         return (NOT_HERE if hidden else _storable(str(error))), True
@@ -79,8 +77,7 @@ class _Asked:
 
 def _get_context(asked: _Asked) -> str:
     now, settings = asked.clock(), asked.settings
-    store = open_to_read(settings.state_dir)
-    with closing(store) if store else nullcontext():
+    with open_to_read(settings.state_dir) or nullcontext() as store:
         one = context(settings, store, asked.session(store).path, now)
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = one.extracted[::-1][start : start + most]
@@ -100,8 +97,7 @@ def _get_context(asked: _Asked) -> str:
 
 
 def _show(asked: _Asked) -> str:
-    store = open_to_read(asked.settings.state_dir)
-    with closing(store) if store else nullcontext():
+    with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         path = asked.session(store).path
         shown = show(asked.settings, store, asked.entry, path, asked.call.keys or ())
     return _text({
@@ -110,7 +106,7 @@ def _show(asked: _Asked) -> str:
 
 
 def _restore(asked: _Asked) -> str:
-    with closing(open_store(asked.settings.state_dir)) as store:
+    with open_store(asked.settings.state_dir) as store:
         recover(store)
         path, keys = asked.session(store).path, asked.call.keys or ()
         shown = show(asked.settings, store, asked.entry, path, keys)
@@ -125,7 +121,7 @@ def _restore(asked: _Asked) -> str:
 
 
 def _set_extractable(asked: _Asked) -> str:
-    with closing(open_store(asked.settings.state_dir)) as store:
+    with open_store(asked.settings.state_dir) as store:
         recover(store)
         path, value = asked.session(store).path, asked.call.value
         assert value is not None  # noqa: S101  a call without one was refused

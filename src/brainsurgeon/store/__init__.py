@@ -15,7 +15,7 @@ import sqlite3
 import struct
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from brainsurgeon.errors import Busy, StoreUnusable
 from brainsurgeon.store.opening import (
@@ -23,6 +23,7 @@ from brainsurgeon.store.opening import (
     check,
     connect,
     database_path,
+    explain,
     make_directory,
     open_database,
     refuse_foreign,
@@ -35,12 +36,23 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """One open store. `connection` is for the modules of this room."""
+    """One open store; as a context it closes at the end, and errors of SQLite come out as ours.
+
+    `connection` is for the modules of this room.
+    """
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         self.connection = connection
         self.directory = directory
         self._locks = locks
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+        if isinstance(error, sqlite3.Error):
+            raise explain(error, self.directory) from error
 
     @property
     def readonly(self) -> bool:
