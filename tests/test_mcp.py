@@ -207,8 +207,8 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     oldest = told["extracted"][-1]
     assert oldest["age_seconds"] < 600
     assert oldest["expires_at"] > oldest["extracted_at"]
-    assert {key: oldest[key] for key in ("entry_id", "stub", "kind", "tool", "path")} == {
-        "entry_id": "00000003", "stub": "[[extracted-00000003]]", "kind": "tool_result",
+    assert {key: oldest[key] for key in ("entry_id", "kind", "tool", "path")} == {
+        "entry_id": "00000003", "kind": "tool_result",
         "tool": "exec", "path": "message.content.0.text",
     }  # fmt: skip
     assert oldest["chars"] == len(VALUE)

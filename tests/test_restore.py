@@ -1,6 +1,7 @@
 """Putting values back: at once, later, partly, in forks, after rewrites; never by guessing."""
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -10,11 +11,15 @@ import pytest
 
 from brainsurgeon.errors import Ambiguous, Changed, Expired, NotFound
 from brainsurgeon.model import KINDS
+from brainsurgeon.operations import recover
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
+from brainsurgeon.operations.operate import UNFINISHED
 from brainsurgeon.operations.restore import SUGGESTION
+from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show as operation
 from brainsurgeon.operations.times import iso
+from brainsurgeon.sessions import replacing, settling
 from conftest import Conversation, dump
 from test_scan import Clock, append, pin, state, swaps, text_of
 
@@ -1145,3 +1150,63 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
     assert entry(path, one)["message"]["content"][1]["type"] == "image"
     assert world.restore_all(pristine=True)[0].values == 2
     assert path.read_bytes() == original
+
+
+# --- what is said when not all went well ---------------------------------------------------------
+
+
+@pytest.fixture
+def old_file_kept_open(monkeypatch):
+    """Let somebody open the old file of every rewrite just after the exchange, and keep it."""
+    held, replace = [], replacing.replace
+
+    def replaced(session, temporary, *rest):
+        exchanged = replace(session, temporary, *rest)
+        held.append(os.open(temporary, os.O_RDONLY, dir_fd=session.directory))
+        return exchanged
+
+    monkeypatch.setattr(settling, "LOOK_BACK", 0.05)
+    monkeypatch.setattr(settling, "LOOK_BACK_LONGEST", 0.1)
+    monkeypatch.setattr(replacing, "replace", replaced)
+
+    def let_go():
+        while held:
+            os.close(held.pop())
+
+    yield let_go
+    let_go()
+
+
+def test_an_old_file_that_stays_is_said_by_every_verb(world, pruned, old_file_kept_open):
+    """Where somebody keeps the old file open it stays, every verb says so, and the next ends it."""
+    put_back = world.restore(pruned)
+    pinned = set_extractable(world.settings(), world.store, pruned, False, clock=world.clock)
+    [undone] = world.restore_all(pristine=True)
+
+    assert put_back.missed == (UNFINISHED,)
+    assert put_back.as_json()["missed"] == [UNFINISHED]
+    assert pinned.as_json()["unfinished"] == UNFINISHED
+    assert undone.missed[-1] == UNFINISHED
+    assert len(world.leftovers()) == 3
+    old_file_kept_open()
+    recover.recover(world.store)
+    assert world.leftovers() == []
+
+
+def test_restoring_what_is_back_says_since_when(world, pruned, clock):
+    """A second restore changes nothing and names the moment of the first."""
+    world.restore(pruned)
+
+    with pytest.raises(Changed, match=f"put back at {iso(clock.now)}"):
+        world.restore(pruned)
+
+
+def test_where_nothing_could_be_put_back_it_is_not_called_nothing_to_undo(world, pruned):
+    """A session whose only value is damaged in the store is told apart from an untouched one."""
+    with world.store.transaction() as connection:
+        connection.execute("UPDATE blobs SET data = zeroblob(length(data))")
+
+    [done] = world.restore_all()
+
+    assert done.state == "nothing put back"
+    assert done.missed == (f"{pruned}: damaged in the store",)

@@ -1,10 +1,12 @@
 """The store: whole or not at all, its owner's alone, durable, refused where not understood."""
 
+import fcntl
 import os
 import secrets
 import shutil
 import sqlite3
 import stat
+import threading
 from contextlib import closing
 
 import pytest
@@ -838,3 +840,26 @@ def test_a_store_moved_with_its_directory_still_works(store, directory, tmp_path
     shutil.copytree(directory, tmp_path / "copy")
     with closing(open_store(str(tmp_path / "copy"))) as copy:
         assert count(copy, "extractions") == 1
+
+
+def test_whoever_asks_for_the_daemon_never_keeps_it_from_starting(tmp_path):
+    """A look at who holds the daemon's lock takes it for a moment; starting waits that long."""
+    with room.hold_daemon_lock(str(tmp_path)):
+        pass
+    looking = os.open(tmp_path / "daemon.lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.05, os.close, (looking,)).start()
+
+    with room.hold_daemon_lock(str(tmp_path)):
+        assert room.daemon_holder(str(tmp_path)) == os.getpid()
+
+
+def test_a_failing_disk_is_never_called_untouched():
+    """An error of the disk may come after the exchange: what is said then holds there too."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+
+    told = str(opening.explain(error, "/state"))
+
+    assert "the disk fails" in told
+    assert "nothing was touched" not in told

@@ -122,7 +122,6 @@ def described(
     goes = end is not None and value.blob_id is not None and not one.migrated
     description = {
         "entry_id": value.entry_id,
-        "stub": value.stub,
         "path": dotted(value.path),
         "kind": value.kind,
         "tool": value.tool,

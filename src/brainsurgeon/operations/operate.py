@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from brainsurgeon.store.extractions import SessionRow
 
 _HURRY = 0.2
+UNFINISHED = (
+    "the old file stays beside the session, since somebody has it open; the next command ends it"
+)
 BATCH = 8 << 20
 """Compressed bytes after which a transaction of blobs is committed."""
 

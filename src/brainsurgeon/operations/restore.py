@@ -18,6 +18,7 @@ from brainsurgeon.operations.find import (
     entry_named,
     file_of,
 )
+from brainsurgeon.operations.operate import UNFINISHED
 from brainsurgeon.operations.redact import answer_mark
 from brainsurgeon.operations.show import contents
 from brainsurgeon.operations.times import iso
@@ -125,10 +126,10 @@ def restore(
             answer, pending=True, why_pending=str(why),
             redacts=not settings.keep_purge_control_calls,
         )  # fmt: skip
-    if rewrite:
-        rewrite.finish()
+    unfinished = rewrite is not None and not rewrite.finish()
     at = extractions.restores(store.connection, named.row.id).get(named.entry_id, now)
-    return _settled_answer(replace(answer, at=at), planned, values)
+    done = _settled_answer(replace(answer, at=at), planned, values)
+    return replace(done, missed=(*done.missed, UNFINISHED)) if unfinished else done
 
 
 def _noted(store: Store, named: Named) -> Named:
@@ -166,9 +167,11 @@ def _settled_answer(answer: Restored, planned: Plan, values: tuple[Extraction, .
     back = {dotted(edit.path) for edit in planned.putbacks if edit.entry_id == ident}
     if not back and not any(edit.undoes and edit.entry_id == ident for edit in planned.fields):
         reasons = [why for entry, why in planned.missed if entry == ident]
+        back_since = f"it was put back at {iso(answer.previous)}" if answer.previous else ""
+        reason = ", ".join(reasons) or back_since or "its stub no longer stands there"
         raise Changed(
-            f"{answer.session} {ident}: {', '.join(reasons) or 'its stub no longer stands there'}; "
-            "the entry was left as it is. `brainsurgeon show` still prints the value"
+            f"{answer.session} {ident}: {reason}; the entry was left as it is. "
+            "`brainsurgeon show` still prints the value"
         )
     sizes = {dotted(value.path): value.size for value in values if dotted(value.path) in back}
     return replace(

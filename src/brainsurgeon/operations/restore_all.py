@@ -11,6 +11,7 @@ from brainsurgeon.operations import look
 from brainsurgeon.operations.carry_out import carry_out
 from brainsurgeon.operations.field_edits import EVERY_ENTRY
 from brainsurgeon.operations.find import Session, all_sessions, row_of, session_named
+from brainsurgeon.operations.operate import UNFINISHED
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.store import extractions
 
@@ -49,18 +50,24 @@ def restore_all(
         chosen = all_sessions(settings, store)
     chosen = [noted for one in chosen if (noted := _noted(store, one)).row or session]
     done: list[SessionRestored] = []
-    rewrites: list[Rewrite] = []
+    rewrites: dict[int, Rewrite] = {}  # by the place of their answer
     try:
         for one in chosen:
             answer, rewrite = _restore_session(settings, store, one, pristine, clock)
             done.append(answer)
-            rewrites += [rewrite] if rewrite else []
-            while rewrites and rewrites[0].due <= time.monotonic():
-                rewrites.pop(0).finish()
+            if rewrite:
+                rewrites[len(done) - 1] = rewrite
+            for place in [at for at, one in rewrites.items() if one.due <= time.monotonic()]:
+                _finish(done, place, rewrites.pop(place))
     finally:
-        for rewrite in rewrites:
-            rewrite.finish()
+        for place, rewrite in rewrites.items():
+            _finish(done, place, rewrite)
     return done
+
+
+def _finish(done: list[SessionRestored], place: int, rewrite: Rewrite) -> None:
+    if not rewrite.finish():
+        done[place] = replace(done[place], missed=(*done[place].missed, UNFINISHED))
 
 
 def _noted(store: Store, session: Session) -> Session:
@@ -93,7 +100,8 @@ def _restore_session(
     except (Damaged, Failed, Guarded, NotFound, StoreFull) as why:
         reason = str(why).removeprefix(f"{session.title}: ")
         return SessionRestored(session.title, "failed", 0, reason=reason), None
-    state = "restored" if planned.edits else "nothing to undo"
+    nothing = "nothing put back" if planned.missed else "nothing to undo"
+    state = "restored" if planned.edits else nothing
     return SessionRestored(
         session.title, state, len(planned.putbacks), removed(planned), missed(planned)
     ), rewrite

@@ -10,6 +10,7 @@ from brainsurgeon.formats.base import id_named, is_made_up, is_safe, parse
 from brainsurgeon.operations import look
 from brainsurgeon.operations.carry_out import carry_out
 from brainsurgeon.operations.find import all_sessions, session_named
+from brainsurgeon.operations.operate import UNFINISHED
 from brainsurgeon.sessions import quiet
 from brainsurgeon.sessions.reading import Refused, open_session
 from brainsurgeon.store import extractions, wishes
@@ -43,7 +44,7 @@ class Set:
             "extractable": self.value,
         }
         if self.reason:
-            answer["why_pending"] = self.reason
+            answer["why_pending" if self.pending else "unfinished"] = self.reason
         return answer
 
 
@@ -68,11 +69,10 @@ def set_extractable(
         planned, rewrite = carry_out(settings, store, chosen.found, row, (), clock)
     except look.Unsettled as why:
         return Set(ident, chosen.title, value, pending=True, reason=str(why))
-    if rewrite:
-        rewrite.finish()
+    unfinished = rewrite is not None and not rewrite.finish()
     if reasons := [why for name, why in planned.missed if name == ident]:
         raise Changed(f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is")
-    return Set(ident, chosen.title, value, pending=False)
+    return Set(ident, chosen.title, value, pending=False, reason=UNFINISHED if unfinished else "")
 
 
 def _origin(found: Found) -> tuple[str, str | None]:

@@ -61,7 +61,7 @@ def set_(answer: Set) -> str:
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
     if answer.pending:
         return f"{name}: _extractable {value} noted; it holds from now on ({answer.reason})"
-    return f"{name}: _extractable is {value}"
+    return f"{name}: _extractable is {value}" + (f"; {answer.reason}" if answer.reason else "")
 
 
 def sessions(listed: Sequence[Listed]) -> str:

@@ -18,6 +18,8 @@ LOOK_BACK = 1.0
 LOOK_BACK_LONGEST = 2.0
 """Seconds after the exchange until which somebody may keep the old file open."""
 OLD = ".old"
+_CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""Somebody may have put a link or a pipe in a file's place: nothing is followed or waited for."""
 
 
 class StillOpenError(OSError):
@@ -42,8 +44,7 @@ def settle(
     descriptor = leased
     if descriptor is None:
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-            descriptor = os.open(temporary, flags, dir_fd=directory)
+            descriptor = os.open(temporary, os.O_RDONLY | _CAREFULLY, dir_fd=directory)
         except FileNotFoundError:
             return 0
     try:
@@ -72,7 +73,7 @@ def _rewritten(descriptor: int, directory: int, name: str, sizes: tuple[int, int
     if size <= sizes[0]:
         return size < sizes[0]
     with suppress(FileNotFoundError):
-        other = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        other = os.open(name, os.O_RDONLY | _CAREFULLY, dir_fd=directory)
         try:
             ends = os.pread(descriptor, 1, sizes[0] - 1), os.pread(other, 1, sizes[1] - 1)
         finally:
@@ -107,7 +108,7 @@ def _late_bytes(descriptor: int, directory: int, name: str, sizes: tuple[int, in
     if not late:
         return b""
     with suppress(FileNotFoundError):
-        other = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        other = os.open(name, os.O_RDONLY | _CAREFULLY, dir_fd=directory)
         try:
             there = b"".join(read_range(other, sizes[1], os.fstat(other).st_size))
         finally:
@@ -123,8 +124,7 @@ def _late_bytes(descriptor: int, directory: int, name: str, sizes: tuple[int, in
 def _append(directory: int, name: str, data: bytes) -> None:
     """Append to the session as its agent would; a session that was deleted stays deleted."""
     with suppress(FileNotFoundError):
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, dir_fd=directory)
+        descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | _CAREFULLY, dir_fd=directory)
         try:
             write(descriptor, data)
             os.fsync(descriptor)

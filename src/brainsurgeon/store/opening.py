@@ -197,6 +197,10 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
         return Busy(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         return StoreUnusable(f"{path} cannot be opened for this: {code}; nothing was touched")
+    if code.startswith("SQLITE_IOERR"):
+        return StoreUnusable(
+            f"{path}: the disk fails ({code}); what had begun, the next command finishes or undoes"
+        )
     return StoreUnusable(f"{path} is unusable ({code or 'damaged'}): nothing was touched")
 
 
