@@ -322,6 +322,18 @@ def test_a_session_that_cannot_be_taken_apart_is_named(world, cli):
         assert cli("cat", path).stdout == path.read_bytes()
 
 
+def test_cat_as_json_holds_every_byte(world, session, cli):
+    """The lines of `cat --json` put together are the bytes of `cat`, broken ones included."""
+    path = world.directory / "s.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"odd": "\xff\xfe"}\nno end')
+
+    plain, said = cli("cat", "main/s").stdout, document(cli("cat", "main/s", "--json"))
+
+    assert "\n".join(said["lines"]).encode("utf-8", "surrogateescape") == plain
+    assert b"[[extracted-" not in plain
+    assert said["session"] == "main/s"
+
+
 def test_a_broken_configuration_lists_every_problem_and_runs_nothing(world, session):
     """All problems come at once, each with its place, and no command does anything."""
     world.config_file()

@@ -104,17 +104,25 @@ def show(
         print_values(shown.content)
 
 
-def cat(session: SessionName, config: Config = None) -> None:
+def cat(session: SessionName, json: Json = False, config: Config = None) -> None:
     """Print a whole session with every stub filled in; the file is not touched.
+
+    With --json the lines are strings in a list; a byte that is no UTF-8 is written as \\udc80 to
+    \\udcff.
 
     \b
     Example:
       brainsurgeon cat main/0f3c > full.jsonl
     """  # noqa: D301
-    settings = settings_of(config)
+    settings = settings_of(config, json=json)
     from brainsurgeon.operations.cat import cat as operation
 
     with store_to_read(settings) as store:
-        for chunk in operation(settings, store, session, time.time()):
+        chunks = operation(settings, store, session, time.time())
+        if json:
+            whole = b"".join(chunks).decode("utf-8", "surrogateescape")
+            print_json({"session": session, "lines": whole.split("\n")})
+            return
+        for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
