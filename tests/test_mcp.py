@@ -15,6 +15,7 @@ from mcp.client.stdio import stdio_client
 from brainsurgeon import mcp_server
 from brainsurgeon.mcp_server.answering import NOT_HERE
 from brainsurgeon.operations.scope import Scope
+from brainsurgeon.render import paging
 from conftest import Conversation, dump
 
 SESSION = "11111111-0000-4000-8000-000000000001"
@@ -342,6 +343,21 @@ def test_arguments_given_as_nothing_are_not_given(world):
     )  # fmt: skip
 
     assert told["content"] == {"message.content.0.text": VALUE}
+
+
+def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
+    """An exception that nobody expected becomes an error of the tool that quotes nothing."""
+    agent = pruned(world)
+
+    def breaks(*_):
+        raise ValueError(VALUE)
+
+    monkeypatch.setattr(paging, "fitted", breaks)
+
+    words = agent.refused(action="show", entry="00000003", session=SESSION)
+
+    assert words.startswith("unexpected: ValueError at test_mcp.py:")
+    assert VALUE[:20] not in words
 
 
 # --- pages ---------------------------------------------------------------------------------------

@@ -58,7 +58,6 @@ def _complain_in_json(said: str, code: int, **facts: object) -> None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Say where a bug of ours showed, never what it was about: messages can quote content."""
     show = getattr(error, "show", None)
     if show is not None:  # what typer says of wrong words
         code = int(getattr(error, "exit_code", 2))
@@ -66,14 +65,11 @@ def _unexpected(error: Exception) -> int:
             _complain_in_json(getattr(error, "message", str(error)), code)
         show()
         return code
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    where = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else "?"
-    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    from brainsurgeon.render import unexpected
+
     if given.json:
-        _complain_in_json(f"unexpected: {reason} at {where}", 1)
-    print(f"brainsurgeon: unexpected: {reason} at {where}; nothing more was done", file=sys.stderr)
+        _complain_in_json(unexpected(error), 1)
+    print(f"brainsurgeon: {unexpected(error)}", file=sys.stderr)
     return 1
 
 

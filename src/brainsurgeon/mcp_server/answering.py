@@ -15,7 +15,7 @@ from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.scope import Scope, session_for
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
-from brainsurgeon.render import paging, printable, sessions
+from brainsurgeon.render import paging, printable, sessions, unexpected
 from brainsurgeon.store import open_store, open_to_read
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def answer(
     except BrainsurgeonError as error:
         hidden = type(error) is NotFound or isinstance(error, Expired)
         return (NOT_HERE if hidden else _storable(str(error))), True
+    except Exception as error:  # noqa: BLE001  the last door, as of the command line
+        return unexpected(error), True
     return text, False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,16 @@ def _escaped(half: re.Match[str]) -> str:
     code = ord(half[0])
     byte = code - 0xDC00  # as os.fsdecode hides it
     return f"\\x{byte:02x}" if byte in range(0x80, 0x100) else f"\\u{code:04x}"
+
+
+def unexpected(error: Exception) -> str:
+    """Say where a bug of ours showed, never what it was about: messages can quote content."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else "?"
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    return f"unexpected: {reason} at {where}; nothing more was done"
 
 
 def bytes_(count: int) -> str:
