@@ -37,6 +37,7 @@ LIMITS = {
         "    out.flush(); os.fsync(out.fileno())\n"
         "os.rename(sys.argv[1] + '.copy', sys.argv[1] + '.done')"
     ),
+    "sdk": "import mcp.server.lowlevel, mcp.server.stdio",
     "cp": (
         "import os, shutil, sys\n"
         "shutil.copyfile(sys.argv[1], sys.argv[1] + '.copy')\n"
@@ -46,9 +47,9 @@ LIMITS = {
 LAUNCHER = """
 import os, sys, time
 begun = time.monotonic()
-null = os.open(os.devnull, os.O_WRONLY)
+null = os.open(os.devnull, os.O_RDWR)
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ,
-                     file_actions=[(os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)])
+                     file_actions=[(os.POSIX_SPAWN_DUP2, null, at) for at in (0, 1, 2)])
 _, status, usage = os.wait4(pid, 0)
 print(time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss,
       os.waitstatus_to_exitcode(status))
@@ -65,6 +66,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="brainsurgeon-bench-") as scratch:
         one_session(Path(scratch), wanted.mb, wanted.runs)
         unchanged_tree(Path(scratch), wanted.files, wanted.runs)
+        starts(Path(scratch), wanted.runs)
 
 
 def one_session(scratch, megabytes, runs):
@@ -125,6 +127,32 @@ def unchanged_tree(scratch, files, runs):
     }
     print(f"\n{files:,} unchanged sessions, {runs} runs")
     report(take_turns(measures, runs), "walk + stat")
+
+
+def starts(scratch, runs):
+    """Compare what an agent waits for in the middle of its turn with its packages alone."""
+    root = scratch / "starts"
+    sessions = root / "main" / "sessions"
+    sessions.mkdir(parents=True)
+    talk = Conversation()
+    for _ in range(5):
+        talk.turn("y" * 900)
+    (sessions / "s.jsonl").write_bytes(talk.bytes())
+    os.utime(sessions / "s.jsonl", (time.time() - 86_400,) * 2)
+    config = write_config(scratch, root)
+    program = [sys.executable, "-m", "brainsurgeon"]
+    shutil.rmtree(scratch / "state", ignore_errors=True)
+    subprocess.run(
+        [*program, "scan", "--once", "--config", config], check=True, stdout=subprocess.DEVNULL
+    )
+    measures = {
+        "python": ([sys.executable, "-c", ""], None),
+        "import of the MCP SDK": ([sys.executable, "-c", LIMITS["sdk"]], None),
+        "mcp, until stdin ends": ([*program, "mcp", "--config", config], None),
+        "show": ([*program, "show", "00000003", "--config", config], None),
+    }
+    print(f"\nwhat an agent waits for, {runs} runs")
+    report(take_turns(measures, runs), "import of the MCP SDK")
 
 
 def write_session(path, size):

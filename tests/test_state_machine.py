@@ -490,8 +490,8 @@ class Agents(RuleBasedStateMachine):
         for place, value in _differences(json.loads(line), true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
-            if not self._known(session) and any(blob for blob, _ in self._rows(_text(value))):
-                continue  # a fork is known for what it is from its first scan on
+            if self._parents_unknown(session) and any(blob for blob, _ in self._rows(_text(value))):
+                continue  # a fork of a fork is known for what it is from the next scan on
             if true["id"] not in _text(value) and self._shown_only(_text(value)):
                 continue
             row = self.world.store.connection.execute(
@@ -518,17 +518,16 @@ class Agents(RuleBasedStateMachine):
                 held = any(blob for blob, _ in self._rows(_text(value)))
                 assert held or ident in self.may_go, "a value whose stub is archived went too early"
 
-    def _known(self, session):
-        """Tell whether the store knows a session and all that it was forked from."""
+    def _parents_unknown(self, session):
+        """Tell whether the store has not yet seen all that a session was forked from."""
         path = str(self._path(session))
-        while path:
+        while path := self.parents[path]:
             row = self.world.store.connection.execute(
                 "SELECT 1 FROM sessions WHERE path = ?", (os.fsencode(path),)
             ).fetchone()
             if row is None:
-                return False
-            path = self.parents[path]
-        return True
+                return True
+        return False
 
     def _shown_only(self, stub):
         """Tell whether a stub's text stood elsewhere too when it was cut.
