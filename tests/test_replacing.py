@@ -82,7 +82,7 @@ def found_at(path):
     return next(one for one in discover([Root(str(path.parent))]) if isinstance(one, Found))
 
 
-def replace(session, splices=SPLICES, gate=lambda: None, quiet_for=0.0, filled=lambda _: None):
+def replace(session, splices=SPLICES, gate=lambda: None, quiet_for=0.0, filled=lambda *_: None):
     """Replace the session's content."""
     return replacing.replace(session, TEMPORARY, splices, gate, quiet_for, filled)
 
@@ -90,7 +90,7 @@ def replace(session, splices=SPLICES, gate=lambda: None, quiet_for=0.0, filled=l
 def settle(session, done, patience=0.0):
     """Remove the old file as the end of a command does."""
     return settling.settle(
-        session.directory, NAME, done.temporary, sizes=(done.old_size, done.new_size),
+        session.directory, NAME, done.temporary, ends=done.ends,
         deadline=time.monotonic() + patience, leased=session.descriptor,
     )  # fmt: skip
 
@@ -619,8 +619,7 @@ def test_settling_twice_is_no_error(path):
     with open_session(found_at(path)) as session:
         done = replace(session)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    sizes = done.old_size, done.new_size
-    saved = [settling.settle(directory, NAME, TEMPORARY, sizes=sizes, deadline=0) for _ in "12"]
+    saved = [settling.settle(directory, NAME, TEMPORARY, ends=done.ends, deadline=0) for _ in "12"]
     os.close(directory)
 
     assert saved == [0, 0]
@@ -684,12 +683,16 @@ def test_without_leases_a_change_in_the_last_moment_is_noticed(
 def interrupted(world, path, new=None):
     """Note a rewrite in the journal as it stands before the exchange, the new file whole or not."""
     found = found_at(path)
-    size = len(OLD) - len(VALUE) + len(STUB)
     with world.store.transaction() as connection:
         row = extractions.note_session(connection, found, "generic", None)
-        entry = journal.begin(connection, row.id, found, TEMPORARY, size, journal.Note())
+        entry = journal.begin(connection, row.id, found, TEMPORARY, journal.Note())
         if new:
-            journal.filled(connection, entry, os.stat(new).st_ino)
+            with open(path, "rb") as before, open(new, "rb") as after:
+                ends = tuple(
+                    settling.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
+                    for file in (before, after)
+                )
+            journal.filled(connection, entry, os.stat(new).st_ino, ends)
     return entry
 
 
@@ -756,7 +759,7 @@ def test_recovery_moves_over_what_came_after_the_exchange(world, path, puppet, k
     """After a crash the old file's late bytes come over, once nobody has it open any more."""
     entry = interrupted(world, path)
     with open_session(found_at(path)) as session:
-        replace(session, filled=lambda inode: journal.filled(world.store.connection, entry, inode))
+        replace(session, filled=lambda *new: journal.filled(world.store.connection, entry, *new))
     late = str(path.with_name(TEMPORARY))
     puppet.ask(f"globals().update(fd=os.open({late!r}, {APPEND}))")
     puppet.ask(f"os.write(fd, {LATE!r})")

@@ -1062,7 +1062,7 @@ def rewriting(world, other):
         if found.session == "company0"
     ]  # fmt: skip
     with other.transaction() as connection:
-        row = journal.begin(connection, session, found, ".brainsurgeon-x", 1, journal.Note())
+        row = journal.begin(connection, session, found, ".brainsurgeon-x", journal.Note())
 
     def end():
         with other.transaction() as connection:

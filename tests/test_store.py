@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon import store as room
 from brainsurgeon.errors import Busy, Damaged, StoreFull, StoreUnusable
-from brainsurgeon.model import Cut, Fingerprint, Found
+from brainsurgeon.model import Cut, End, Fingerprint, Found
 from brainsurgeon.store import blobs, extractions, files, journal, migrations, open_store, opening
 from workers.puppet import Puppet
 
@@ -101,7 +101,7 @@ def begin(store, row, cuts=(), value=b"value", note=None):
             blob, digest, _ = put(connection, row.agent_id, value)
             shelved.append((one, blob, digest, len(value)))
         entry = journal.begin(
-            connection, row.id, found(), ".brainsurgeon-0.tmp", 10, note or journal.Note()
+            connection, row.id, found(), ".brainsurgeon-0.tmp", note or journal.Note()
         )
         extractions.add(connection, row.id, entry, shelved, 1.0)
     return entry
@@ -753,12 +753,13 @@ def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
     row = session(store)
     entry = begin(store, row, [cut("e1")])
     with store.transaction() as connection:
-        journal.filled(connection, entry, 2**63 + 5)
+        journal.filled(connection, entry, 2**63 + 5, (End(7, b"old"), End(5, b"new")))
         journal.idle(connection, entry)
     kept = journal.row(store.connection, entry)
 
     assert standing(store, row) == [("e1", "restored")]
     assert kept.new_inode == 2**63 + 5
+    assert kept.ends == (End(7, b"old"), End(5, b"new"))
     assert extractions.of_entry(store.connection, "e1")[0].blob_id is not None
 
 
@@ -820,9 +821,7 @@ def test_any_file_can_be_noted(store, device, inode, name):
                   "/agents/a", "auto", state)  # fmt: skip
     seen = files.Seen(state, "rules", None, "unchanged", "", 1.0, None, 2.0)
     with store.transaction() as connection:
-        entry = journal.begin(
-            connection, row.id, place, "t", 1, journal.Note(restored=["é"], at=1.5)
-        )
+        entry = journal.begin(connection, row.id, place, "t", journal.Note(restored=["é"], at=1.5))
         noted = extractions.note_session(connection, place, "generic", None)
         files.remember(connection, place.path, seen)
     kept = journal.row(store.connection, entry)

@@ -120,6 +120,14 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """Where a file ended, and a digest of its last bytes, by which one written anew is known."""
+
+    size: int
+    mark: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A session file as the walk found it: by descriptor-safe steps, without opening it."""
 

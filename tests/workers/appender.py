@@ -1,14 +1,19 @@
-"""An agent at work: whole turns in bursts, with pauses between them.
+"""An agent at work on a session until its input ends: whole turns, in bursts with pauses between.
 
-    python appender.py SESSION REFERENCE STYLE SECONDS
+    python appender.py SESSION REFERENCE STYLE WRITER
 
 `path` opens, appends and closes for each line; `kept` keeps one appending descriptor for a turn.
-What was written goes into the reference as well, line by line, as the agent's own memory of it.
+`storm-path` and `storm-kept` do so without a pause, the latter with one descriptor for all turns.
+`rewrite` writes the whole session anew in place at the end of a turn, from what it read before;
+`replace` puts a new file in its place. `late` finds the session by its name before it is exchanged
+and opens what it found after that. Each line goes into the reference as well, as it was first.
 """
 
+import contextlib
 import json
 import os
 import random
+import select
 import sys
 import time
 
@@ -22,49 +27,230 @@ TURN = (
     ("toolResult", None),
     ("assistant", [{"type": "text", "text": "done."}]),
 )
+FILLING = {"storm-path": 600, "storm-kept": 600}
 
 
-def lines(number):
-    """Give the lines of one turn."""
+def entries(writer, number, least):
+    """Give the entries of one turn; the last one says that the run is over."""
     for step, (role, content) in enumerate(TURN):
-        ident = number * len(TURN) + step
-        text = f"result {number} " + "x" * (1500 + number % 7 * 1000)
+        ident = number * (len(TURN) + 1) + step
+        text = f"result {writer}.{number} " + "x" * (least + number % 7 * least * 2 // 3)
         message = {"role": role, "content": content or [{"type": "text", "text": text}]}
         if role == "assistant":
             message["stopReason"] = "stop" if step == len(TURN) - 1 else "toolUse"
         if role == "toolResult":
             message.update(toolCallId="c", toolName="exec", isError=False)
-        entry = {
-            "type": "message", "id": f"{ident + 1:08x}",
-            "parentId": f"{ident:08x}" if ident else None, "message": message,
+        yield {
+            "type": "message", "id": f"{writer:02x}{ident + 1:06x}",
+            "parentId": f"{writer:02x}{ident:06x}" if ident else None, "message": message,
         }  # fmt: skip
-        yield json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    yield {
+        "type": "custom", "customType": "run-over", "data": {"run": number},
+        "id": f"{writer:02x}{ident + 2:06x}", "parentId": f"{writer:02x}{ident + 1:06x}",
+    }  # fmt: skip
 
 
-def main(session, reference, style, seconds):
-    """Write turns until the time is over; print how many lines there were."""
-    chance = random.Random(style)
+def dump(entry):
+    """Write one entry as a line."""
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+class ByPath:
+    """Opens, appends and closes for each line."""
+
+    def __init__(self, session, chance):
+        self.session, self.chance, self.rewrites = session, chance, 0
+
+    def begin(self):
+        """Begin a turn."""
+
+    def add(self, entry, *, last):
+        """Add one entry."""
+        descriptor = os.open(self.session, APPEND)
+        os.write(descriptor, dump(entry))
+        os.close(descriptor)
+
+    def end(self):
+        """End a turn."""
+
+
+class Kept(ByPath):
+    """Keeps one descriptor for a turn; some lines come in two halves."""
+
+    descriptor = None
+
+    def begin(self):
+        """Open for the turn."""
+        self.descriptor = os.open(self.session, APPEND)
+
+    def add(self, entry, *, last):
+        """Append to what is open."""
+        line = dump(entry)
+        half = self.chance.choice((0, 0, len(line) // 2))
+        if half:
+            os.write(self.descriptor, line[:half])
+            time.sleep(self.chance.uniform(0, 0.003))
+        os.write(self.descriptor, line[half:])
+
+    def end(self):
+        """Let go of it."""
+        os.close(self.descriptor)
+
+
+class KeptForGood(Kept):
+    """Keeps one descriptor for all turns."""
+
+    def begin(self):
+        """Open once."""
+        if self.descriptor is None:
+            super().begin()
+
+    def add(self, entry, *, last):
+        """Append whole lines."""
+        os.write(self.descriptor, dump(entry))
+
+    def end(self):
+        """Let go of nothing."""
+
+
+class Rewrite(ByPath):
+    """Writes the session anew at the end of a turn; the last entry comes only with that.
+
+    Every other turn it reads the session first; otherwise it goes on from memory. Every third
+    time it writes only if the file is still as it left it, as OpenClaw does.
+    """
+
+    memory = None
+    turns = 0
+    left = None
+
+    def begin(self):
+        """Read the session, or go on from memory."""
+        self.turns += 1
+        if self.memory is None or self.chance.random() < 0.5:
+            with open(self.session, "rb") as handle:
+                self.memory = [json.loads(line) for line in handle.read().split(b"\n")[:-1]]
+
+    def add(self, entry, *, last):
+        """Append, or end the run with a whole new file."""
+        self.memory.append(entry)
+        if last:
+            time.sleep(self.chance.uniform(0, 0.06))
+        if last and (self.turns % 3 or self.state() == self.left):
+            self.rewrites += 1
+            self.write(b"".join(map(dump, self.memory)))
+            return
+        super().add(entry, last=last)
+        self.left = self.state()
+        if last:
+            self.memory = None
+
+    def state(self):
+        """Say how the file stands, as OpenClaw compares it."""
+        status = os.stat(self.session)
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    def write(self, data):
+        """Truncate the file and fill it again."""
+        descriptor = os.open(self.session, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        time.sleep(self.chance.choice((0, 0.002)))
+        half = self.chance.choice((0, len(data) // 2))
+        os.write(descriptor, data[:half])
+        time.sleep(self.chance.choice((0, 0.002)))
+        os.write(descriptor, data[half:])
+        os.close(descriptor)
+
+
+class Replace(Rewrite):
+    """Puts a new file in the place of the session."""
+
+    def write(self, data):
+        """Write beside it and rename."""
+        with open(self.session + ".new", "wb") as handle:
+            handle.write(data)
+        os.rename(self.session + ".new", self.session)
+
+
+class Late(ByPath):
+    """Finds the file before the exchange and opens it after that, for the first line of a turn."""
+
+    first = True
+
+    def begin(self):
+        """Begin with a line that comes late."""
+        self.first = True
+
+    def add(self, entry, *, last):
+        """Append; the first line to the file that has lost its name meanwhile."""
+        if not self.first or not self.add_late(dump(entry)):
+            super().add(entry, last=last)
+        self.first = False
+
+    def add_late(self, line):
+        """Append to the old file and wait until it is gone; False where there is none."""
+        found = os.open(self.session, os.O_PATH)
+        try:
+            if not self.wait(lambda: os.stat(self.session).st_ino != os.fstat(found).st_ino):
+                return False
+            time.sleep(self.chance.uniform(0, 0.03))
+            descriptor = os.open(f"/proc/self/fd/{found}", os.O_WRONLY | os.O_APPEND)
+            there = os.fstat(descriptor).st_nlink == 1  # or the last look at it is over
+            if there:
+                os.write(descriptor, line)
+            os.close(descriptor)
+        finally:
+            os.close(found)
+        if there:
+            self.rewrites += self.wait(lambda: not self.settling(), 10)
+        return there
+
+    def settling(self):
+        """Tell whether an old file still stands beside the session."""
+        names = os.listdir(os.path.dirname(self.session))
+        return any(name.startswith(".brainsurgeon-") for name in names)
+
+    def wait(self, condition, seconds=0.5):
+        """Wait for something to come true."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if condition():
+                return True
+            time.sleep(0.0005)
+        return False
+
+
+STYLES = {
+    "path": ByPath, "kept": Kept, "storm-path": ByPath, "storm-kept": KeptForGood,
+    "rewrite": Rewrite, "replace": Replace, "late": Late,
+}  # fmt: skip
+
+
+def main(session, reference, style, writer):
+    """Write turns until the input ends; print how many lines there were."""
+    chance = random.Random(style + writer)
+    storm = style.startswith("storm")
+    agent = STYLES[style](session, chance)
     remembered = os.open(reference, APPEND, 0o600)
-    until, number, written, longest = time.monotonic() + float(seconds), 0, 0, 0.0
-    while time.monotonic() < until:
-        begun = time.monotonic()
-        kept = os.open(session, APPEND) if style == "kept" else None
-        for line in lines(number):
-            descriptor = os.open(session, APPEND) if kept is None else kept
-            os.write(descriptor, line)
-            os.write(remembered, line)
-            if kept is None:
-                os.close(descriptor)
-            longest = max(longest, time.monotonic() - begun)
-            written += 1
-            time.sleep(chance.uniform(0, 0.003))
+    number, written, longest = 0, 0, 0.0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        agent.begin()
+        for entry in entries(int(writer), number, FILLING.get(style, 1500)):
             begun = time.monotonic()
-        if kept is not None:
-            os.close(kept)
+            agent.add(entry, last=entry["type"] == "custom")
+            longest = max(longest, time.monotonic() - begun)
+            os.write(remembered, dump(entry))
+            written += 1
+            time.sleep(0.0003 if storm else chance.uniform(0, 0.003))
+        agent.end()
         number += 1
-        time.sleep(chance.uniform(0.01, 0.15) if number % 6 else 0.5)
-    print(json.dumps({"turns": number, "lines": written, "longest_ms": round(longest * 1e3, 1)}))
+        if not storm:
+            time.sleep(chance.uniform(0.01, 0.15) if number % 6 else 0.5)
+    print(json.dumps({
+        "turns": number, "lines": written, "longest_ms": round(longest * 1e3, 1),
+        "rewrites": agent.rewrites,
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with contextlib.suppress(KeyboardInterrupt):
+        main(*sys.argv[1:])

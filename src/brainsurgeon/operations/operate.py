@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Iterator
 
-    from brainsurgeon.model import Plan
+    from brainsurgeon.model import End, Plan
     from brainsurgeon.sessions.reading import Opened
     from brainsurgeon.store import Store
     from brainsurgeon.store.extractions import SessionRow
@@ -82,7 +82,7 @@ class Rewrite:
         """Remove the old file and close the journal."""
         settling.settle(
             self.directory, self.name, self.exchanged.temporary,
-            sizes=(self.exchanged.old_size, self.exchanged.new_size), deadline=deadline,
+            ends=self.exchanged.ends, deadline=deadline,
         )  # fmt: skip
         with self.store.transaction() as connection:
             journal.close(connection, self.journal_id)
@@ -128,14 +128,13 @@ def _rewrite(
     )
     with store.transaction() as connection:
         _check_still_so(connection, row, plan, shelved)
-        new_size = session.fingerprint.size - plan.gain
-        entry = journal.begin(connection, row.id, session.found, temporary, new_size, note)
+        entry = journal.begin(connection, row.id, session.found, temporary, note)
         extractions.add(connection, row.id, entry, shelved, now)
         _note_fields(connection, row, entry, plan.fields, now)
 
-    def filled(inode: int) -> None:
+    def filled(inode: int, ends: tuple[End, End]) -> None:
         with store.transaction() as connection:
-            journal.filled(connection, entry, inode)
+            journal.filled(connection, entry, inode, ends)
 
     try:
         exchanged = replacing.replace(
@@ -143,6 +142,7 @@ def _rewrite(
         )
         with store.transaction() as connection:
             journal.confirm(connection, entry, row.id, note)
+            journal.ended(connection, entry, exchanged.ends)
             extractions.sight(connection, set(plan.sighted) - set(note.put_back), now)
     except RolledBack:
         with store.transaction() as connection:

@@ -95,10 +95,10 @@ def _resolve_files(store: Store, row: journal.Open, directory: int, opened: int 
         saved = 0
     else:
         swapped = temporary == "old"
-        sizes = (row.old_size, row.new_size) if swapped else (row.new_size, row.old_size)
+        ends = row.ends if swapped else row.ends[::-1]
         try:
             saved = settling.settle(
-                directory, row.name, row.temporary, sizes=sizes,
+                directory, row.name, row.temporary, ends=ends,
                 deadline=time.monotonic() + _WAIT, leased=opened if swapped else None,
             )  # fmt: skip
         except settling.StillOpenError as error:

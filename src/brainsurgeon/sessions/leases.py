@@ -43,6 +43,22 @@ def take(descriptor: int) -> bool:
     return True
 
 
+def no_writers(descriptor: int) -> bool:
+    """Take any lease that shows that nobody can write; False when somebody can.
+
+    Whoever only reads does not matter then; for a reader's lease the descriptor must be one, too.
+    """
+    if take(descriptor):
+        return True
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        if error.errno != errno.EAGAIN:
+            raise
+        return False
+    return True
+
+
 def supported(descriptor: int) -> bool:
     """Tell whether leases can be had here, by asking for a reader's one for an instant."""
     if sys.platform != "linux":

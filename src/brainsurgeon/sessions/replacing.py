@@ -28,7 +28,7 @@ from brainsurgeon.sessions.reading import Refused, RolledBack, read_range
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from brainsurgeon.model import Fingerprint
+    from brainsurgeon.model import End, Fingerprint
     from brainsurgeon.sessions.reading import Opened
 
 WAIT_FOR_OPENERS = 0.010
@@ -47,12 +47,14 @@ Replaced = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """A replaced file: what now stands under the name, and what `settle` needs to finish."""
+    """A replaced file: what now stands under the name, and what `settle` needs to finish.
+
+    `ends` are those of the old and of the new file, with what was moved over already.
+    """
 
     fingerprint: Fingerprint
     temporary: str
-    old_size: int
-    new_size: int
+    ends: tuple[End, End]
     at: float
 
 
@@ -62,37 +64,42 @@ def replace(
     splices: Iterable[Splice],
     gate: Callable[[], str | None],
     quiet_for: float,
-    filled: Callable[[int], None] = lambda _: None,
+    filled: Callable[[int, tuple[End, End]], None] = lambda *_: None,
 ) -> Exchanged:
     """Put the spliced content in the place of the session, or raise Refused with it untouched.
 
     `splices` are in order of offset and do not overlap. `filled` is told the inode of the new
-    file once that is durable and before anything else happens. `gate` is asked under the lease
-    whether the agent has begun a run. RolledBack is raised where the new content stood under the
-    name for an instant: somebody may have read it. An OSError before the exchange leaves the
-    session untouched and nothing of ours; one after it leaves both files for recovery.
+    file and both ends once that is durable and before anything else happens. `gate` is asked
+    under the lease whether the agent has begun a run. RolledBack is raised where the new content
+    stood under the name for an instant: somebody may have read it. An OSError before the exchange
+    leaves the session untouched and nothing of ours; one after it leaves both for recovery.
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
         try:
-            replaced = _fill(session, new, splices)
-            new_size = os.fstat(new).st_size
-            filled(os.fstat(new).st_ino)
+            replaced, ends = _fill(session, new, splices)
+            filled(os.fstat(new).st_ino, ends)
             try:
-                exchanged = _exchange_leased(session, new, temporary, gate, replaced)
+                ends = _exchange_leased(session, new, temporary, gate, replaced, ends)
             except leases.LeaseUnsupportedError:
-                exchanged = _exchange_unleased(session, new, temporary, gate, quiet_for)
+                _exchange_unleased(session, temporary, gate, quiet_for)
         except settling.StillOpenError:
             raise
         except BaseException:
             _remove_unless_exchanged(session, new, temporary)
             raise
-        return Exchanged(exchanged, temporary, session.fingerprint.size, new_size, time.monotonic())
+        return Exchanged(fingerprint_of(os.fstat(new)), temporary, ends, time.monotonic())
     finally:
         os.close(new)
 
 
-def _fill(session: Opened, new: int, splices: Iterable[Splice]) -> list[Replaced]:
+def _ends(session: Opened, new: int, old_size: int, new_size: int) -> tuple[End, End]:
+    return settling.end_of(session.descriptor, old_size), settling.end_of(new, new_size)
+
+
+def _fill(
+    session: Opened, new: int, splices: Iterable[Splice]
+) -> tuple[list[Replaced], tuple[End, End]]:
     """Write the new content, give it the old file's mode, owner and times, and sync it."""
     done = 0
     replaced = []
@@ -108,9 +115,10 @@ def _fill(session: Opened, new: int, splices: Iterable[Splice]) -> list[Replaced
     for chunk in read_range(session.descriptor, done, session.fingerprint.size):
         session.check()
         settling.write(new, chunk)
+    ends = _ends(session, new, session.fingerprint.size, os.fstat(new).st_size)
     _copy_attributes(session, new)
     os.fsync(new)
-    return replaced
+    return replaced, ends
 
 
 def _copy_attributes(session: Opened, new: int) -> None:
@@ -138,7 +146,8 @@ def _exchange_leased(
     temporary: str,
     gate: Callable[[], str | None],
     replaced: list[Replaced],
-) -> Fingerprint:
+    ends: tuple[End, End],
+) -> tuple[End, End]:
     old = session.descriptor
     name = session.found.name
     try:
@@ -152,40 +161,41 @@ def _exchange_leased(
         except FileNotFoundError as error:
             raise Refused("the file was deleted meanwhile") from error
         if settling.inode(session.directory, temporary) != session.fingerprint.inode:
-            _exchange_back(session, new, temporary, "the file was replaced meanwhile")
+            _exchange_back(session, new, temporary, ends, "the file was replaced meanwhile")
         os.fsync(session.directory)
-        _catch_late_openers(session, new, temporary, replaced)
-        return fingerprint_of(os.fstat(new))
+        return _catch_late_openers(session, new, temporary, replaced, ends)
     finally:
         leases.drop(old)
         leases.drop(new)
 
 
 def _catch_late_openers(
-    session: Opened, new: int, temporary: str, replaced: list[Replaced]
-) -> None:
+    session: Opened, new: int, temporary: str, replaced: list[Replaced], ends: tuple[End, End]
+) -> tuple[End, End]:
     """Move over what an opener of the old file appends, while the new one is still leased.
 
-    One that did anything but append has written a newer history: the old file gets its name back.
+    Give where both end then. One that did anything but append has written a newer history: the
+    old file gets its name back.
     """
     old = session.descriptor
     deadline = time.monotonic() + WAIT_FOR_OPENERS
     while leases.held(old):
         if time.monotonic() > deadline:
-            return
+            return ends
         time.sleep(0.001)
     leases.drop(old)
     deadline = time.monotonic() + WAIT_FOR_CLOSING
-    while not leases.take(old):
+    while not leases.no_writers(old):  # a pager that came late may go on reading the old file
         if time.monotonic() > deadline:
-            _exchange_back(session, new, temporary, "somebody keeps the file open")
+            _exchange_back(session, new, temporary, ends, "somebody keeps the file open")
         time.sleep(0.0005)
     if not _same_outside(session, new, replaced):
-        _exchange_back(session, new, temporary, "the agent rewrote the file meanwhile")
+        _exchange_back(session, new, temporary, ends, "the agent rewrote the file meanwhile")
     late = b"".join(read_range(old, session.fingerprint.size, os.fstat(old).st_size))
     if late:
         settling.write(new, late)
         os.fsync(new)
+    return _ends(session, new, ends[0].size + len(late), ends[1].size + len(late))
 
 
 def _same_outside(session: Opened, new: int, replaced: list[Replaced]) -> bool:
@@ -202,24 +212,42 @@ def _same_outside(session: Opened, new: int, replaced: list[Replaced]) -> bool:
     return os.fstat(session.descriptor).st_size >= whole
 
 
-def _exchange_back(session: Opened, new: int, temporary: str, why: str) -> NoReturn:
-    """Give the old file its name back; what openers of the new one write is moved over."""
-    size = os.fstat(new).st_size
-    leases.exchange(session.directory, temporary, session.found.name)
-    os.fsync(session.directory)
+def _exchange_back(
+    session: Opened, new: int, temporary: str, ends: tuple[End, End], why: str
+) -> NoReturn:
+    """Give the old file its name back; what openers of the new one write is moved over.
+
+    Where the agent has put another file in the session's place meanwhile, that one keeps it, and
+    what openers of the old one wrote is moved into it.
+    """
+    directory, name = session.directory, session.found.name
+    leases.exchange(directory, temporary, name)
+    ours = settling.inode(directory, temporary) == os.fstat(new).st_ino
+    if not ours:
+        leases.exchange(directory, temporary, name)
+    os.fsync(directory)
     leases.drop(session.descriptor)  # or what is moved over would wait for ourselves
     leases.drop(new)
+    if ours:
+        _read_only(new, temporary, directory)
     settling.settle(
-        session.directory, session.found.name, temporary,
-        sizes=(size, session.fingerprint.size), leased=new,
+        directory, name, temporary, ends=ends[::-1] if ours else ends,
+        leased=new if ours else session.descriptor,
         deadline=time.monotonic() + settling.LOOK_BACK_LONGEST,
     )  # fmt: skip
     raise RolledBack(why)
 
 
+def _read_only(new: int, temporary: str, directory: int) -> None:
+    """Let the descriptor only read: then readers do not matter to the lease that it asks for."""
+    reading = os.open(temporary, os.O_RDONLY | settling.CAREFULLY, dir_fd=directory)
+    os.dup2(reading, new, inheritable=False)
+    os.close(reading)
+
+
 def _exchange_unleased(
-    session: Opened, new: int, temporary: str, gate: Callable[[], str | None], quiet_for: float
-) -> Fingerprint:
+    session: Opened, temporary: str, gate: Callable[[], str | None], quiet_for: float
+) -> None:
     """Compare and rename where no lease can be had, for sessions quiet for a day only."""
     if quiet_for < UNLEASED_QUIET:
         raise Refused("no leases on this filesystem: only sessions quiet for a day are touched")
@@ -234,7 +262,6 @@ def _exchange_unleased(
         raise
     os.rename(kept, temporary, src_dir_fd=at, dst_dir_fd=at)
     os.fsync(at)
-    return fingerprint_of(os.fstat(new))
 
 
 def _refuse_if(reason: str | None) -> None:

@@ -6,19 +6,25 @@ The same motion finishes a rewrite, undoes one, and heals one that a crash inter
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import re
 import time
+from collections import Counter
 from contextlib import suppress
 
+from brainsurgeon.model import End
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import read_range
+from brainsurgeon.sessions.reading import FileLines, read_range
 
 LOOK_BACK = 1.0
 """Seconds after the exchange at which the old file is looked at for the last time."""
 LOOK_BACK_LONGEST = 2.0
 """Seconds after the exchange until which somebody may keep the old file open."""
 OLD = ".old"
-_CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_TAIL = 4096
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """Somebody may have put a link or a pipe in a file's place: nothing is followed or waited for."""
 
 
@@ -31,27 +37,34 @@ def settle(
     name: str,
     temporary: str,
     *,
-    sizes: tuple[int, int],
+    ends: tuple[End, End],
     deadline: float,
     leased: int | None = None,
 ) -> int:
-    """Remove the file under the temporary name once nobody has it open; return the bytes saved.
+    """Remove the file under the temporary name once nobody can write it; return the bytes saved.
 
-    What was written into it after the exchange (beyond `sizes[0]`, and not yet found beyond
-    `sizes[1]` of the named file) is appended to the named file first. Raise StillOpenError when
-    it is still open at `deadline` (a monotonic time). `leased` is a descriptor of ours on it.
+    What was appended to it after the exchange (beyond `ends[0]`, and not yet found beyond
+    `ends[1]` of the named file) is appended to the named file first. Where it was written anew
+    instead, and the named one was not touched since, it is the newer history: it gets the name.
+    Raise StillOpenError when somebody can still write it at `deadline` (a monotonic time), or
+    both were written anew. `leased` is a descriptor of ours on it.
     """
     descriptor = leased
     if descriptor is None:
         try:
-            descriptor = os.open(temporary, os.O_RDONLY | _CAREFULLY, dir_fd=directory)
+            descriptor = os.open(temporary, os.O_RDONLY | CAREFULLY, dir_fd=directory)
         except FileNotFoundError:
             return 0
     try:
         _wait_until_closed(descriptor, deadline)
-        if _rewritten(descriptor, directory, name, sizes):
-            raise StillOpenError(errno.EBUSY, "the old file was rewritten; it stays beside the new")
-        late = _late_bytes(descriptor, directory, name, sizes)
+        if not goes_on(descriptor, ends[0]):
+            _change_places(descriptor, directory, name, temporary)
+            end = end_of(descriptor, os.fstat(descriptor).st_size)
+            leases.drop(descriptor)
+            return settle(directory, name, temporary, ends=(ends[1], end), deadline=deadline)
+        if inode(directory, temporary) != os.fstat(descriptor).st_ino:
+            raise StillOpenError(errno.EBUSY, "the old file was replaced; that one stays beside")
+        late = _late_bytes(descriptor, directory, name, ends)
         if late:
             _append(directory, name, late)
         os.unlink(temporary, dir_fd=directory)
@@ -63,23 +76,30 @@ def settle(
             os.close(descriptor)
 
 
-def _rewritten(descriptor: int, directory: int, name: str, sizes: tuple[int, int]) -> bool:
-    """Tell whether the file was rewritten rather than appended to, as far as it shows.
+def end_of(descriptor: int, size: int) -> End:
+    """Take down where a file ends, at `size`, and what stands just before."""
+    tail = os.pread(descriptor, min(size, _TAIL), max(0, size - _TAIL))
+    return End(size, hashlib.blake2b(tail, digest_size=16).digest())
 
-    It is shorter than it was, or its tail no longer begins where a line did: both files ended in
-    the same byte.
+
+def goes_on(descriptor: int, end: End) -> bool:
+    """Tell whether a file still says what it said there, with or without more behind it."""
+    return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
+
+
+def _change_places(descriptor: int, directory: int, name: str, temporary: str) -> None:
+    """Give the file under the temporary name the session's name; a deleted one stays deleted.
+
+    Whoever wrote it anew had opened it before the exchange. Its time says whether that was the
+    last word: the one that we put in its place has the old file's time until somebody writes.
     """
-    size = os.fstat(descriptor).st_size
-    if size <= sizes[0]:
-        return size < sizes[0]
     with suppress(FileNotFoundError):
-        other = os.open(name, os.O_RDONLY | _CAREFULLY, dir_fd=directory)
-        try:
-            ends = os.pread(descriptor, 1, sizes[0] - 1), os.pread(other, 1, sizes[1] - 1)
-        finally:
-            os.close(other)
-        return sizes[0] > 0 and sizes[1] > 0 and b"" not in ends and ends[0] != ends[1]
-    return False
+        named = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if named.st_mtime_ns < os.fstat(descriptor).st_mtime_ns:
+            leases.exchange(directory, temporary, name)
+            os.fsync(directory)
+            return
+    raise StillOpenError(errno.EBUSY, "the old file was rewritten; it stays beside the new")
 
 
 def remove(directory: int, temporary: str) -> None:
@@ -90,9 +110,10 @@ def remove(directory: int, temporary: str) -> None:
 
 
 def _wait_until_closed(descriptor: int, deadline: float) -> None:
+    """Wait until nobody can write the file; who only reads it keeps what is removed."""
     while True:
         try:
-            if leases.take(descriptor):
+            if leases.no_writers(descriptor):
                 return
         except leases.LeaseUnsupportedError:
             time.sleep(max(0.0, min(LOOK_BACK, deadline - time.monotonic())))
@@ -102,15 +123,17 @@ def _wait_until_closed(descriptor: int, deadline: float) -> None:
         time.sleep(0.001)
 
 
-def _late_bytes(descriptor: int, directory: int, name: str, sizes: tuple[int, int]) -> bytes:
+def _late_bytes(descriptor: int, directory: int, name: str, ends: tuple[End, End]) -> bytes:
     """Give what stands at the end of this file only; whole lines, where both ends differ."""
-    late = b"".join(read_range(descriptor, sizes[0], os.fstat(descriptor).st_size))
+    late = b"".join(read_range(descriptor, ends[0].size, os.fstat(descriptor).st_size))
     if not late:
         return b""
     with suppress(FileNotFoundError):
-        other = os.open(name, os.O_RDONLY | _CAREFULLY, dir_fd=directory)
+        other = os.open(name, os.O_RDONLY | CAREFULLY, dir_fd=directory)
         try:
-            there = b"".join(read_range(other, sizes[1], os.fstat(other).st_size))
+            if not goes_on(other, ends[1]):
+                return _not_said(late, descriptor, other)
+            there = b"".join(read_range(other, ends[1].size, os.fstat(other).st_size))
         finally:
             os.close(other)
         shorter = min(len(late), len(there))
@@ -121,10 +144,34 @@ def _late_bytes(descriptor: int, directory: int, name: str, sizes: tuple[int, in
     return late
 
 
+def _not_said(late: bytes, descriptor: int, other: int) -> bytes:
+    """Leave out the lines that an agent, which wrote the other file anew, says there itself."""
+    lines = _LINE.findall(late)
+    here, there = _count(descriptor, lines), _count(other, lines)
+    wanted = []
+    for line in lines:
+        if there[line] >= here[line] > 0:
+            continue
+        there[line] += 1
+        wanted.append(line)
+    return b"".join(wanted)
+
+
+def _count(descriptor: int, lines: list[bytes]) -> Counter[bytes]:
+    """Count how often each of these lines stands in a file."""
+    asked = set(lines)
+    found = (
+        line.raw + b"\n" * line.terminated
+        for line in FileLines(descriptor, os.fstat(descriptor).st_size)
+        if line.raw is not None
+    )
+    return Counter(line for line in found if line in asked)
+
+
 def _append(directory: int, name: str, data: bytes) -> None:
     """Append to the session as its agent would; a session that was deleted stays deleted."""
     with suppress(FileNotFoundError):
-        descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | _CAREFULLY, dir_fd=directory)
+        descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | CAREFULLY, dir_fd=directory)
         try:
             write(descriptor, data)
             os.fsync(descriptor)

@@ -11,6 +11,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.model import End
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -30,7 +32,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """An open row of the journal."""
+    """An open row of the journal; `ends` are where the old and the new file ended."""
 
     id: int
     session_id: int
@@ -41,8 +43,7 @@ class Open:
     device: int
     inode: int
     new_inode: int | None
-    old_size: int
-    new_size: int
+    ends: tuple[End, End]
     confirmed: bool
     note: Note
 
@@ -52,24 +53,22 @@ def begin(
     session_id: int,
     found: Found,
     temporary: str,
-    new_size: int,
     note: Note,
 ) -> int:
     """Open a row for a rewrite of this state of this file."""
     cursor = connection.execute(
         "INSERT INTO journal (session_id, root, directory, name, temporary, device, inode,"
-        " old_size, new_size, note, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " note, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (session_id, os.fsencode(found.root), os.fsencode(found.directory),
          os.fsencode(found.name), temporary, _signed(found.fingerprint.device),
-         _signed(found.fingerprint.inode), found.fingerprint.size, new_size,
-         json.dumps(asdict(note)), note.at),
+         _signed(found.fingerprint.inode), json.dumps(asdict(note)), note.at),
     )  # fmt: skip
     return int(cursor.lastrowid or 0)
 
 
 _ROW = (
     "SELECT id, session_id, root, directory, name, temporary, device, inode,"
-    " new_inode, old_size, new_size, confirmed, note FROM journal"
+    " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note FROM journal"
 )
 
 
@@ -88,7 +87,7 @@ def _open(row: tuple[Any, ...]) -> Open:
     values[2:5] = (os.fsdecode(value) for value in row[2:5])
     values[6:8] = (_unsigned(value) for value in row[6:8])
     values[8] = None if row[8] is None else _unsigned(row[8])
-    values[11:] = (bool(row[11]), Note(**json.loads(row[12])))
+    values[9:] = ((End(*row[9:11]), End(*row[11:13])), bool(row[13]), Note(**json.loads(row[14])))
     return Open(*values)
 
 
@@ -156,10 +155,22 @@ def close(connection: sqlite3.Connection, journal_id: int) -> None:
     connection.execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
 
-def filled(connection: sqlite3.Connection, journal_id: int, inode: int) -> None:
+def filled(
+    connection: sqlite3.Connection, journal_id: int, inode: int, ends: tuple[End, End]
+) -> None:
     """Note that the new file is whole: from now on it may stand under the session's name."""
     connection.execute(
         "UPDATE journal SET new_inode = ? WHERE id = ?", (_signed(inode), journal_id)
+    )
+    ended(connection, journal_id, ends)
+
+
+def ended(connection: sqlite3.Connection, journal_id: int, ends: tuple[End, End]) -> None:
+    """Note where the old and the new file end, with what was moved over already."""
+    old, new = ends
+    connection.execute(
+        "UPDATE journal SET old_size = ?, old_mark = ?, new_size = ?, new_mark = ? WHERE id = ?",
+        (old.size, old.mark, new.size, new.mark, journal_id),
     )
 
 

@@ -170,8 +170,10 @@ _TABLES = (
         device INTEGER NOT NULL,
         inode INTEGER NOT NULL,
         new_inode INTEGER,
-        old_size INTEGER NOT NULL,
-        new_size INTEGER NOT NULL,
+        old_size INTEGER NOT NULL DEFAULT 0,
+        old_mark BLOB NOT NULL DEFAULT x'',
+        new_size INTEGER NOT NULL DEFAULT 0,
+        new_mark BLOB NOT NULL DEFAULT x'',
         note TEXT NOT NULL,
         confirmed INTEGER NOT NULL DEFAULT 0,
         begun_at REAL NOT NULL
