@@ -20,11 +20,15 @@ KNIFE = {"open", "write", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
 LEAST = {
     ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
     ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
+    ("redact", "kill"): 60, ("let-go", "kill"): 10,
     ("scan", "eio"): 100, ("restore", "eio"): 80, ("put-back", "eio"): 40,
     ("unleased", "eio"): 28, ("late", "eio"): 30, ("kept", "eio"): 20,
+    ("redact", "eio"): 40, ("let-go", "eio"): 8,
     ("scan", "enospc"): 100, ("restore", "enospc"): 80, ("put-back", "enospc"): 40,
+    ("redact", "enospc"): 40, ("let-go", "enospc"): 8,
 }  # fmt: skip
-KINDS = {"unleased": {"link", "rename"}}
+KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
+EXCHANGED = KNIFE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore")
 RACES = ("late", "kept")
 
@@ -83,8 +87,8 @@ def test_nothing_is_lost_wherever_it_stops(trials, scenario, fault):
     assert report["bad"] == []
     assert report["points"] >= LEAST[scenario, fault]
     assert report["points"] >= report["expected"] - 3 or scenario in RACES
-    assert set(report["kinds"]) >= KNIFE | KINDS.get(scenario, {"exchange"})
-    assert "fchown" in report["kinds"] or os.geteuid() != 0
+    assert set(report["kinds"]) >= KINDS.get(scenario, EXCHANGED)
+    assert "fchown" in report["kinds"] or os.geteuid() != 0 or scenario == "let-go"
 
 
 def test_the_kills_come_before_and_after_the_exchange(trials):

@@ -27,16 +27,19 @@ import traceback
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError, Changed
 from brainsurgeon.operations import operate, recover
-from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.sessions import clock as clocks
 from brainsurgeon.sessions import leases, replacing, settling
 from brainsurgeon.store import blobs, journal, migrations, open_store
 
 assert migrations  # the slow import of a first opening, paid once for all forks
 
 NOW = 1_795_000_000.0
+DAY = 86_400.0
 KILLED = 137
 SOMEBODY = 65534
 LATE = b'{"type":"custom","id":"late","data":1}\n'
@@ -152,18 +155,72 @@ def put_back(world, store):
     return {"failed": False, "changed": 1}
 
 
+def let_go(world, store):
+    """Let retention delete what an earlier run has marked; the files have nothing to do with it."""
+    later = NOW + 9 * DAY
+    with _clocks_at(later):
+        report = retention(world.settings, store, clock=lambda: later)
+    return {"failed": bool(report.brakes), "changed": report.values_deleted}
+
+
+@contextlib.contextmanager
+def _clocks_at(now):
+    """Let the boot clock say the same as the wall clock."""
+    before, clocks.boot_clock = clocks.boot_clock, lambda: now
+    yield
+    clocks.boot_clock = before
+
+
+def pruned(world, store):
+    """Prepare: everything is cut."""
+    prune(world, store)
+
+
+def asked(world, store):
+    """Prepare: cut, then asked for by the agent in a turn, and answered; nothing is done yet."""
+    prune(world, store)
+    busy = world.settings.model_copy(update={"quiet_seconds": 10**9})
+    answer = restore(busy, store, "00000003", clock=clock, session="0")
+    text = json.dumps(answer.as_json())
+    note_answer(store, answer, text)
+    call = {"type": "toolCall", "id": "call_x", "name": "purge_control",
+            "arguments": {"action": "restore", "entry": "00000003", "keys": "content"}}  # fmt: skip
+    said = [
+        {"role": "user", "content": "what was it?"},
+        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+        {"role": "toolResult", "toolCallId": "call_x", "toolName": "purge_control",
+         "content": [{"type": "text", "text": text}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "that"}], "stopReason": "stop"},
+    ]  # fmt: skip
+    with open(os.path.join(world.sessions, "0.jsonl"), "ab") as file:
+        for number, message in enumerate(said):
+            entry = {"type": "message", "id": f"x{number}", "message": message}
+            file.write(json.dumps(entry).encode() + b"\n")
+
+
+def marked(world, store):
+    """Prepare: cut, put back, and long enough ago that retention has marked what was cut."""
+    prune(world, store)
+    undo(world, store)
+    for later, act in ((NOW, retention), (NOW + 8 * DAY, retention), (NOW + 8.5 * DAY, scan)):
+        with _clocks_at(later):
+            act(world.settings, store, clock=lambda later=later: later)
+
+
 class Scenario:
     """What is done, from which state, and from which kind of point on it is stopped."""
 
-    def __init__(self, act, *, pruned=False, start=None):
-        self.act, self.pruned, self.start = act, pruned, start
+    def __init__(self, act, *, prepare=None, start=None):
+        self.act, self.prepare, self.start = act, prepare, start
 
 
 SCENARIOS = {
     "scan": Scenario(prune),
-    "restore": Scenario(undo, pruned=True),
-    "pin": Scenario(pin, pruned=True),
-    "put-back": Scenario(put_back, pruned=True),
+    "restore": Scenario(undo, prepare=pruned),
+    "pin": Scenario(pin, prepare=pruned),
+    "put-back": Scenario(put_back, prepare=pruned),
+    "redact": Scenario(prune, prepare=asked),
+    "let-go": Scenario(let_go, prepare=marked),
     "unleased": Scenario(prune, start="utime"),
     "late": Scenario(prune, start="exchange"),
     "kept": Scenario(prune, start="exchange"),
@@ -465,27 +522,35 @@ def _store_problems(store):
     whole = store.connection.execute("PRAGMA integrity_check").fetchone()[0]
     foreign = store.connection.execute("PRAGMA foreign_key_check").fetchall()
     pending = store.connection.execute("SELECT count(*) FROM extractions WHERE state = 'pending'")
+    bare = store.connection.execute(
+        "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND state != 'expired'"
+    )
     problems = {
         "the store is damaged": whole != "ok",
         "rows point nowhere": foreign,
         "the journal is not empty": journal.open_rows(store.connection),
         "pending rows are left": pending.fetchone()[0],
+        "bytes went without a tombstone": bare.fetchone()[0],
     }
     return [words for words, wrong in problems.items() if wrong]
 
 
-def _prepare(world, pruned):
-    """Make the template of the sessions that stand there, pruned already where asked for."""
+def _prepare(world, prepare):
+    """Make the template of the sessions that stand there; give what undoing must lead to."""
     hurry()
     world.settle()
-    original = world.contents(), world.attributes()
-    if pruned:
+    original = world.contents()
+    if prepare:
         store = open_store(world.state)
-        prune(world, store)
+        prepare(world, store)
         store.close()
+    world.settle()
+    for name, content in world.contents().items():  # what the agent said while it was prepared
+        said = [line for line in content.splitlines(keepends=True) if b'"id": "x' in line]
+        original[name] += b"".join(said)
     return {
-        "original": {name: content.decode() for name, content in original[0].items()},
-        "attributes": original[1],
+        "original": {name: content.decode() for name, content in original.items()},
+        "attributes": world.attributes(),
     }
 
 
@@ -532,7 +597,7 @@ def main(base, scenario, fault):
     gc.disable()
     gc.freeze()
     told = SCENARIOS[scenario]
-    _, prepared = forked(_prepare, world, told.pruned)
+    _, prepared = forked(_prepare, world, told.prepare)
     os.rename(world.place, world.template)
     world.reset()
     before = world.contents()
@@ -554,7 +619,9 @@ def main(base, scenario, fault):
         if not hit:
             break
         hits += 1
-        label = points[at - 1] if at <= len(points) else "?"
+        # Of a race no two runs are alike: what was struck is what this one says.
+        made = (answer or {}).get("points", points)
+        label = made[at - 1] if at <= len(made) else "?"
         outcomes[_outcome(world.contents() != before, code, answer)] += 1
         bad += [[at, label, words] for words in _misbehaviour(scenario, label, at, code, answer)]
         code, problems = forked(check, world, scenario, before, after, original)
