@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -320,6 +321,22 @@ def test_a_session_that_cannot_be_taken_apart_is_named(world, cli):
         assert why in complaint(done)
     for path in (old, odd):
         assert cli("cat", path).stdout == path.read_bytes()
+
+
+@pytest.mark.parametrize("after", [0.3, 0.6, 0.9])
+def test_told_to_stop_a_command_leaves_nothing_beside(world, session, after):
+    """SIGTERM while the old file waits for its last look: it goes before the command ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "brainsurgeon", "restore", session, "--config", world.config_file()],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(after)
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+
+    assert process.returncode in (143, 0, -signal.SIGTERM)  # the last before anything began
+    assert errors == b""
+    assert world.leftovers() == []
 
 
 def test_cat_as_json_holds_every_byte(world, session, cli):

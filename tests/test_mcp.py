@@ -152,6 +152,7 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
 
 def test_the_server_ends_when_its_client_goes(world, start):
     """When stdin ends the process ends with 0, and has printed nothing but the protocol."""
+    pruned(world)
     process = start("mcp", "--agent", "main")
     said, errors = process.communicate(b"", timeout=30)
 
@@ -410,9 +411,11 @@ def test_a_restore_in_pages_wants_one_value(world):
     agent.write()
     world.scan()
 
+    before = state(agent.path)
     told = agent.refused(action="restore", entry="00000003", session=SESSION, offset=0)
 
     assert "message.details.aggregated" in told
+    assert state(agent.path) == before
     assert world.store.connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
 
 
@@ -468,12 +471,20 @@ def expired(world, agent):
 def test_unknown_foreign_and_expired_are_one_answer(world):
     """An id of nobody, of another agent and of an expired value, and unknown sessions: one text."""
     agent = pruned(world)
-    foreign = pruned(world, "other", OTHER, text="secret of the other " * 50)
-    foreign_only = "f" * 8
-    agent.scope = Scope("main")
+    foreign = Agent(world, "other", OTHER)
+    foreign.talk.turn("short")
+    for number in range(8):
+        foreign.talk.turn(f"secret of the other {number} " * 50)
+    foreign.write()
+    world.scan()
+    foreign_only = "0000001f"
+    assert f"[[extracted-{foreign_only}]]".encode() in foreign.path.read_bytes()
+    before = foreign.path.read_bytes()
     answers = {
         agent.refused(action="show", entry="ffffffff", session=SESSION),
+        agent.refused(action="show", entry=foreign_only, session=SESSION),
         agent.refused(action="restore", entry=foreign_only, session=SESSION),
+        agent.refused(action="set_extractable", entry=foreign_only, value=True, session=SESSION),
         agent.refused(action="show", entry="00000003", session=OTHER),
         agent.refused(action="show", entry="00000003", session=f"other/{OTHER}"),
         agent.refused(action="show", entry="00000003", session=str(foreign.path)),
@@ -487,6 +498,8 @@ def test_unknown_foreign_and_expired_are_one_answer(world):
         answers.add(agent.refused(action=action, entry="00000003", session=SESSION))
 
     assert answers == {NOT_HERE}
+    assert foreign.path.read_bytes() == before
+    assert world.store.connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
 
 
 def test_two_agents_never_see_each_other(world):
@@ -504,7 +517,7 @@ def test_two_agents_never_see_each_other(world):
 
 
 def test_one_agent_name_below_two_roots_is_never_mixed(world):
-    """Where two agents have the name, nothing is given until the directory says which."""
+    """Where two agents have the name, nothing is told until the directory says which."""
     one = pruned(world, "main", SESSION, text="of the first " * 100)
     elsewhere = world.base / "elsewhere"
     elsewhere.mkdir()
@@ -518,7 +531,7 @@ def test_one_agent_name_below_two_roots_is_never_mixed(world):
     world.scan(roots=roots)
     one.settings = {"roots": roots}
 
-    assert "--agent" in one.refused(action="show", entry="00000003", session=SESSION)
+    assert one.refused(action="show", entry="00000003", session=SESSION) == NOT_HERE
     one.scope = Scope(str(world.root / "main"))
     assert "first" in str(one.told(action="show", entry="00000003", session=SESSION))
     assert one.refused(action="show", entry="00000003", session=OTHER) == NOT_HERE
@@ -528,7 +541,7 @@ def test_a_server_for_one_session_gives_only_that(world):
     """With --session the same entry id means that session, and no other can be named."""
     pruned(world, "main", SESSION, text="of the first " * 100)
     two = pruned(world, "main", OTHER, text="of the second " * 100)
-    two.scope = Scope("main", OTHER)
+    two.scope = Scope("main", str(two.path))
 
     assert "second" in str(two.told(action="show", entry="00000003"))
     assert "second" in str(two.told(action="show", entry="00000003", session=OTHER[:4]))
@@ -666,6 +679,221 @@ def test_a_foreign_tool_of_that_name_is_untouched(world):
 
     assert "_redacted" not in agent.entries()["foreign"]
     assert "restored from the backup tape" in json.dumps(agent.entries()["foreign"])
+
+
+def test_a_shell_command_that_asked_stays_and_its_answer_goes(world):
+    """Asked by the shell, the answer is shortened; the command itself is nothing but a command."""
+    agent = pruned(world)
+    command = {"command": "brainsurgeon restore 00000003"}
+    before = asking(agent, command, name="exec")
+    _, text = agent.call(**CALL, session=SESSION)
+    answered(agent, before, text)
+
+    world.scan()
+
+    entries = agent.entries()
+    assert entries[f"call{before}"]["message"]["content"][0]["arguments"] == command
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
+
+
+def test_a_call_that_its_provider_signed_stays(world):
+    """Arguments under a provider's signature are left as they are; the answer is shortened."""
+    agent = pruned(world)
+    before = asking(agent, {**CALL, "keys": "content"})
+    signed = agent.path.read_bytes().replace(
+        b'"name":"brainsurgeon__purge_control"',
+        b'"thoughtSignature":"c2ln","name":"brainsurgeon__purge_control"',
+    )
+    agent.path.write_bytes(signed)
+    _, text = agent.call(**CALL, keys="content")
+    answered(agent, before, text)
+
+    world.scan()
+
+    entries = agent.entries()
+    assert entries[f"call{before}"]["message"]["content"][0]["arguments"]["keys"] == "content"
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
+
+
+SHAPES = {
+    "flat": (
+        {"type": "tool_call", "__id": "c1", "call_id": "k", "arguments": "ARGUMENTS"},
+        {"type": "tool_result", "__id": "r1", "call_id": "k", "output": "TEXT"},
+    ),
+    "as text": (
+        {"type": "tool_call", "__id": "c1", "arguments": "ARGUMENTS AS TEXT"},
+        {"type": "tool_result", "__id": "r1", "output": "TEXT"},
+    ),
+    "blocks": (
+        {"type": "message", "__id": "c1", "message": {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "k", "name": "x", "input": "ARGUMENTS"}]}},
+        {"type": "message", "__id": "r1", "message": {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "k",
+             "content": [{"type": "text", "text": "TEXT"}]}]}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_generic_calls_are_redacted_in_every_shape(world, shape):
+    """The whole circle in a generic session: asked in a turn, put back, both entries shortened."""
+    agent, (call, result) = Agent(world), SHAPES[shape]
+    first = {"type": "tool_result", "__id": "m1", "output": VALUE}
+    old = [first, *({"type": "assistant", "__id": f"a{n}", "text": "short"} for n in range(4))]
+    agent.path.write_bytes(b"".join(map(dump, old)))
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+    world.scan()
+    arguments = {"action": "restore", "entry": "m1", "keys": "output"}
+    said = json.dumps(call).replace('"ARGUMENTS AS TEXT"', json.dumps(json.dumps(arguments)))
+    call = json.loads(said.replace('"ARGUMENTS"', json.dumps(arguments)))
+    asked = dump({"type": "user", "__id": "u1", "content": "what?"}) + dump(call)
+    with open(agent.path, "ab") as file:
+        file.write(asked)
+
+    _, text = agent.call(**arguments)
+    rest = dump(json.loads(json.dumps(result).replace('"TEXT"', json.dumps(text))))
+    rest += dump({"type": "assistant", "__id": "end", "text": "thanks"})
+    with open(agent.path, "ab") as file:
+        file.write(rest)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+    world.scan()
+
+    entries = {one["__id"]: one for one in map(json.loads, agent.path.read_bytes().splitlines())}
+    short = {"action": "restore", "entry": "m1"}
+    assert entries["m1"]["output"] == VALUE
+    assert "_redacted" in entries["c1"]
+    assert "_redacted" in entries["r1"]
+    assert "keys" not in json.dumps(entries["c1"])
+    assert "Restored m1." in json.dumps(entries["r1"])
+    assert VALUE[:30] not in json.dumps(entries["r1"], ensure_ascii=False)
+    plain = entries["c1"].get("arguments", short)
+    assert (json.loads(plain) if isinstance(plain, str) else plain) == short
+    world.restore_all(pristine=True)
+    assert agent.path.read_bytes() == b"".join(map(dump, old)) + asked + rest
+
+
+def test_calls_are_kept_where_the_configuration_says_so(world):
+    """`keep_purge_control_calls` holds also when it is set after the value was asked for."""
+    agent = pruned(world)
+    before = asking(agent, CALL)
+    _, text = agent.call(**CALL)
+    answered(agent, before, text)
+
+    world.scan(keep_purge_control_calls=True)
+
+    entries = agent.entries()
+    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == text
+    assert "_redacted" not in entries[f"call{before}"]
+
+
+def test_ids_that_begin_alike_are_not_mixed_up(world):
+    """Two answers that are the same for their first hundreds of characters keep their entries."""
+    agent = Agent(world)
+    ids = ["i" * 200 + end for end in "ab"]
+    for ident in ids:
+        agent.talk.user()
+        agent.talk.call()
+        agent.talk.result(f"of {ident[-1]} " * 200, ident=ident)
+        agent.talk.assistant()
+    for _ in range(2):
+        agent.talk.turn("short")
+    agent.write()
+    world.scan()
+    calls = [{"action": "restore", "entry": ident} for ident in ids]
+    before = asking(agent, calls[0])
+    agent.talk.lines[-1]["message"]["content"].append(
+        {"type": "toolCall", "id": "second", "name": "x", "arguments": calls[1]}
+    )
+    said = agent.path.read_bytes().splitlines(keepends=True)[:-1]
+    agent.path.write_bytes(b"".join(said) + dump(agent.talk.lines[-1]))
+    texts = [agent.call(**call)[1] for call in calls]
+    since = len(agent.talk.lines)
+    agent.talk.result(texts[0], call=f"call_{before}", ident="r1")
+    agent.talk.result(texts[1], call="second", ident="r2")
+    agent.talk.assistant(ident="end")
+    agent.append(since=since)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+
+    world.scan()
+
+    entries = agent.entries()
+    for name, ident in zip(("r1", "r2"), ids, strict=True):
+        assert entries[name]["message"]["content"][0]["text"] == f"Restored {ident}."
+
+
+def test_a_fork_sees_nothing_that_its_parent_said_later(world):
+    """A server for a fork gives what stands in it as a stub, and nothing its parent cut since."""
+    parent = pruned(world)
+    fork = Agent(world, session=OTHER)
+    inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
+    fork.talk.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
+    fork.talk.lines += inherited[1:]
+    fork.write()
+    world.scan()
+    fork.scope = Scope("main", str(fork.path))
+
+    assert fork.told(action="show", entry="00000003")["content"] == {
+        "message.content.0.text": VALUE
+    }
+    assert b"[[extracted-00000007]]" in parent.path.read_bytes()
+    assert fork.refused(action="show", entry="00000007") == NOT_HERE
+
+
+def test_what_is_left_of_an_entry_is_shown_and_what_is_gone_is_named(world):
+    """Where one value of an entry has expired, the others come, and it is listed as missed."""
+    agent = Agent(world)
+    agent.talk.user()
+    agent.talk.call()
+    agent.talk.result(VALUE, details={"aggregated": VALUE + "more"})
+    agent.talk.assistant()
+    for _ in range(3):
+        agent.talk.turn("short")
+    agent.write()
+    world.scan()
+    with world.store.transaction() as connection:
+        connection.execute(
+            "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+            " expired_why = 'test' WHERE path LIKE '%aggregated%'"
+        )
+
+    told = agent.told(action="show", entry="00000003", session=SESSION)
+
+    assert told["content"] == {"message.content.0.text": VALUE}
+    assert told["missed"] == ["message.details.aggregated: expired"]
+
+
+def test_a_pin_where_the_file_is_gone_says_so(world):
+    """A session whose file is gone cannot be written; that is told, as `show` still works."""
+    agent = pruned(world)
+    agent.path.unlink()
+
+    words = agent.refused(action="set_extractable", entry="00000003", value=False, session=SESSION)
+
+    assert "its file is gone" in words
+    assert agent.told(action="show", entry="00000003", session=SESSION)
+
+
+@pytest.mark.parametrize("value", [10**30, "9" * 4000, 2**53 + 1])
+def test_a_number_that_no_reader_keeps_is_refused(world, value):
+    """A window so large that JavaScript would round it is refused, and nothing is set."""
+    agent = pruned(world)
+
+    agent.refused(action="set_extractable", entry="0000000b", value=value, session=SESSION)
+
+    assert world.store.connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "named", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
+)
+def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
+    """Spaces, back quotes and quotes around an id or a stub do not matter."""
+    agent = pruned(world)
+
+    told = agent.told(action="show", entry=named, entry_id=named, session=SESSION)
+
+    assert told["entry_id"] == "00000003"
 
 
 def test_a_migrated_agent_still_gets_its_values(world):

@@ -1157,12 +1157,12 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
 
 @pytest.fixture
 def old_file_kept_open(monkeypatch):
-    """Let somebody open the old file of every rewrite just after the exchange, and keep it."""
+    """Let somebody open the old file of every rewrite after the exchange, and go on writing."""
     held, replace = [], replacing.replace
 
     def replaced(session, temporary, *rest):
         exchanged = replace(session, temporary, *rest)
-        held.append(os.open(temporary, os.O_RDONLY, dir_fd=session.directory))
+        held.append(os.open(temporary, os.O_WRONLY, dir_fd=session.directory))
         return exchanged
 
     monkeypatch.setattr(settling, "LOOK_BACK", 0.05)

@@ -66,14 +66,26 @@ class Ambiguous(BrainsurgeonError):  # noqa: N818
 
     def __init__(self, what: str, candidates: Sequence[str], hint: str) -> None:
         self.candidates = tuple(candidates)
-        shown = "\n".join(f"  {candidate}" for candidate in self.candidates[:20])
-        more = len(self.candidates) - 20
-        tail = f"\n  … and {more} more" if more > 0 else ""
-        super().__init__(f"{what} fits {len(self.candidates)}: {hint}\n{shown}{tail}")
+        super().__init__(f"{what} fits {len(self.candidates)}: {hint}\n{_some(self.candidates)}")
 
     def facts(self) -> dict[str, object]:
         """Give every candidate."""
         return {"candidates": list(self.candidates)}
+
+
+class Untold(Ambiguous):
+    """No session was named, and none or several wait for the answer to this very call."""
+
+    def __init__(self, candidates: Sequence[str]) -> None:
+        self.candidates = tuple(candidates)
+        told = "it cannot be told which session makes this call; give `session`, one of:"
+        BrainsurgeonError.__init__(self, f"{told}\n{_some(self.candidates)}")
+
+
+def _some(candidates: Sequence[str]) -> str:
+    shown = "\n".join(f"  {candidate}" for candidate in candidates[:20])
+    more = len(candidates) - 20
+    return shown + (f"\n  … and {more} more" if more > 0 else "")
 
 
 class Expired(BrainsurgeonError):  # noqa: N818

@@ -69,25 +69,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The text that a tool answered with, the call it answers, and copies of the text."""
-
-    path: KeyPath
-    text: str
-    call_id: str | None
-    copies: tuple[KeyPath, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call: where its arguments stand and what they are."""
-
-    path: KeyPath
-    call_id: str | None
-    arguments: Entry
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """What one look over a whole file says about its entries.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -22,7 +23,13 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line and exit with a code that means something."""
     os.umask(0o077)
+    signal.signal(signal.SIGTERM, _terminated)
     raise SystemExit(_run())
+
+
+def _terminated(*_: object) -> None:
+    """End as by Ctrl-C: what had begun is finished or undone on the way out."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _run() -> int:

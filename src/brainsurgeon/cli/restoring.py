@@ -144,6 +144,6 @@ def set_extractable(
 def _extractable(text: str) -> bool | int:
     if text in ("true", "false"):
         return text == "true"
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < 20:  # noqa: PLR2004  the rest has no bound
         return int(text)
     raise UsageError(f"{text!r}: wants true, false, or a whole number from 0")

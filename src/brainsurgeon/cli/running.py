@@ -126,10 +126,14 @@ def mcp(
         raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
     from brainsurgeon import log
     from brainsurgeon.mcp_server import serve
-    from brainsurgeon.operations.scope import Scope
+    from brainsurgeon.operations.scope import Scope, bound
 
     log.set_up(settings)
-    serve(settings, Scope(agent, session))
+    with store_to_read(settings) as store:
+        scope, warning = bound(settings, store, Scope(agent, session))
+    if warning:
+        print(f"brainsurgeon: {warning}; the server waits for it", file=sys.stderr)
+    serve(settings, scope)
 
 
 def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -14,7 +15,7 @@ from brainsurgeon.model import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brainsurgeon.model import Answer, Call, Entry, KeyPath, Kind, Lines, Survey
+    from brainsurgeon.model import Entry, KeyPath, Kind, Lines, Survey
 
 BOM = b"\xef\xbb\xbf"
 FIELDS = ("_extractable", "_restored", "_redacted")
@@ -23,6 +24,31 @@ _STUB = re.compile(r"\[\[extracted-(~?[A-Za-z0-9._-]{1,128})\]\]")
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
 _LONGEST_INT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The text that a tool answered with, the call it answers, and copies of the text."""
+
+    path: KeyPath
+    text: str
+    call_id: str | None
+    copies: tuple[KeyPath, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call: where its arguments stand and what they are.
+
+    `as_text` says that they stand there as JSON in a string, `signed` that their provider may
+    verify them, so that they stay.
+    """
+
+    path: KeyPath
+    call_id: str | None
+    arguments: Entry
+    as_text: bool = False
+    signed: bool = False
 
 
 class Format(Protocol):
@@ -54,7 +80,7 @@ class Format(Protocol):
         """Name the tool call that the value at `path` belongs to, if any."""
 
     def calls(self, entry: Entry) -> Iterator[Call]:
-        """Yield the tool calls of the entry whose arguments are an object."""
+        """Yield the tool calls of the entry whose arguments are an object, also one as text."""
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
         """Yield the texts with which a tool answered."""
@@ -144,9 +170,10 @@ def stub_in(value: object) -> str | None:
 
 
 def id_named(reference: str) -> str:
-    """Give the entry id out of what a person typed: an id, or a whole pasted stub."""
-    match = _STUB.fullmatch(reference.strip())
-    return match[1] if match else reference
+    """Give the entry id out of what was typed or pasted: an id, or a whole stub, also in quotes."""
+    bare = reference.strip(" \t\r\n`")
+    match = _STUB.fullmatch(bare.strip("'\""))
+    return match[1] if match else bare
 
 
 def value_at(entry: Entry, path: KeyPath) -> Any:

@@ -9,8 +9,17 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.formats.base import FIELDS, image, leaves, parse, usable_id, value_at
-from brainsurgeon.model import KINDS, Answer, Call, Part, Survey
+from brainsurgeon.formats.base import (
+    FIELDS,
+    Answer,
+    Call,
+    image,
+    leaves,
+    parse,
+    usable_id,
+    value_at,
+)
+from brainsurgeon.model import KINDS, Part, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +33,8 @@ ROLES: dict[str, Kind] = {
     "toolResult": "tool_result",
 }  # fmt: skip
 SIGNED = "thinking signed by its provider"
+ASKING = ("tool_use", "toolCall")
+ARGUMENTS = ("arguments", "input")
 OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result": "a tool result"}
 
 
@@ -31,7 +42,7 @@ class Generic:
     """The dialect of no agent in particular."""
 
     name = "generic"
-    version = 1
+    version = 2
 
     def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
         """Take every file."""
@@ -55,8 +66,10 @@ class Generic:
             messages += kind is not None
             if kind and not judged:
                 judged = True
-                if kind in OPEN_KINDS:
-                    open_turn = f"the last turn is open: {OPEN_KINDS[kind]}"
+                asks = next(_tool_blocks(entry, *ASKING), None)
+                if asks or kind in OPEN_KINDS:
+                    what = OPEN_KINDS["tool_call" if asks else kind]
+                    open_turn = f"the last turn is open: {what}"
         return Survey(window, positions, open_turn)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
@@ -95,13 +108,25 @@ class Generic:
         return _call_id(entry)
 
     def calls(self, entry: Entry) -> Iterator[Call]:
-        """Yield the call that a tool_call entry is."""
-        if _kind(entry) == "tool_call" and isinstance(entry.get("arguments"), dict):
-            yield Call(("arguments",), _call_id(entry), entry["arguments"])
+        """Yield the call that a tool_call entry is, or those that stand in its blocks."""
+        if _kind(entry) == "tool_call":
+            for key in ARGUMENTS:
+                yield from _call((key,), _call_id(entry), entry.get(key))
+        for path, block in _tool_blocks(entry, *ASKING):
+            ident = block.get("id")
+            for key in ARGUMENTS:
+                yield from _call(
+                    (*path, key), ident if isinstance(ident, str) else None, block.get(key)
+                )
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
-        """Yield the texts of a tool_result entry."""
+        """Yield the texts of a tool_result entry, or of those that stand in its blocks."""
         if _kind(entry) != "tool_result":
+            for path, block in _tool_blocks(entry, "tool_result"):
+                for part in _content(block.get("content"), (*path, "content"), "tool_result", None):
+                    text = value_at(entry, part.path)
+                    if isinstance(text, str):
+                        yield Answer(part.path, text, _call_id(block))
             return
         for part in self.parts(entry, _NOTHING, 0):
             text = value_at(entry, part.path)
@@ -116,11 +141,29 @@ def _call_id(entry: Entry) -> str | None:
     return next(
         (
             entry[key]
-            for key in ("call_id", "tool_call_id", "toolCallId")
+            for key in ("call_id", "tool_call_id", "toolCallId", "tool_use_id")
             if isinstance(entry.get(key), str)
         ),
         None,
     )
+
+
+def _call(path: KeyPath, call_id: str | None, arguments: Any) -> Iterator[Call]:
+    as_text = isinstance(arguments, str)
+    if as_text:
+        arguments = parse(arguments.encode("utf-8", "replace"))
+    if isinstance(arguments, dict):
+        yield Call(path, call_id, arguments, as_text)
+
+
+def _tool_blocks(entry: Entry, *types: str) -> Iterator[tuple[KeyPath, Entry]]:
+    """Yield the blocks of these types in the entry's content, or in its message's."""
+    message = entry.get("message")
+    for path, holder in (((), entry), (("message",), message)):
+        content = holder.get("content") if isinstance(holder, dict) else None
+        for index, block in enumerate(content if isinstance(content, list) else []):
+            if isinstance(block, dict) and block.get("type") in types:
+                yield (*path, "content", index), block
 
 
 def _kind(entry: Entry) -> Kind | None:

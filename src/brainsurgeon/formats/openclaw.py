@@ -12,9 +12,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.formats.base import BOM, image, leaves, parse, usable_id, value_at
+from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id, value_at
 from brainsurgeon.formats.tree import Branch
-from brainsurgeon.model import Answer, Call, Part, Survey
+from brainsurgeon.model import Part, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,8 @@ class OpenClaw:
                 arguments = block.get("arguments")
                 if isinstance(arguments, dict):
                     path: KeyPath = ("message", "content", index, "arguments")
-                    yield Call(path, _text(block.get("id")), arguments)
+                    signed = bool(block.get("thoughtSignature"))
+                    yield Call(path, _text(block.get("id")), arguments, signed=signed)
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
         """Yield the texts of a toolResult, with the copies that stand in its details."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import log
@@ -102,9 +103,10 @@ def _show(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         path = asked.session(store).path
         shown = show(asked.settings, store, asked.entry, path, asked.call.keys or ())
-    return _text({
-        "entry_id": shown.entry_id, "session": shown.session, "content": asked.given(shown.content)
-    })  # fmt: skip
+    told: dict[str, Any] = {"entry_id": shown.entry_id, "session": shown.session}
+    if shown.missed:
+        told["missed"] = list(shown.missed)
+    return _text(told | {"content": asked.given(shown.content)})
 
 
 def _restore(asked: _Asked) -> str:
@@ -116,6 +118,8 @@ def _restore(asked: _Asked) -> str:
         done = restore(
             asked.settings, store, asked.entry, clock=asked.clock, session=path, keys=keys
         )
+        # Whoever asks by the tool is in a turn, which may not stand in the file yet.
+        done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         log.restored(done)
         text = _text(done.as_json() | {"content": given})
         note_answer(store, done, text)

@@ -86,7 +86,8 @@ def _plain(value: Any) -> Any:
 
 
 def _number(text: str) -> Any:
-    return int(text) if text.isascii() and text.isdigit() else text
+    digits = text.isascii() and text.isdigit() and len(text) < 20  # noqa: PLR2004
+    return int(text) if digits else text
 
 
 class Call(BaseModel):
@@ -109,7 +110,10 @@ def understood(arguments: dict[str, Any]) -> Call:
     """Read the arguments of a call; raise UsageError with everything that is wrong with them."""
     try:
         # Some hosts name every argument, and give null for what is not meant.
-        call = Call.model_validate({k: v for k, v in arguments.items() if v is not None})
+        given = {key: value for key, value in arguments.items() if value is not None}
+        if "entry" in given and given.get("entry_id") == given["entry"]:
+            del given["entry_id"]
+        call = Call.model_validate(given)
     except ValidationError as error:
         told = [
             f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"

@@ -71,7 +71,7 @@ def _rewrite(
         rules = settings.decision_rules()
         survey = form.survey(session.lines, rules.window)
         quietness.check_turn(session, survey, now)
-        known = look.known(store, row, now)
+        known = look.known(settings, store, row, now)
         known = replace(
             known,
             wishes=(*known.wishes, *asked),

@@ -70,12 +70,12 @@ def context(settings: Settings, store: Store | None, name: str, now: float) -> C
     """
     chosen = session_named(settings, store, name)
     if chosen.found is None:
-        return _gone(store, chosen)
+        return _gone(settings, store, chosen)
     found = chosen.found
     with look.opened(found) as session:
         form = look.recognise(session)
         rules = settings.decision_rules()
-        known = look.known(store, chosen.row, now)
+        known = look.known(settings, store, chosen.row, now)
         survey = form.survey(session.lines, rules.window)
         planned = plan(session.lines, form, rules, known, now, survey, explain=True)
         seen = files.remembered_one(store.connection, found.path) if store else None
@@ -99,8 +99,8 @@ def context(settings: Settings, store: Store | None, name: str, now: float) -> C
     )  # fmt: skip
 
 
-def _gone(store: Store | None, chosen: Session) -> Context:
-    known = look.known(store, chosen.row, 0.0).extractions
+def _gone(settings: Settings, store: Store | None, chosen: Session) -> Context:
+    known = look.known(settings, store, chosen.row, 0.0).extractions
     return Context(
         chosen.title, chosen.path, chosen.row.format if chosen.row else "unknown", 0,
         "its file is gone", (),

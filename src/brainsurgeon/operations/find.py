@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import formats
 from brainsurgeon.errors import Ambiguous, Expired, Gone, NoSuchKey, NotFound
@@ -57,7 +57,12 @@ def all_sessions(settings: Settings, store: Store | None) -> list[Session]:
             row = rows.pop(item.path, None)
             found = look.named(item, row.format) if row else _named_by_content(item)
             listed.append(Session(found.title, found.path, found, row))
-    return listed + [Session(row.title, row.path, None, row) for row in rows.values()]
+    live = {os.path.realpath(session.path) for session in listed}  # of a root that was moved, too
+    return listed + [
+        Session(row.title, row.path, None, row)
+        for row in rows.values()
+        if os.path.realpath(row.path) not in live
+    ]
 
 
 def _named_by_content(found: Found) -> Found:
@@ -81,7 +86,8 @@ def session_named(settings: Settings, store: Store | None, name: str) -> Session
 
 def session_among(sessions: list[Session], name: str) -> Session:
     """Find the one of these sessions that is named; raise NotFound or Ambiguous."""
-    for fits in (_by_path, _by_id, _by_key, _by_prefix):
+    named = _ByKey(name)
+    for fits in (_by_exact_path, _by_path, _by_id, named.fits, _by_prefix):
         candidates = [session for session in sessions if fits(session, name)]
         if len(candidates) == 1:
             return candidates[0]
@@ -91,8 +97,12 @@ def session_among(sessions: list[Session], name: str) -> Session:
     raise NotFound(f"no session is called {name!r}; `brainsurgeon sessions` lists them")
 
 
+def _by_exact_path(session: Session, name: str) -> bool:
+    return name == session.path
+
+
 def _by_path(session: Session, name: str) -> bool:
-    named = os.sep in name or name.endswith(".jsonl")
+    named = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     return named and os.path.realpath(name) == os.path.realpath(session.path)
 
 
@@ -107,20 +117,32 @@ def _by_prefix(session: Session, name: str) -> bool:
     )  # fmt: skip
 
 
-def _by_key(session: Session, name: str) -> bool:
-    if session.found is None:
-        return False
-    try:
-        directory = os.open(session.found.directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
+class _ByKey:
+    """Tells whether a session has a key; the registry of each directory is read once."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._entries: dict[str, list[dict[str, Any]]] = {}
+
+    def fits(self, session: Session, _name: str) -> bool:
+        if session.found is None:
+            return False
+        directory = session.found.directory
+        if directory not in self._entries:
+            self._entries[directory] = self._read(directory)
         return any(
-            key == name and quiet.names_session(entry, session.found.name)
-            for key, entry in quiet.registry(directory)
+            quiet.names_session(entry, session.found.name) for entry in self._entries[directory]
         )
-    finally:
-        os.close(directory)
+
+    def _read(self, path: str) -> list[dict[str, Any]]:
+        try:
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return []
+        try:
+            return [entry for key, entry in quiet.registry(directory) if key == self._key]
+        finally:
+            os.close(directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +168,7 @@ def entry_named(
     chosen = session_named(settings, store, session) if session else None
     if chosen is not None:
         row = row_of(store, chosen)
-        values = _of_session(store, row, wanted)
+        values = _of_session(store, chosen, row, wanted)
         rows = [row] if row else []
     else:
         values = extractions.of_entry(store.connection, wanted)
@@ -175,12 +197,32 @@ def row_of(store: Store, session: Session) -> SessionRow | None:
     return extractions.unnoted(store.connection, session.found, form.name, parent)
 
 
-def _of_session(store: Store, row: SessionRow | None, wanted: str) -> list[Extraction]:
-    """Give the values of an entry that a session, or one that it was forked from, extracted."""
+def _of_session(
+    store: Store, session: Session, row: SessionRow | None, wanted: str
+) -> list[Extraction]:
+    """Give the values of an entry that a session extracted.
+
+    Those of a session that it was forked from count as far as their stubs stand in it: what its
+    parent said after the fork is none of its business.
+    """
     if row is None:
         return []
-    own = set(extractions.family(store.connection, row))
-    return [v for v in extractions.of_entry(store.connection, wanted) if v.session_id in own]
+    family = set(extractions.family(store.connection, row))
+    values = [v for v in extractions.of_entry(store.connection, wanted) if v.session_id in family]
+    inherited = {value.stub.encode() for value in values if value.session_id != row.id}
+    standing = _standing(session, inherited) if inherited else set()
+    return [v for v in values if v.session_id == row.id or v.stub.encode() in standing]
+
+
+def _standing(session: Session, stubs: set[bytes]) -> set[bytes]:
+    """Tell which of these stubs stand in a session's file."""
+    if session.found is None:
+        return set()
+    try:
+        with open_session(session.found) as opened:
+            return {stub for line in opened.lines if line.raw for stub in stubs if stub in line.raw}
+    except (OSError, Refused):
+        return set()
 
 
 def _session_of(settings: Settings, row: SessionRow) -> Session:
@@ -200,11 +242,7 @@ def choose(named: Named, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
     Raise NoSuchKey when none matches, Expired when nothing that matches is left.
     """
-    wanted = list(keys)
-    chosen = tuple(
-        value for value in named.values
-        if not wanted or any(_matches(value.path, key) for key in wanted)
-    )  # fmt: skip
+    chosen = _chosen(named, keys)
     if not chosen:
         there = ", ".join(dotted(value.path) for value in named.values)
         raise NoSuchKey(
@@ -213,6 +251,19 @@ def choose(named: Named, keys: Iterable[str]) -> tuple[Extraction, ...]:
     if all(value.blob_id is None for value in chosen):
         raise Expired(named.entry_id, [tombstone(value) for value in chosen])
     return tuple(value for value in chosen if value.blob_id is not None)
+
+
+def expired(named: Named, keys: Iterable[str]) -> list[Extraction]:
+    """Give those of the values that `keys` name of which only a tombstone is left."""
+    return [value for value in _chosen(named, keys) if value.blob_id is None]
+
+
+def _chosen(named: Named, keys: Iterable[str]) -> tuple[Extraction, ...]:
+    wanted = list(keys)
+    return tuple(
+        value for value in named.values
+        if not wanted or any(_matches(value.path, key) for key in wanted)
+    )  # fmt: skip
 
 
 def _matches(path: KeyPath, key: str) -> bool:

@@ -134,8 +134,11 @@ def excluded(found: Found, settings: Settings) -> str | None:
     return None
 
 
-def known(store: Store | None, row: SessionRow | None, now: float) -> Known:
-    """Gather what the store says of a session; put-backs whose time is over are left out."""
+def known(settings: Settings, store: Store | None, row: SessionRow | None, now: float) -> Known:
+    """Gather what the store says of a session.
+
+    Put-backs whose time is over are left out, and redactions where calls are to be kept.
+    """
     if store is None or row is None:
         return Known()
     connection = store.connection
@@ -146,7 +149,8 @@ def known(store: Store | None, row: SessionRow | None, now: float) -> Known:
         wishes=tuple(
             wish
             for wish in wishes.open_wishes(connection, row.id)
-            if wish.lapses_at is None or wish.lapses_at > now
+            if (wish.lapses_at is None or wish.lapses_at > now)
+            and not (wish.action == "redact" and settings.keep_purge_control_calls)
         ),
         asked_until=wishes.newest(connection, row.id),
     )

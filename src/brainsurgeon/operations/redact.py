@@ -18,8 +18,8 @@ from brainsurgeon.formats.base import parse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brainsurgeon.formats.base import Format
-    from brainsurgeon.model import Answer, Entry, KeyPath, Kind, Lines
+    from brainsurgeon.formats.base import Answer, Format
+    from brainsurgeon.model import Entry, KeyPath, Kind, Lines
     from brainsurgeon.store.wishes import Wish
 
 HEAD = 200
@@ -61,7 +61,7 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
     """
     marks: dict[bytes | None, list[Wish]] = defaultdict(list)
     for wish in wishes:
-        if wish.action == "redact":  # asked twice in a turn, it is answered twice alike
+        if wish.action == "redact":  # what was asked for twice is answered alike, in that order
             marks[wish.answer].append(wish)
     found = OwnCalls()
     if not marks:
@@ -78,8 +78,8 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
             asked = marks.get(answer_mark(answer.text))
             if asked is None or ident is None:
                 continue
-            found.wishes.update(wish.id for wish in asked)
-            wish = asked[0]
+            wish = asked.pop(0) if len(asked) > 1 else asked[0]
+            found.wishes.add(wish.id)
             found.answers.setdefault(ident, []).append((answer, wish.entry_id))
             call_id = answer.call_id or last_call
             if call_id:
@@ -93,7 +93,8 @@ def redactions(
     """Say what gives way in one entry, and whether the entry is one of our own calls at all.
 
     The result becomes one short line. The call keeps its id and name and, where its arguments
-    name an action, only that and the entry; a shell command stays as it is.
+    name an action, only that and the entry; a shell command stays as it is, and what its provider
+    signed.
     """
     listed = []
     for answer, wanted in own.answers.get(ident, ()):
@@ -109,7 +110,8 @@ def redactions(
             continue
         ours = True
         short = {"action": "restore", "entry": asked_for}
-        if "action" in call.arguments and call.arguments != short:
-            token = json.dumps(short, separators=(",", ":")).encode()
+        if "action" in call.arguments and call.arguments != short and not call.signed:
+            said = json.dumps(short, separators=(",", ":"))
+            token = (json.dumps(said) if call.as_text else said).encode()
             listed.append(Redaction(call.path, token, len(str(call.arguments)), "tool_call"))
     return listed, ours

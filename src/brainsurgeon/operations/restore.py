@@ -215,8 +215,8 @@ def wish_to_restore(
 
 
 def note_answer(store: Store, answer: Restored, text: str) -> None:
-    """Record how a pending answer begins, so that the call it answers is redacted later."""
-    if answer.pending and answer.redacts:
+    """Record how an answer begins, so that the call it answers is redacted later."""
+    if answer.redacts:
         with store.transaction() as connection:
             wishes.add_redact(
                 connection, answer.session_id, answer.entry_id, answer_mark(text), answer.at

@@ -192,7 +192,7 @@ class _Pass:
             forked = row is None and survey.parent is not None
             if store and (moved or forked) and not self._report.dry_run:
                 row = self._note(store, found, form.name, survey)  # a fork has its parent's stubs
-            asked = look.known(store, row, now)
+            asked = look.known(self._settings, store, row, now)
             quietness.check_turn(session, survey, now)
             planned = plan(
                 session.lines, form, self._rules, asked, now, survey,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import Ambiguous, Changed, Gone, Guarded, NotFound
+from brainsurgeon.errors import Ambiguous, Changed, Guarded, NotFound, UsageError
 from brainsurgeon.formats.base import id_named, is_made_up, is_safe, parse
 from brainsurgeon.operations import look
 from brainsurgeon.operations.carry_out import carry_out
-from brainsurgeon.operations.find import all_sessions, session_named
+from brainsurgeon.operations.find import all_sessions, file_of, session_named
 from brainsurgeon.operations.operate import UNFINISHED
 from brainsurgeon.sessions import quiet
 from brainsurgeon.sessions.reading import Refused, open_session
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from brainsurgeon.model import Found
     from brainsurgeon.operations.find import Session
     from brainsurgeon.store import Store
+
+
+LARGEST_WINDOW = 2**53
+"""Beyond this JavaScript's numbers, and so agents that write the entry again, are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +56,26 @@ def set_extractable(
     settings: Settings, store: Store, entry: str, value: bool | int,
     *, clock: Callable[[], float], session: str | None = None,
 ) -> Set:  # fmt: skip
-    """Note the wish, which binds every decision from now on, and carry it out where settled."""
+    """Note the wish, which binds every decision from now on, and carry it out where settled.
+
+    Raise UsageError for a window beyond LARGEST_WINDOW, NotFound or Ambiguous for what is named,
+    Changed where the entry is not as recorded, Guarded where the agent moved on.
+    """
+    if value > LARGEST_WINDOW:
+        raise UsageError(f"a window of {value} messages is no number that every reader keeps")
     wanted = id_named(entry)
     chosen, ident = _where(settings, store, wanted, session)
-    if chosen.found is None:
-        raise Gone(f"{chosen.title}: its file is gone")
-    if quiet.migrated(chosen.found.agent_directory):
+    found = file_of(chosen)
+    if quiet.migrated(found.agent_directory):
         raise Guarded(f"{chosen.title}: its agent keeps its sessions in SQLite now")
     now = clock()
     row = chosen.row
     with store.transaction() as connection:
         if row is None:
-            row = extractions.note_session(connection, chosen.found, *_origin(chosen.found))
+            row = extractions.note_session(connection, found, *_origin(found))
         wishes.add_set(connection, row.id, ident, value, now)
     try:
-        planned, rewrite = carry_out(settings, store, chosen.found, row, (), clock)
+        planned, rewrite = carry_out(settings, store, found, row, (), clock)
     except look.Unsettled as why:
         return Set(ident, chosen.title, value, pending=True, reason=str(why))
     unfinished = rewrite is not None and not rewrite.finish()
@@ -87,6 +96,8 @@ def _where(
 ) -> tuple[Session, str]:
     """Find the session in whose file the entry stands, and the entry's own id."""
     listed = [session_named(settings, store, session)] if session else _known(settings, store)
+    if session:
+        file_of(listed[0])
     places = [(one, ident) for one in listed for ident in _ids(store, one, wanted)]
     if not places:
         raise NotFound(f"no entry {wanted!r} stands in {session or 'any session'}")

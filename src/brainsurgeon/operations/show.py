@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.operations.find import choose, dotted, entry_named
+from brainsurgeon.operations.find import choose, dotted, entry_named, expired
 from brainsurgeon.store import blobs
 
 if TYPE_CHECKING:
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The values of one entry by path, as the agent would read them."""
+    """The values of one entry by path, as the agent would read them; `missed` have expired."""
 
     entry_id: str
     session: str
     content: dict[str, Any]
+    missed: tuple[str, ...] = ()
 
 
 def show(
@@ -32,8 +33,10 @@ def show(
 ) -> Shown:  # fmt: skip
     """Give the values of an entry; raise NotFound, Ambiguous or Expired where there are none."""
     named = entry_named(settings, store, entry, session)
-    values = contents(store, choose(named, keys)) if store else {}
-    return Shown(named.entry_id, named.row.title, values)
+    wanted = list(keys)
+    values = contents(store, choose(named, wanted)) if store else {}
+    missed = tuple(f"{dotted(value.path)}: expired" for value in expired(named, wanted))
+    return Shown(named.entry_id, named.row.title, values, missed)
 
 
 def contents(store: Store, values: Iterable[Extraction]) -> dict[str, Any]:
