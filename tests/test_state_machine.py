@@ -495,9 +495,16 @@ class Agents(RuleBasedStateMachine):
             if true["id"] not in _text(value) and self._shown_only(_text(value)):
                 continue
             row = self.world.store.connection.execute(
-                "SELECT max(expired_at) FROM extractions WHERE state = 'expired' AND path = ?"
-                " AND (stub = ? OR replacement = ?)",
-                (json.dumps(list(place)), _text(value), json.dumps(value)),
+                "SELECT max(expired_at) FROM extractions WHERE state = 'expired' AND"
+                " (path = ? AND (stub = ? OR replacement = ?)"
+                "  OR path = ? AND entry_id = ? AND replacement IS NOT NULL)",
+                (
+                    json.dumps(list(place)),
+                    _text(value),
+                    json.dumps(value),
+                    json.dumps(list(place[:-1])),
+                    true["id"],
+                ),  # arguments gave way as a whole
             ).fetchone()
             assert row[0] is not None, f"{place} of {true['id']} is lost: {value!r:.80}"
             ident = STUB.fullmatch(_text(value).encode())

@@ -19,7 +19,7 @@ gives what a program can act on:
 
 - ConfigError: the configuration is not understood; all problems are listed;
 - NotFound, and its kinds NoSuchKey and Gone: no such session, entry or value;
-- Ambiguous: a name fits several; `candidates` are they;
+- Ambiguous, and its kind Untold: a name, or none, fits several; `candidates` are they;
 - Expired: the value is gone; `tombstones` say when and how big it was;
 - Busy, Changed, Guarded: in another's hands, not as recorded, or not written any more;
 - StoreUnusable, and its kind Damaged: the store cannot be used; nothing was touched;
@@ -44,6 +44,7 @@ from brainsurgeon.errors import (
     NotFound,
     StoreFull,
     StoreUnusable,
+    Untold,
 )
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.check import Finding, check
@@ -87,6 +88,7 @@ __all__ = [
     "Store",
     "StoreFull",
     "StoreUnusable",
+    "Untold",
     "cat",
     "check",
     "context",
