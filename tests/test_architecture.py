@@ -53,7 +53,13 @@ SPEAKS_TO_SQLITE = {"store", "sessions.quiet", "operations.operate"}
 
 KNIVES = {
     "sessions.replacing": {"operations.operate"},
-    "sessions.settling": {"operations.operate", "operations.recover", "sessions.replacing"},
+    "sessions.filling": {"operations.operate", "sessions.replacing"},
+    "sessions.settling": {
+        "operations.operate",
+        "operations.recover",
+        "sessions.filling",
+        "sessions.replacing",
+    },
 }
 """The modules that may change a session file, and who may call them."""
 MAY_MOVE_FILES = {"sessions", "store", "operations.check"}

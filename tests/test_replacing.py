@@ -13,7 +13,7 @@ import pytest
 from brainsurgeon.model import Found
 from brainsurgeon.operations import recover
 from brainsurgeon.operations.recover import waiting
-from brainsurgeon.sessions import leases, replacing, settling
+from brainsurgeon.sessions import filling, leases, replacing, settling
 from brainsurgeon.sessions.discover import Root, discover
 from brainsurgeon.sessions.reading import Refused, open_session, writable
 from brainsurgeon.store import extractions, journal
@@ -90,7 +90,7 @@ def replace(session, splices=SPLICES, gate=lambda: None, quiet_for=0.0, filled=l
 def settle(session, done, patience=0.0):
     """Remove the old file as the end of a command does."""
     return settling.settle(
-        session.directory, NAME, done.temporary, ends=done.ends,
+        session.directory, NAME, done.temporary, ends=done.ends, mate=done.fingerprint.inode,
         deadline=time.monotonic() + patience, leased=session.descriptor,
     )  # fmt: skip
 
@@ -244,7 +244,7 @@ def test_a_change_while_the_new_content_is_written_is_noticed_as_well(
 ):
     """What happens while the temporary file is filled counts like what happened before."""
     act, why = CHANGES[change]
-    read_range = replacing.read_range
+    read_range = filling.read_range
 
     def reading(*arguments):
         if "done" not in before:
@@ -254,7 +254,7 @@ def test_a_change_while_the_new_content_is_written_is_noticed_as_well(
         return read_range(*arguments)
 
     before = {}
-    monkeypatch.setattr(replacing, "read_range", reading)
+    monkeypatch.setattr(filling, "read_range", reading)
 
     with pytest.raises(Refused, match=why):
         replace(session)

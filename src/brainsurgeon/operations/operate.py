@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.model import End, Plan
+    from brainsurgeon.sessions.filling import Splice
     from brainsurgeon.sessions.reading import Opened
     from brainsurgeon.store import Store
     from brainsurgeon.store.extractions import SessionRow
@@ -83,6 +84,7 @@ class Rewrite:
         settling.settle(
             self.directory, self.name, self.exchanged.temporary,
             ends=self.exchanged.ends, deadline=deadline,
+            mate=self.exchanged.fingerprint.inode,
         )  # fmt: skip
         with self.store.transaction() as connection:
             journal.close(connection, self.journal_id)
@@ -218,7 +220,7 @@ def _note_fields(
         )
 
 
-def _splices(store: Store, plan: Plan) -> Iterator[replacing.Splice]:
+def _splices(store: Store, plan: Plan) -> Iterator[Splice]:
     for edit in plan.edits:
         if isinstance(edit, Cut | FieldEdit):
             yield edit.start, edit.end, edit.new

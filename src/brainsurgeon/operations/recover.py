@@ -61,6 +61,8 @@ def resolve(store: Store, row: journal.Open, opened: int | None = None) -> str:
     try:
         directory = open_below(row.root, row.directory)
     except (FileNotFoundError, NotADirectoryError):
+        if not os.path.isdir(row.root):
+            return "its root is not there now; left for the next run"
         _settle_rows(store, row, exchanged=True)
         with store.transaction() as connection:
             journal.close(connection, row.id)
@@ -100,6 +102,7 @@ def _resolve_files(store: Store, row: journal.Open, directory: int, opened: int 
             saved = settling.settle(
                 directory, row.name, row.temporary, ends=ends,
                 deadline=time.monotonic() + _WAIT, leased=opened if swapped else None,
+                mate=row.new_inode if swapped else row.inode,
             )  # fmt: skip
         except settling.StillOpenError as error:
             return f"{error.strerror}; left for the next run"

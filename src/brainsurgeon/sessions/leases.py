@@ -77,6 +77,11 @@ def held(descriptor: int) -> bool:
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_WRLCK
 
 
+def broken(descriptor: int) -> bool:
+    """Tell whether a writer waits in its open for a lease of any kind that was taken."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
+
+
 def drop(descriptor: int) -> None:
     """Give the lease back and let those who wait through; without a lease nothing happens."""
     try:

@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from brainsurgeon.sessions import leases, settling
 from brainsurgeon.sessions.discover import fingerprint_of
+from brainsurgeon.sessions.filling import fill
 from brainsurgeon.sessions.reading import Refused, RolledBack, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from brainsurgeon.model import End, Fingerprint
+    from brainsurgeon.sessions.filling import Replaced, Splice
     from brainsurgeon.sessions.reading import Opened
 
 WAIT_FOR_OPENERS = 0.010
@@ -39,10 +41,6 @@ UNLEASED_QUIET = 86_400.0
 """Seconds a session must have been quiet where leases do not work."""
 
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-Splice = tuple[int, int, bytes]
-Replaced = tuple[int, int, int]
-"""Start and end in the old file, and the length that stands there in the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +75,16 @@ def replace(
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
         try:
-            replaced, ends = _fill(session, new, splices)
+            replaced, end = fill(session, new, splices)
+            ends = settling.end_of(session.descriptor, session.fingerprint.size), end
             filled(os.fstat(new).st_ino, ends)
-            try:
-                ends = _exchange_leased(session, new, temporary, gate, replaced, ends)
-            except leases.LeaseUnsupportedError:
-                _exchange_unleased(session, temporary, gate, quiet_for)
-        except settling.StillOpenError:
-            raise
+            leased = _exchange(session, new, temporary, gate, quiet_for)
         except BaseException:
             _remove_unless_exchanged(session, new, temporary)
             raise
+        # From here on somebody may write into either file: only `settle` removes one.
+        if leased:
+            ends = _see_openers_off(session, new, temporary, replaced, ends)
         return Exchanged(fingerprint_of(os.fstat(new)), temporary, ends, time.monotonic())
     finally:
         os.close(new)
@@ -97,75 +94,47 @@ def _ends(session: Opened, new: int, old_size: int, new_size: int) -> tuple[End,
     return settling.end_of(session.descriptor, old_size), settling.end_of(new, new_size)
 
 
-def _fill(
-    session: Opened, new: int, splices: Iterable[Splice]
-) -> tuple[list[Replaced], tuple[End, End]]:
-    """Write the new content, give it the old file's mode, owner and times, and sync it."""
-    done = 0
-    replaced = []
-    for start, end, token in splices:
-        if start < done:
-            raise ValueError("splices out of order")
-        for chunk in read_range(session.descriptor, done, start):
-            session.check()
-            settling.write(new, chunk)
-        settling.write(new, token)
-        replaced.append((start, end, len(token)))
-        done = end
-    for chunk in read_range(session.descriptor, done, session.fingerprint.size):
-        session.check()
-        settling.write(new, chunk)
-    ends = _ends(session, new, session.fingerprint.size, os.fstat(new).st_size)
-    _copy_attributes(session, new)
-    os.fsync(new)
-    return replaced, ends
-
-
-def _copy_attributes(session: Opened, new: int) -> None:
-    status = os.fstat(new)
-    if (status.st_uid, status.st_gid) != session.owner:
-        os.fchown(new, *session.owner)
-    for name in _attributes(session.descriptor):
-        os.setxattr(new, name, os.getxattr(session.descriptor, name))
-    os.fchmod(new, session.mode)
-    os.utime(new, ns=session.times_ns)
-
-
-def _attributes(descriptor: int) -> list[str]:
-    """List the extended attributes that are the file's own (access lists among them)."""
+def _exchange(
+    session: Opened, new: int, temporary: str, gate: Callable[[], str | None], quiet_for: float
+) -> bool:
+    """Give the new file the session's name; tell whether both files are leased now."""
     try:
-        names = os.listxattr(descriptor)
-    except (AttributeError, OSError):  # not on this system, not on this filesystem
-        return []
-    return [name for name in names if not name.startswith(("security.", "trusted."))]
+        _exchange_leased(session, new, temporary, gate)
+    except leases.LeaseUnsupportedError:
+        _exchange_unleased(session, temporary, gate, quiet_for)
+        return False
+    return True
 
 
 def _exchange_leased(
-    session: Opened,
-    new: int,
-    temporary: str,
-    gate: Callable[[], str | None],
-    replaced: list[Replaced],
-    ends: tuple[End, End],
-) -> tuple[End, End]:
+    session: Opened, new: int, temporary: str, gate: Callable[[], str | None]
+) -> None:
     old = session.descriptor
-    name = session.found.name
     try:
-        if not (leases.take(new) and leases.take(old)):
-            raise Refused("somebody has the file open")
+        _refuse_if("" if leases.take(new) and leases.take(old) else "somebody has the file open")
         _refuse_if(_differs(session) or gate())
-        if not leases.held(old):
-            raise Refused("somebody is opening the file")
+        _refuse_if("" if leases.held(old) else "somebody is opening the file")
         try:
-            leases.exchange(session.directory, temporary, name)
+            leases.exchange(session.directory, temporary, session.found.name)
         except FileNotFoundError as error:
             raise Refused("the file was deleted meanwhile") from error
+    except BaseException:
+        leases.drop(old)
+        leases.drop(new)
+        raise
+
+
+def _see_openers_off(
+    session: Opened, new: int, temporary: str, replaced: list[Replaced], ends: tuple[End, End]
+) -> tuple[End, End]:
+    """Let the exchange last, move over what came late, and give the leases back."""
+    try:
         if settling.inode(session.directory, temporary) != session.fingerprint.inode:
             _exchange_back(session, new, temporary, ends, "the file was replaced meanwhile")
         os.fsync(session.directory)
         return _catch_late_openers(session, new, temporary, replaced, ends)
     finally:
-        leases.drop(old)
+        leases.drop(session.descriptor)
         leases.drop(new)
 
 
@@ -193,7 +162,11 @@ def _catch_late_openers(
         _exchange_back(session, new, temporary, ends, "the agent rewrote the file meanwhile")
     late = b"".join(read_range(old, session.fingerprint.size, os.fstat(old).st_size))
     if late:
-        settling.write(new, late)
+        try:
+            settling.write(new, late)
+        except BaseException:
+            os.ftruncate(new, ends[1].size)  # still leased: nobody has written behind it
+            raise
         os.fsync(new)
     return _ends(session, new, ends[0].size + len(late), ends[1].size + len(late))
 
@@ -226,6 +199,7 @@ def _exchange_back(
     if not ours:
         leases.exchange(directory, temporary, name)
     os.fsync(directory)
+    time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the name that stood until now
     leases.drop(session.descriptor)  # or what is moved over would wait for ourselves
     leases.drop(new)
     if ours:
@@ -233,6 +207,7 @@ def _exchange_back(
     settling.settle(
         directory, name, temporary, ends=ends[::-1] if ours else ends,
         leased=new if ours else session.descriptor,
+        mate=session.fingerprint.inode if ours else os.fstat(new).st_ino,
         deadline=time.monotonic() + settling.LOOK_BACK_LONGEST,
     )  # fmt: skip
     raise RolledBack(why)

@@ -40,14 +40,16 @@ def settle(
     ends: tuple[End, End],
     deadline: float,
     leased: int | None = None,
+    mate: int | None = None,
 ) -> int:
     """Remove the file under the temporary name once nobody can write it; return the bytes saved.
 
     What was appended to it after the exchange (beyond `ends[0]`, and not yet found beyond
     `ends[1]` of the named file) is appended to the named file first. Where it was written anew
-    instead, and the named one was not touched since, it is the newer history: it gets the name.
-    Raise StillOpenError when somebody can still write it at `deadline` (a monotonic time), or
-    both were written anew. `leased` is a descriptor of ours on it.
+    instead, and the named one at most appended to, it is the newer history: it gets the name. A
+    deleted session stays deleted. Raise StillOpenError when somebody can still write it at
+    `deadline` (a monotonic time), or both were written anew. `leased` is a descriptor of ours on
+    it; `mate` is the inode of the file that `ends[1]` is about.
     """
     descriptor = leased
     if descriptor is None:
@@ -56,9 +58,13 @@ def settle(
         except FileNotFoundError:
             return 0
     try:
-        _wait_until_closed(descriptor, deadline)
+        certain = _wait_until_closed(descriptor, deadline)
         if not goes_on(descriptor, ends[0]):
-            _change_places(descriptor, directory, name, temporary)
+            if inode(directory, name) is None:  # deleted: so is what stood under that name
+                os.unlink(temporary, dir_fd=directory)
+                os.fsync(directory)
+                return 0
+            _change_places(descriptor, directory, name, temporary, ends[1], mate)
             end = end_of(descriptor, os.fstat(descriptor).st_size)
             leases.drop(descriptor)
             return settle(directory, name, temporary, ends=(ends[1], end), deadline=deadline)
@@ -67,6 +73,11 @@ def settle(
         late = _late_bytes(descriptor, directory, name, ends)
         if late:
             _append(directory, name, late)
+        if certain and leases.broken(descriptor):  # a writer stands in its open
+            leases.drop(descriptor)
+            return len(late) + settle(
+                directory, name, temporary, ends=ends, deadline=deadline, leased=leased, mate=mate
+            )
         os.unlink(temporary, dir_fd=directory)
         os.fsync(directory)
         return len(late)
@@ -87,15 +98,23 @@ def goes_on(descriptor: int, end: End) -> bool:
     return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
 
 
-def _change_places(descriptor: int, directory: int, name: str, temporary: str) -> None:
-    """Give the file under the temporary name the session's name; a deleted one stays deleted.
+def _change_places(
+    descriptor: int, directory: int, name: str, temporary: str, end: End, mate: int | None
+) -> None:
+    """Give the file under the temporary name the session's name.
 
-    Whoever wrote it anew had opened it before the exchange. Its time says whether that was the
-    last word: the one that we put in its place has the old file's time until somebody writes.
+    Whoever wrote it anew had opened it before the exchange. The one that stands there now gives
+    way if it is the other of our two and was only appended to, as all that can be moved over; or
+    if its time says that the last word was not written there.
     """
     with suppress(FileNotFoundError):
-        named = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if named.st_mtime_ns < os.fstat(descriptor).st_mtime_ns:
+        named = os.open(name, os.O_RDONLY | CAREFULLY, dir_fd=directory)
+        try:
+            grew = os.fstat(named).st_ino == mate and goes_on(named, end)
+            before = os.fstat(named).st_mtime_ns < os.fstat(descriptor).st_mtime_ns
+        finally:
+            os.close(named)
+        if grew or before:
             leases.exchange(directory, temporary, name)
             os.fsync(directory)
             return
@@ -109,15 +128,15 @@ def remove(directory: int, temporary: str) -> None:
         os.fsync(directory)
 
 
-def _wait_until_closed(descriptor: int, deadline: float) -> None:
-    """Wait until nobody can write the file; who only reads it keeps what is removed."""
+def _wait_until_closed(descriptor: int, deadline: float) -> bool:
+    """Wait until nobody can write the file; tell whether a lease says so."""
     while True:
         try:
             if leases.no_writers(descriptor):
-                return
+                return True
         except leases.LeaseUnsupportedError:
             time.sleep(max(0.0, min(LOOK_BACK, deadline - time.monotonic())))
-            return
+            return False
         if time.monotonic() > deadline:
             raise StillOpenError(errno.EBUSY, "somebody keeps the old file open")
         time.sleep(0.001)
@@ -140,13 +159,28 @@ def _late_bytes(descriptor: int, directory: int, name: str, ends: tuple[End, End
         common = next((i for i in range(shorter) if late[i] != there[i]), shorter)
         if common < shorter:  # both go on, each in its own way: whole lines
             common = late.rfind(b"\n", 0, common) + 1
+            return _not_moved(late[common:], there[common:])
         late = late[common:]
     return late
 
 
+def _not_moved(late: bytes, there: bytes) -> bytes:
+    """Leave out the lines that were moved over already, behind somebody else's, before a crash."""
+    moved, wanted = Counter(_LINE.findall(there)), []
+    for line in _LINE.findall(late):
+        if moved[line]:
+            moved[line] -= 1
+        else:
+            wanted.append(line)
+    return b"".join(wanted)
+
+
 def _not_said(late: bytes, descriptor: int, other: int) -> bytes:
-    """Leave out the lines that an agent, which wrote the other file anew, says there itself."""
-    lines = _LINE.findall(late)
+    """Leave out the lines that an agent, which wrote the other file anew, says there itself.
+
+    What is left begins and ends a line, so that nothing is glued to it.
+    """
+    lines = [line if line.endswith(b"\n") else line + b"\n" for line in _LINE.findall(late)]
     here, there = _count(descriptor, lines), _count(other, lines)
     wanted = []
     for line in lines:
@@ -154,14 +188,16 @@ def _not_said(late: bytes, descriptor: int, other: int) -> bytes:
             continue
         there[line] += 1
         wanted.append(line)
-    return b"".join(wanted)
+    size = os.fstat(other).st_size
+    ended = size == 0 or os.pread(other, 1, size - 1) == b"\n"
+    return b"\n" * (bool(wanted) and not ended) + b"".join(wanted)
 
 
 def _count(descriptor: int, lines: list[bytes]) -> Counter[bytes]:
     """Count how often each of these lines stands in a file."""
     asked = set(lines)
     found = (
-        line.raw + b"\n" * line.terminated
+        line.raw + b"\n"  # a last line without an end is said, too
         for line in FileLines(descriptor, os.fstat(descriptor).st_size)
         if line.raw is not None
     )
