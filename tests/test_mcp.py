@@ -399,17 +399,23 @@ def test_pages_put_together_are_the_value(world, limit):
     assert text == "ä😀b" * 200 or (pages == 20 and ("ä😀b" * 200).startswith(text))
 
 
-def test_a_restore_in_pages_wants_one_value(world):
-    """An offset for several values at once is refused, and nothing is asked for."""
+def said_twice(world, again=VALUE):
+    """Give an agent whose cut result has a second value, in its details."""
     agent = Agent(world)
     agent.talk.user()
     agent.talk.call()
-    agent.talk.result(VALUE, details={"aggregated": VALUE})
+    agent.talk.result(VALUE, details={"aggregated": again})
     agent.talk.assistant()
     for _ in range(3):
         agent.talk.turn("short")
     agent.write()
     world.scan()
+    return agent
+
+
+def test_a_restore_in_pages_wants_one_value(world):
+    """An offset for several values at once is refused, and nothing is asked for."""
+    agent = said_twice(world)
 
     before = state(agent.path)
     told = agent.refused(action="restore", entry="00000003", session=SESSION, offset=0)
@@ -421,15 +427,7 @@ def test_a_restore_in_pages_wants_one_value(world):
 
 def test_a_copy_that_does_not_fit_is_given_as_the_path_of_its_twin(world):
     """The same text twice in an entry does not fill the context twice."""
-    agent = Agent(world)
-    agent.talk.user()
-    agent.talk.call()
-    agent.talk.result(VALUE, details={"aggregated": VALUE})
-    agent.talk.assistant()
-    for _ in range(3):
-        agent.talk.turn("short")
-    agent.write()
-    world.scan()
+    agent = said_twice(world)
 
     limit = len(VALUE.encode()) + 10
     told = agent.told(action="show", entry="00000003", session=SESSION, limit=limit)
@@ -842,15 +840,7 @@ def test_a_fork_sees_nothing_that_its_parent_said_later(world):
 
 def test_what_is_left_of_an_entry_is_shown_and_what_is_gone_is_named(world):
     """Where one value of an entry has expired, the others come, and it is listed as missed."""
-    agent = Agent(world)
-    agent.talk.user()
-    agent.talk.call()
-    agent.talk.result(VALUE, details={"aggregated": VALUE + "more"})
-    agent.talk.assistant()
-    for _ in range(3):
-        agent.talk.turn("short")
-    agent.write()
-    world.scan()
+    agent = said_twice(world, VALUE + "more")
     with world.store.transaction() as connection:
         connection.execute(
             "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
