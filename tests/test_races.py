@@ -101,14 +101,29 @@ def test_a_line_in_the_new_file_survives_a_failure_on_the_way_back(
     assert NEXT in everything(path)
 
 
+@pytest.fixture
+def interruptible():
+    """Let Ctrl-C interrupt, also where a shell that runs us in the background had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_line_in_the_new_file_survives_an_interrupt_on_the_way_back(
-    session, path, puppet, second_puppet, race, impatient
+    session, path, puppet, second_puppet, race, impatient, monkeypatch
 ):
     """Ctrl-C while an opener of the new file is waited for: what it writes then is kept."""
     race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
     race.after = lambda: race.opens(second_puppet, race.leased[0], path, APPEND)
-    stop = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    stop.start()
+    exchange = leases.exchange
+
+    def exchanging(*both):
+        exchange(*both)
+        if race.exchanges == 2:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    monkeypatch.setattr(leases, "exchange", exchanging)
     with pytest.raises(KeyboardInterrupt):
         replace(session)
     second_puppet.hear()
