@@ -90,6 +90,13 @@ class Rewrite:
             journal.close(connection, self.journal_id)
 
 
+def finish_now(rewrites: Iterable[Rewrite]) -> None:
+    """Finish what can be finished at once, on the way out of a command that was told to stop."""
+    for rewrite in rewrites:
+        with suppress(Exception):
+            rewrite.finish(hurry=True)
+
+
 def operate(
     store: Store,
     session: Opened,
@@ -155,8 +162,8 @@ def _rewrite(
         with store.transaction() as connection:
             journal.abandon(connection, entry)
         raise
-    except Exception:
-        with suppress(OSError, BrainsurgeonError):
+    except BaseException:  # somebody who is told to stop leaves nothing behind, either
+        with suppress(Exception):
             recover.resolve(store, journal.row(store.connection, entry), session.descriptor)
         raise
     return entry, exchanged, stored

@@ -11,7 +11,7 @@ from brainsurgeon.operations import look
 from brainsurgeon.operations.carry_out import carry_out
 from brainsurgeon.operations.field_edits import EVERY_ENTRY
 from brainsurgeon.operations.find import Session, all_sessions, row_of, session_named
-from brainsurgeon.operations.operate import UNFINISHED
+from brainsurgeon.operations.operate import UNFINISHED, finish_now
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.store import extractions
 
@@ -59,9 +59,12 @@ def restore_all(
                 rewrites[len(done) - 1] = rewrite
             for place in [at for at, one in rewrites.items() if one.due <= time.monotonic()]:
                 _finish(done, place, rewrites.pop(place))
-    finally:
-        for place, rewrite in rewrites.items():
-            _finish(done, place, rewrite)
+        while rewrites:
+            place = next(iter(rewrites))
+            _finish(done, place, rewrites.pop(place))
+    except BaseException:
+        finish_now(rewrites.values())
+        raise
     return done
 
 

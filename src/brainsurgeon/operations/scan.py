@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.errors import BrainsurgeonError, Busy, Damaged, Stopped, StoreFull
 from brainsurgeon.model import Outcome, Unreadable
 from brainsurgeon.operations import look, recover
-from brainsurgeon.operations.operate import Rewrite, operate
+from brainsurgeon.operations.operate import Rewrite, finish_now, operate
 from brainsurgeon.operations.plan import plan
 from brainsurgeon.operations.report import Report, describe
 from brainsurgeon.sessions import quiet
@@ -261,7 +261,12 @@ class _Pass:
             if due_by is not None and rewrite.due > due_by:
                 continue
             self._pending.remove(rewrite)
-            if not rewrite.finish(hurry=self._report.stopped):
+            try:
+                ended = rewrite.finish(hurry=self._report.stopped)
+            except BaseException:
+                finish_now(self._pending)
+                raise
+            if not ended:
                 self._report.interrupted.append(rewrite.name)
 
     def _write_down(self, *, whole: bool) -> None:
