@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.model import dotted
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -56,13 +57,13 @@ def scanned(report: Report) -> None:
             continue
         cuts: dict[str, dict[str, int]] = defaultdict(dict)
         for cut in outcome.plan.extracted:
-            cuts[cut.entry_id][_dotted(cut.path)] = cut.end - cut.start
+            cuts[cut.entry_id][dotted(cut.path)] = cut.end - cut.start
         for entry_id, sizes in cuts.items():
             log.debug("extraction", module="scan", entry_id=entry_id, session=outcome.session,
                       keys_extracted=list(sizes), sizes_bytes=sizes)  # fmt: skip
         back: dict[str, dict[str, int]] = defaultdict(dict)
         for edit in outcome.plan.putbacks:
-            back[edit.entry_id][_dotted(edit.path)] = edit.size
+            back[edit.entry_id][dotted(edit.path)] = edit.size
         redacted = any(cut.redacts for cut in outcome.plan.cuts)
         for entry_id, sizes in back.items():
             log.debug("restoration", module="scan", entry_id=entry_id, session=outcome.session,
@@ -111,7 +112,3 @@ def restored(answer: Restored) -> None:
         keys_restored=list(answer.keys), sizes_bytes=answer.sizes, pending=answer.pending,
         redacted=answer.redacts,
     )  # fmt: skip
-
-
-def _dotted(path: tuple[str | int, ...]) -> str:
-    return ".".join(str(step) for step in path)

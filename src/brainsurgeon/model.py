@@ -28,6 +28,11 @@ OLD = sys.maxsize
 """The position of an entry beyond every window or off the active branch."""
 
 
+def dotted(path: KeyPath) -> str:
+    """Write a path as people do: `message.content.0.text`."""
+    return ".".join(str(step) for step in path)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a session file, without its newline.

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.decide.retention import Held, expires_at
 from brainsurgeon.errors import Damaged
+from brainsurgeon.model import dotted
 from brainsurgeon.operations import look
-from brainsurgeon.operations.find import dotted, session_named
+from brainsurgeon.operations.find import session_named
 from brainsurgeon.operations.plan import plan
 from brainsurgeon.operations.show import decode
 from brainsurgeon.operations.times import iso

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.decide.extract import moment
 from brainsurgeon.errors import Changed, NotFound
+from brainsurgeon.model import dotted
 from brainsurgeon.operations import look
 from brainsurgeon.operations.carry_out import carry_out
-from brainsurgeon.operations.find import (
-    Session,
-    choose,
-    dotted,
-    entry_named,
-    file_of,
-)
+from brainsurgeon.operations.entries import choose, entry_named
+from brainsurgeon.operations.find import Session, file_of
 from brainsurgeon.operations.operate import UNFINISHED
 from brainsurgeon.operations.redact import answer_mark
 from brainsurgeon.operations.show import contents
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model import Found, KeyPath, Plan
-    from brainsurgeon.operations.find import Named
+    from brainsurgeon.operations.entries import Named
     from brainsurgeon.operations.operate import Rewrite
     from brainsurgeon.store import Store
     from brainsurgeon.store.extractions import Extraction, SessionRow

@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.operations.find import choose, dotted, entry_named, expired
+from brainsurgeon.model import dotted
+from brainsurgeon.operations.entries import choose, entry_named, expired
 from brainsurgeon.store import blobs
 
 if TYPE_CHECKING:

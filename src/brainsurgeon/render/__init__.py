@@ -85,11 +85,6 @@ def _fit(text: str, width: int) -> str:
     return f"{text[:half]}…{text[len(text) - (width - 1 - half) :]}"
 
 
-def dotted(path: tuple[str | int, ...]) -> str:
-    """Write a path as people do."""
-    return ".".join(str(step) for step in path)
-
-
 def count(number: int, word: str) -> str:
     """Write a number of things: 1 session, 2 sessions."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

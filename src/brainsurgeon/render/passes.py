@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.model import dotted
 from brainsurgeon.operations.times import iso
-from brainsurgeon.render import bytes_, count, dotted, printable, safe, table
+from brainsurgeon.render import bytes_, count, printable, safe, table
 
 if TYPE_CHECKING:
     from brainsurgeon.model import Outcome, Plan

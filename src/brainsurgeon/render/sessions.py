@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.model import dotted
 from brainsurgeon.operations.restore import SUGGESTION
-from brainsurgeon.render import WIDTH, bytes_, count, dotted, printable, safe, table
+from brainsurgeon.render import WIDTH, bytes_, count, printable, safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
