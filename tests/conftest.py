@@ -17,6 +17,7 @@ from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.sessions import settling
 from brainsurgeon.store import open_store
+from workers.puppet import Puppet
 
 SAMPLES = Path(__file__).parent / "samples"
 LONG_AGO = 3 * 86_400
@@ -260,3 +261,19 @@ def copy_tree(source, target):
     moment = time.time_ns() - LONG_AGO * 10**9
     for path in Path(target).rglob("*.jsonl"):
         os.utime(path, ns=(moment, moment))
+
+
+@pytest.fixture
+def puppet():
+    """Give another process."""
+    one = Puppet()
+    yield one
+    one.kill()
+
+
+@pytest.fixture
+def second_puppet():
+    """Give one more process."""
+    one = Puppet()
+    yield one
+    one.kill()

@@ -570,6 +570,7 @@ def test_a_disk_without_room_for_a_new_file_loses_nothing(world, conversation, c
     """Where the new file does not fit beside the old one, the old one stays and is named."""
     with small_disk(world.root, "2m") as mounted:
         if not mounted:
+            # Root in most containers may not mount; nothing else makes a disk that is really full.
             pytest.skip("mounting is not allowed here")
         world.directory.mkdir(parents=True)
         path = world.put("s.jsonl", large(conversation, turns=3))
@@ -590,6 +591,7 @@ def test_a_disk_without_room_for_a_store_is_one_line(world, conversation, cli):
     path = world.put("s.jsonl", large(conversation, turns=1))
     with small_disk(world.state, "16k") as mounted:
         if not mounted:
+            # Root in most containers may not mount; nothing else makes a disk that is really full.
             pytest.skip("mounting is not allowed here")
         done = cli("scan", "--once")
 

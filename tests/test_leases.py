@@ -22,14 +22,6 @@ def survivor():
 
 
 @pytest.fixture
-def puppet():
-    """Give another process."""
-    one = Puppet()
-    yield one
-    one.kill()
-
-
-@pytest.fixture
 def path(tmp_path):
     """Give a file of this user's."""
     path = tmp_path / "file"

@@ -18,7 +18,7 @@ from brainsurgeon.sessions.discover import Root, discover
 from brainsurgeon.sessions.reading import Refused, open_session, writable
 from brainsurgeon.store import extractions, journal
 from conftest import dump
-from workers.puppet import Puppet, wait_until
+from workers.puppet import wait_until
 
 TEMPORARY = ".brainsurgeon-0123456789abcdef.tmp"
 NAME = "session.jsonl"
@@ -49,22 +49,6 @@ def session(path):
     """Give the session, opened once."""
     with open_session(found_at(path)) as opened:
         yield opened
-
-
-@pytest.fixture
-def puppet():
-    """Give another process."""
-    one = Puppet()
-    yield one
-    one.kill()
-
-
-@pytest.fixture
-def second_puppet():
-    """Give one more process."""
-    one = Puppet()
-    yield one
-    one.kill()
 
 
 @pytest.fixture
@@ -372,6 +356,7 @@ def test_extended_attributes_stay(path):
         os.setxattr(path, "user.note", b"mine\0")
         os.setxattr(path, "system.posix_acl_access", access_list)
     except OSError:
+        # Where none can be set there are none to keep; most filesystems of Linux keep them.
         pytest.skip("this filesystem keeps no such attributes")
     before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
     with open_session(found_at(path)) as session:
