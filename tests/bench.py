@@ -10,7 +10,6 @@ Limits: `cat` (reading), a walk with one stat per file (looking), `orjson.loads`
 
 import argparse
 import os
-import random
 import shutil
 import statistics
 import subprocess
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from conftest import Conversation
+from building.world import Conversation, write_session
 
 LIMITS = {
     "read": "import sys\nfor line in open(sys.argv[1], 'rb'): pass",
@@ -153,25 +152,6 @@ def starts(scratch, runs):
     }
     print(f"\nwhat an agent waits for, {runs} runs")
     report(take_turns(measures, runs), "import of the MCP SDK")
-
-
-def write_session(path, size):
-    """Write an OpenClaw session of about `size` bytes, most of them tool results."""
-    dice = random.Random(1)
-    words = [f"{dice.randrange(1 << 40):x}" for _ in range(5000)]
-    talk = Conversation()
-    written = 0
-    with open(path, "wb") as out:
-        while written < size:
-            length = dice.choice((300, 2_000, 20_000, 40_000))
-            text = " ".join(dice.choices(words, k=length // 10)) + "\n\tü"
-            talk.turn(text, dice.choice(("exec", "read")))
-            block = talk.bytes()
-            talk.lines.clear()
-            out.write(block)
-            written += len(block)
-    os.utime(path, (time.time() - 86_400,) * 2)
-    return written
 
 
 def write_config(scratch, root):

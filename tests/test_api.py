@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from brainsurgeon import api, errors
-from conftest import Conversation
+from building.world import Conversation
 
 
 def test_everything_offered_is_there_and_documented():
@@ -62,5 +62,5 @@ def test_the_example_does_what_it_says(world, monkeypatch, capsys):
 
 def test_errors_of_sqlite_come_out_as_ours(world):
     """Within an open store no exception of another package has to be known."""
-    with pytest.raises(api.StoreUnusable), api.open_store(str(world.state)) as store:
-        store.connection.execute("SELECT nothing FROM nowhere")
+    with pytest.raises(api.StoreUnusableError), api.open_store(str(world.state)) as store:
+        store._connection.execute("SELECT nothing FROM nowhere")

@@ -4,16 +4,16 @@ import json
 import os
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from brainsurgeon.config import RootTable, RuleTable, Settings, config_path, load
 from brainsurgeon.decide.rules import Rule
 from brainsurgeon.errors import ConfigError
-from brainsurgeon.sessions.discover import Root
+from brainsurgeon.model.sessions import Root
+from building.world import TOP
 
-EXAMPLE = Path(__file__).parent.parent / "config.toml.example"
+EXAMPLE = TOP / "config.toml.example"
 DAY = 86_400
 
 
@@ -86,6 +86,7 @@ WHOLE_NUMBERS = (
 SWITCHES = ("enabled", "keep_purge_control_calls", "watch")
 DURATIONS = ("retention", "retention_standing")
 KINDS = ["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
+
 
 GOOD = [
     *((key, text, number) for key in WHOLE_NUMBERS for text, number in (("0", 0), ("17", 17))),

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -19,103 +18,21 @@ import structlog
 from freezegun import freeze_time
 from structlog.testing import capture_logs
 
-from bench import write_session
 from brainsurgeon import daemon as daemons
 from brainsurgeon.daemon import _Daemon
-from brainsurgeon.errors import Stopped
-from brainsurgeon.operations.report import Report
-from brainsurgeon.operations.retention import RetentionReport
+from brainsurgeon.errors import StoppedError
+from brainsurgeon.model.reports import RetentionReport, ScanReport
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
-from conftest import Conversation, dump
-from test_scan import append, state, text_of
-from workers.puppet import Puppet, SilentError, wait_until
+from building.processes import PROGRAM, Process, Puppet, is_cut, settled, wait_until
+from building.world import Conversation, append, dump, state, write_session
 
-PROGRAM = (sys.executable, "-m", "brainsurgeon")
 HOURLY = {"scan_interval_seconds": 3600}
 EACH_SECOND = {"scan_interval_seconds": 1}
-REAL = ["brainsurgeon.operations.operate", "brainsurgeon.sessions", "brainsurgeon.store"]
+REAL = ["brainsurgeon.rewrite.apply", "brainsurgeon.sessions", "brainsurgeon.store"]
 """Where the knife waits by a clock that has to go on while the wall clock stands still."""
 SOON = 2.0
 """Seconds in which it ends."""
-
-
-class Process:
-    """The daemon, as a process of its own."""
-
-    def __init__(self, world, words=("run",), before=(), environment=(), **settings):
-        config = world.config_file(**{"log_level": "debug", **settings})
-        self.out, self.err = (world.base / f"{name}.{time.monotonic_ns()}" for name in ("o", "e"))
-        with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.process = subprocess.Popen(
-                [*before, *PROGRAM, *words, "--config", config], stdout=out, stderr=err,
-                stdin=subprocess.DEVNULL, env={**os.environ, **dict(environment)},
-            )  # fmt: skip
-
-    @property
-    def events(self):
-        """Everything it has logged so far."""
-        text = self.err.read_text()
-        lines = text[: text.rfind("\n") + 1].splitlines()
-        return [json.loads(line) if line.startswith("{") else {"event": line} for line in lines]
-
-    def logged(self, event, **fields):
-        """Give the events of a name that say all this."""
-        return [
-            one for one in self.events
-            if one["event"] == event and all(one.get(key) == fields[key] for key in fields)
-        ]  # fmt: skip
-
-    def wait_for(self, event, count=1, **fields):
-        """Wait until something was logged so many times; give the last of them."""
-        wanted = []
-
-        def there():
-            wanted[:] = self.logged(event, **fields)
-            if self.process.poll() is not None:
-                raise AssertionError(f"it ended: {self.process.returncode}\n{self.err.read_text()}")
-            return len(wanted) >= count
-
-        try:
-            wait_until(there)
-        except SilentError:
-            raise AssertionError(f"no {event} {fields} in\n{self.err.read_text()}") from None
-        return wanted[count - 1]
-
-    def started(self):
-        """Wait until it runs; give its process id, which is not ours where another starts it."""
-        return self.wait_for("daemon_started")["pid"]
-
-    def watching(self):
-        """Wait until it watches."""
-        pid = self.started()
-
-        def has_watches():
-            for name in os.listdir(f"/proc/{pid}/fdinfo"):
-                try:
-                    with open(f"/proc/{pid}/fdinfo/{name}") as handle:
-                        if "inotify wd:" in handle.read():
-                            return True
-                except OSError:
-                    continue
-            return False
-
-        wait_until(has_watches)
-
-    def stop(self, number=signal.SIGTERM):
-        """Tell it to end; give how long that took and the exit code."""
-        begun = time.monotonic()
-        os.kill(self.logged("daemon_started")[0]["pid"], number)
-        code = self.process.wait(30)
-        return time.monotonic() - begun, code
-
-    def kill(self):
-        """Kill it the hard way, if it still runs."""
-        if self.process.poll() is None:
-            for one in self.logged("daemon_started"):
-                os.kill(one["pid"], signal.SIGKILL)
-            self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
@@ -146,19 +63,6 @@ def answer(world, *words):
 
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def settled(world, name="s", age=3600):
-    """Put a session with a value to cut; give its file and the entry's id."""
-    talk = Conversation()
-    ident = talk.turn()
-    talk.turn("short")
-    return world.put(f"{name}.jsonl", talk.bytes(), age=age), ident
-
-
-def is_cut(path, ident):
-    """Tell whether the stub stands in the file."""
-    return text_of(path, ident) == f"[[extracted-{ident}]]"
 
 
 # --- a process of its own ------------------------------------------------------------------------
@@ -453,7 +357,7 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
     def check():
         written[:] = [one.stat().st_size for one in world.root.rglob(".brainsurgeon*")]
         if written and written[0] > 3_000_000:
-            raise Stopped
+            raise StoppedError
 
     report = scan(world.settings(), world.store, check=check)
 
@@ -718,7 +622,7 @@ class Work:
 def test_scans_wishes_and_retention_take_turns(world, monkeypatch):
     """Whatever falls due at once is done one after the other, by one worker."""
     work = Work(*[0.1] * 6)
-    monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or Report(dry_run=False))
+    monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
     monkeypatch.setattr(daemons, "retention", lambda *_, **__: work() or RetentionReport(False))
     one = in_process(world, **HOURLY)
     one._schedule()
@@ -736,7 +640,7 @@ def test_scans_wishes_and_retention_take_turns(world, monkeypatch):
 def test_a_missed_scan_is_not_made_up_for(world, monkeypatch):
     """After a scan longer than two intervals one follows, and then the next at its time."""
     work = Work(2.2)
-    monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or Report(dry_run=False))
+    monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
     one = in_process(world, **EACH_SECOND)
     one._schedule()
     one._scheduler.start()
@@ -774,7 +678,7 @@ def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
     one._retain()
 
     assert not is_cut(path, ident)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         one._check()
 
 

@@ -12,15 +12,13 @@ import structlog
 from structlog.testing import capture_logs
 
 from brainsurgeon import cli, log
-from brainsurgeon.errors import ConfigError, NotFound
-from brainsurgeon.model import Unreadable
-from brainsurgeon.operations.report import Report
+from brainsurgeon.errors import ConfigError, NotFoundError
+from brainsurgeon.model.reports import RetentionReport, ScanReport
+from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.restore import note_answer
-from brainsurgeon.operations.retention import RetentionReport
 from brainsurgeon.render import sessions as render
-from conftest import Conversation
-from test_daemon import Process
-from test_scan import append
+from building.processes import Process
+from building.world import Conversation, append
 
 CANARY = "c4n4ry-9e1f77"
 VALUE = f"{CANARY} " * 200
@@ -150,7 +148,7 @@ def test_what_went_wrong_is_logged_by_name(world, two_values, monkeypatch):
     def fail(*_, **__):
         raise OSError(5, "Input/output error", CANARY)
 
-    monkeypatch.setattr("brainsurgeon.operations.scan.operate", fail)
+    monkeypatch.setattr("brainsurgeon.operations.scan.apply", fail)
     report = world.scan(roots=[{"path": str(world.root)}, {"path": str(world.base / "none")}])
     logs = logged(log.scanned, report)
 
@@ -183,7 +181,7 @@ def test_a_retention_run_is_logged_with_its_brakes():
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (NotFound("no session is called 'x'"), "no session is called 'x'"),
+        (NotFoundError("no session is called 'x'"), "no session is called 'x'"),
         (ConfigError("c.toml", ["a: no such key"]),
          "c.toml: 1 problem, nothing was run:\n  a: no such key"),
         (OSError(28, "No space left on device", CANARY), "No space left on device"),
@@ -204,7 +202,7 @@ def test_a_reason_is_in_our_words_or_the_systems(error, words):
 def lines_of(world, capsys, **settings):
     """Set logging up, log a pass of nothing that met a trouble, and give what stderr shows."""
     log.set_up(world.settings(**settings))
-    report = Report(dry_run=False, problems=[Unreadable("/r", "/r", "no such directory")])
+    report = ScanReport(dry_run=False, problems=[Unreadable("/r", "/r", "no such directory")])
     log.scanned(report)
     structlog.get_logger().debug("detail", module="test")
     shown = capsys.readouterr()
@@ -351,7 +349,7 @@ def test_a_pending_restore_says_it_to_whoever_asked(world, haunted, say):
 
 
 @pytest.mark.parametrize(
-    "broken", ["operations.scan.plan", "operations.find.discover", "store.open_store"]
+    "broken", ["rewrite.examine.plan", "lookup.sessions.discover", "store.open_store"]
 )
 def test_an_error_that_nobody_expected_does_not_quote(world, haunted, say, monkeypatch, broken):
     """It is told by its kind and its place, without a traceback."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon import config
 from brainsurgeon.errors import ConfigError
-from brainsurgeon.operations.schedule import cron_trigger, scan_trigger
+from brainsurgeon.schedule import cron_trigger, scan_trigger
 
 ZONE = ZoneInfo("Asia/Kolkata")
 """Half an hour beside every UTC hour, and without summer time."""

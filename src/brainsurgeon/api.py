@@ -18,80 +18,87 @@ Errors are subclasses of BrainsurgeonError; `exit_code` is the one of the comman
 gives what a program can act on:
 
 - ConfigError: the configuration is not understood; all problems are listed;
-- NotFound, and its kinds NoSuchKey and Gone: no such session, entry or value;
-- Ambiguous, and its kind Untold: a name, or none, fits several; `candidates` are they;
-- Expired: the value is gone; `tombstones` say when and how big it was;
-- Busy, Changed, Guarded: in another's hands, not as recorded, or not written any more;
-- StoreUnusable, and its kind Damaged: the store cannot be used; nothing was touched;
-- StoreFull, Failed: nothing was cut, or the session's file was left as it is.
+- NotFoundError, and its kinds NoSuchKeyError and GoneError: no such session, entry or value;
+- AmbiguousError, and its kind UntoldError: a name, or none, fits several; `candidates` are they;
+- ExpiredError: the value is gone; `tombstones` say when and how big it was;
+- BusyError, ChangedError, GuardedError: in another's hands, not as recorded, or not written any
+  more;
+- StoreUnusableError, and its kind DamagedError: the store cannot be used; nothing was touched;
+- StoreFullError, FailedError: nothing was cut, or the session's file was left as it is.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """
 
 from brainsurgeon.config import Settings, load
 from brainsurgeon.errors import (
-    Ambiguous,
+    AmbiguousError,
     BrainsurgeonError,
-    Busy,
-    Changed,
+    BusyError,
+    ChangedError,
     ConfigError,
-    Damaged,
-    Expired,
-    Failed,
-    Gone,
-    Guarded,
-    NoSuchKey,
-    NotFound,
-    StoreFull,
-    StoreUnusable,
-    Untold,
+    DamagedError,
+    ExpiredError,
+    FailedError,
+    GoneError,
+    GuardedError,
+    NoSuchKeyError,
+    NotFoundError,
+    StoreFullError,
+    StoreUnusableError,
+    UntoldError,
+)
+from brainsurgeon.model.reports import (
+    FieldAnswer,
+    RestoreAnswer,
+    RetentionReport,
+    ScanReport,
+    SessionRestore,
 )
 from brainsurgeon.operations.cat import cat
-from brainsurgeon.operations.check import Finding, check
 from brainsurgeon.operations.context import Context, context
-from brainsurgeon.operations.recover import recover
-from brainsurgeon.operations.report import Report
-from brainsurgeon.operations.restore import Restored, restore
-from brainsurgeon.operations.restore_all import SessionRestored, restore_all
-from brainsurgeon.operations.retention import RetentionReport, retention
+from brainsurgeon.operations.doctor import Finding, doctor
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.sessions import Listed, sessions
-from brainsurgeon.operations.set_extractable import Set, set_extractable
-from brainsurgeon.operations.show import Shown, show
+from brainsurgeon.operations.sessions import SessionSummary, sessions
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.operations.show import ShownValues, show
 from brainsurgeon.operations.status import Status, status
+from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
-    "Ambiguous",
+    "AmbiguousError",
     "BrainsurgeonError",
-    "Busy",
-    "Changed",
+    "BusyError",
+    "ChangedError",
     "ConfigError",
     "Context",
-    "Damaged",
-    "Expired",
-    "Failed",
+    "DamagedError",
+    "ExpiredError",
+    "FailedError",
+    "FieldAnswer",
     "Finding",
-    "Gone",
-    "Guarded",
-    "Listed",
-    "NoSuchKey",
-    "NotFound",
-    "Report",
-    "Restored",
+    "GoneError",
+    "GuardedError",
+    "NoSuchKeyError",
+    "NotFoundError",
+    "RestoreAnswer",
     "RetentionReport",
-    "SessionRestored",
-    "Set",
+    "ScanReport",
+    "SessionRestore",
+    "SessionSummary",
     "Settings",
-    "Shown",
+    "ShownValues",
     "Status",
     "Store",
-    "StoreFull",
-    "StoreUnusable",
-    "Untold",
+    "StoreFullError",
+    "StoreUnusableError",
+    "UntoldError",
     "cat",
-    "check",
     "context",
+    "doctor",
     "load",
     "open_store",
     "open_to_read",

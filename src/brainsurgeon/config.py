@@ -15,8 +15,9 @@ from brainsurgeon.decide.cron import cron_numbers
 from brainsurgeon.decide.rules import Rule, Rules
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model import Kind  # noqa: TC001  pydantic reads it at run time
-from brainsurgeon.sessions.discover import Root
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.entries import Kind  # noqa: TC001  pydantic reads it at run time
+from brainsurgeon.model.sessions import Root
 
 PREFIX = "BRAINSURGEON_"
 ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
@@ -135,9 +136,7 @@ class Settings(_Table):
         """Give the roots to walk; without any configured, OpenClaw's agents of this user."""
         if self.roots:
             return [Root(table.path, table.format) for table in self.roots]
-        home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
-        path = os.path.abspath(os.path.expanduser(home))
-        return [Root(os.path.join(path, "agents"), required=False)]
+        return [Root(openclaw.agents_directory(), required=False)]
 
     def decision_rules(self) -> Rules:
         """Give what the decision needs, as plain values."""

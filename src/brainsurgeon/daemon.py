@@ -22,11 +22,11 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.errors import Stopped
+from brainsurgeon.errors import StoppedError
+from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.schedule import cron_trigger, scan_trigger
-from brainsurgeon.sessions.discover import is_session_name
+from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import hold_daemon_lock, open_store
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ ROOTS_LOOKED_AT = 5.0
 def run(load: Callable[[], Settings]) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
-    Raise Busy when another daemon holds the state directory, StoreUnusable when the store cannot
-    be opened.
+    Raise BusyError when another daemon holds the state directory, StoreUnusableError when the
+    store cannot be opened.
     """
     settings = load()
     log.set_up(settings)
@@ -107,7 +107,7 @@ class _Daemon:
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise Stopped
+            raise StoppedError
 
     def _scan(self, *only: str) -> None:
         """Do one pass, over everything or over one path that changed."""

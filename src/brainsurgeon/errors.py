@@ -18,7 +18,7 @@ class BrainsurgeonError(Exception):
         return {}
 
 
-class Stopped(Exception):  # noqa: N818  a request, not a failure
+class StoppedError(Exception):
     """The program was asked to stop; what had begun is finished or undone."""
 
 
@@ -45,21 +45,21 @@ class ConfigError(BrainsurgeonError):
         return {"problems": list(self.problems)}
 
 
-class NotFound(BrainsurgeonError):  # noqa: N818  reads as a fact where it is raised
+class NotFoundError(BrainsurgeonError):
     """No such session or entry, or nothing extracted there."""
 
     exit_code = 3
 
 
-class NoSuchKey(NotFound):
+class NoSuchKeyError(NotFoundError):
     """The entry has extracted values, but none of that name; those that there are, are listed."""
 
 
-class Gone(NotFound):
+class GoneError(NotFoundError):
     """Only the store still knows the session: its file is not there any more."""
 
 
-class Ambiguous(BrainsurgeonError):  # noqa: N818
+class AmbiguousError(BrainsurgeonError):
     """A name fits more than one thing; the candidates are listed."""
 
     exit_code = 4
@@ -73,7 +73,7 @@ class Ambiguous(BrainsurgeonError):  # noqa: N818
         return {"candidates": list(self.candidates)}
 
 
-class Untold(Ambiguous):
+class UntoldError(AmbiguousError):
     """No session was named, and none or several wait for the answer to this very call."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ def _some(candidates: Sequence[str]) -> str:
     return shown + (f"\n  … and {more} more" if more > 0 else "")
 
 
-class Expired(BrainsurgeonError):  # noqa: N818
+class ExpiredError(BrainsurgeonError):
     """The value is gone; what stays is when it went, why, and how big it was."""
 
     exit_code = 5
@@ -106,37 +106,37 @@ class Expired(BrainsurgeonError):  # noqa: N818
         return {"tombstones": list(self.tombstones)}
 
 
-class Failed(BrainsurgeonError):  # noqa: N818
+class FailedError(BrainsurgeonError):
     """The session's file cannot be read or replaced; it was left as it is."""
 
     exit_code = 1
 
 
-class Busy(BrainsurgeonError):  # noqa: N818
+class BusyError(BrainsurgeonError):
     """The store or the file is in another's hands; trying again will do."""
 
     exit_code = 6
 
 
-class Changed(BrainsurgeonError):  # noqa: N818
+class ChangedError(BrainsurgeonError):
     """The place no longer looks as it was recorded; nothing was guessed or touched."""
 
     exit_code = 6
 
 
-class Guarded(BrainsurgeonError):  # noqa: N818
+class GuardedError(BrainsurgeonError):
     """The agent keeps its sessions elsewhere now; its files are not written any more."""
 
     exit_code = 6
 
 
-class StoreUnusable(BrainsurgeonError):  # noqa: N818
+class StoreUnusableError(BrainsurgeonError):
     """The store is damaged, newer than this program, or somebody else's; it was not touched."""
 
     exit_code = 7
 
 
-class Damaged(StoreUnusable):
+class DamagedError(StoreUnusableError):
     """One stored value is not what it was; nothing was put back in its place."""
 
     def __init__(self, message: str, extraction_id: int | None = None) -> None:
@@ -144,7 +144,7 @@ class Damaged(StoreUnusable):
         super().__init__(message)
 
 
-class StoreFull(BrainsurgeonError):  # noqa: N818
+class StoreFullError(BrainsurgeonError):
     """There is no room for the values that would be cut, so nothing was cut."""
 
     exit_code = 1

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model import dotted
+from brainsurgeon.model.entries import dotted
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.operations.report import Report
-    from brainsurgeon.operations.restore import Restored
-    from brainsurgeon.operations.retention import RetentionReport
+    from brainsurgeon.model.reports import RestoreAnswer, RetentionReport, ScanReport
 
 
 def set_up(settings: Settings) -> None:
@@ -46,7 +44,7 @@ def set_up(settings: Settings) -> None:
     )
 
 
-def scanned(report: Report) -> None:
+def scanned(report: ScanReport) -> None:
     """Log a pass: its counts at info (at debug when nothing had changed), each entry at debug."""
     log = structlog.get_logger()
     for outcome in report.sessions:
@@ -105,7 +103,7 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, BrainsurgeonError) else type(error).__name__
 
 
-def restored(answer: Restored) -> None:
+def restored(answer: RestoreAnswer) -> None:
     """Log a restore at debug."""
     structlog.get_logger().debug(
         "restoration", module="restore", entry_id=answer.entry_id, session=answer.session,

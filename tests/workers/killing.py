@@ -24,17 +24,18 @@ import sys
 import time
 import traceback
 
+from brainsurgeon import clock as clocks
 from brainsurgeon import config
-from brainsurgeon.errors import BrainsurgeonError, Changed
-from brainsurgeon.operations import operate, recover
+from brainsurgeon.errors import BrainsurgeonError, ChangedError
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.sessions import clock as clocks
-from brainsurgeon.sessions import leases, replacing, settling
-from brainsurgeon.store import blobs, journal, migrations, open_store
+from brainsurgeon.render.sessions import restored_json
+from brainsurgeon.rewrite import apply, recover
+from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.store import migrations, open_store
 
 assert migrations  # the slow import of a first opening, paid once for all forks
 
@@ -150,7 +151,7 @@ def pin(world, store):
 
 def put_back(world, store):
     """Put one value back, with the field that says so; it may be back already."""
-    with contextlib.suppress(Changed):
+    with contextlib.suppress(ChangedError):
         restore(world.settings, store, "00000003", clock=clock, session="0")
     return {"failed": False, "changed": 1}
 
@@ -181,7 +182,7 @@ def asked(world, store):
     prune(world, store)
     busy = world.settings.model_copy(update={"quiet_seconds": 10**9})
     answer = restore(busy, store, "00000003", clock=clock, session="0")
-    text = json.dumps(answer.as_json())
+    text = json.dumps(restored_json(answer))
     note_answer(store, answer, text)
     call = {"type": "toolCall", "id": "call_x", "name": "purge_control",
             "arguments": {"action": "restore", "entry": "00000003", "keys": "content"}}  # fmt: skip
@@ -384,11 +385,11 @@ def hurry():
     """
     os.fsync = lambda descriptor: None
     sqlite3.connect = _unsynced(sqlite3.connect)
-    replacing.WAIT_FOR_OPENERS = 0.0005
-    settling.LOOK_BACK = 0.0
-    settling.LOOK_BACK_LONGEST = 0.3
+    exchange.WAIT_FOR_OPENERS = 0.0005
+    retire.LOOK_BACK = 0.0
+    retire.LOOK_BACK_LONGEST = 0.3
     recover._WAIT = 0.3
-    operate.BATCH = 1
+    apply.BATCH = 1
 
 
 def _unsynced(connect):
@@ -460,7 +461,7 @@ def _no_leases(descriptor):
 def _send_late(world, scenario, shim):
     """Let somebody come late to the first session."""
     kept = scenario == "kept"
-    replacing.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
+    exchange.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
     path = os.path.join(world.sessions, "0.jsonl")
     opener = LateOpener(world, path, (0.04, 0.0) if kept else (0.0,))
     sent = []
@@ -512,23 +513,23 @@ def check(world, scenario, before, after, attributes):
 
 
 def _resolves(store, stub):
-    rows = store.connection.execute(
+    rows = store._connection.execute(
         "SELECT blob_id, digest FROM extractions WHERE stub = ? AND state = 'standing'", (stub,)
     ).fetchall()
-    return rows and all(blobs.get(store.connection, blob, name) for blob, name in rows)
+    return rows and all(store.blobs.get(blob, name) for blob, name in rows)
 
 
 def _store_problems(store):
-    whole = store.connection.execute("PRAGMA integrity_check").fetchone()[0]
-    foreign = store.connection.execute("PRAGMA foreign_key_check").fetchall()
-    pending = store.connection.execute("SELECT count(*) FROM extractions WHERE state = 'pending'")
-    bare = store.connection.execute(
+    whole = store._connection.execute("PRAGMA integrity_check").fetchone()[0]
+    foreign = store._connection.execute("PRAGMA foreign_key_check").fetchall()
+    pending = store._connection.execute("SELECT count(*) FROM extractions WHERE state = 'pending'")
+    bare = store._connection.execute(
         "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND state != 'expired'"
     )
     problems = {
         "the store is damaged": whole != "ok",
         "rows point nowhere": foreign,
-        "the journal is not empty": journal.open_rows(store.connection),
+        "the journal is not empty": store.journal.open_rewrites(),
         "pending rows are left": pending.fetchone()[0],
         "bytes went without a tombstone": bare.fetchone()[0],
     }

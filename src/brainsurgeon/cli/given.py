@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model import Found
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
 
 Config = Annotated[str | None, typer.Option("--config", help="Configuration file to use.")]
@@ -95,14 +95,14 @@ def values_text(values: dict[str, Any], *, ended: bool = False) -> str:
 
 
 @contextmanager
-def progress_line(*, quiet: bool) -> Iterator[Callable[[Found], None]]:
+def progress_line(*, quiet: bool) -> Iterator[Callable[[SessionFile], None]]:
     """Show on a terminal which session is being looked at, on one line that goes away."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
     from brainsurgeon.render import WIDTH, safe
 
-    def show_found(found: Found) -> None:
+    def show_found(found: SessionFile) -> None:
         sys.stderr.write("\r\x1b[K" + f"looking at {safe(found.title)}"[: WIDTH - 1])
         sys.stderr.flush()
 

@@ -23,7 +23,7 @@ from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.operations.restore import Restored
+    from brainsurgeon.model.reports import RestoreAnswer
     from brainsurgeon.store import Store
 
 
@@ -61,7 +61,7 @@ def restore(
         raise UsageError("restore wants one ENTRY, or --all")
     if everything and (key or wait):
         raise UsageError("--key and --wait go with one ENTRY, not with --all")
-    from brainsurgeon.operations.recover import recover
+    from brainsurgeon.rewrite.recover import recover
 
     with store_to_write(settings) as store:
         recover(store)
@@ -77,7 +77,7 @@ def restore(
         _answer(settings, store, answer, json=json)
 
 
-def _answer(settings: Settings, store: Store, answer: Restored, *, json: bool) -> None:
+def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bool) -> None:
     """Print the answer; a pending one with its values, and how it begins is recorded first."""
     from brainsurgeon import render
     from brainsurgeon.operations.restore import note_answer
@@ -88,7 +88,7 @@ def _answer(settings: Settings, store: Store, answer: Restored, *, json: bool) -
 
         log.set_up(settings)
         log.restored(answer)
-    text = render.as_json(answer.as_json()) if json else sessions.restored(answer)
+    text = render.as_json(sessions.restored_json(answer)) if json else sessions.restored(answer)
     values = "" if json or not answer.pending else values_text(answer.content)
     note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
@@ -128,15 +128,15 @@ def set_extractable(
     """  # noqa: D301
     settings = settings_of(config, json=json)
     wanted = _extractable(value)
-    from brainsurgeon.operations.recover import recover
     from brainsurgeon.operations.set_extractable import set_extractable as operation
     from brainsurgeon.render import sessions as render
+    from brainsurgeon.rewrite.recover import recover
 
     with store_to_write(settings) as store:
         recover(store)
         answer = operation(settings, store, entry, wanted, clock=time.time, session=session)
     if json:
-        print_json(answer.as_json())
+        print_json(render.set_json(answer))
     else:
         print(render.set_(answer))
 

@@ -24,7 +24,7 @@ from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.operations.report import Report
+    from brainsurgeon.model.reports import ScanReport
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done and why; write nothing.")
@@ -57,7 +57,7 @@ def scan(
         return
     settings = settings_of(config, json=json)
     with store_to_read(settings) if dry_run else store_to_write(settings) as store:
-        from brainsurgeon.operations.find import session_named
+        from brainsurgeon.lookup.sessions import session_named
         from brainsurgeon.operations.scan import scan as operation
 
         only = {session_named(settings, store, name).path for name in session or ()}
@@ -70,7 +70,7 @@ def scan(
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _print_scan(report: Report) -> None:
+def _print_scan(report: ScanReport) -> None:
     """Print a pass; nothing at all when nobody watches and nothing happened."""
     from brainsurgeon.render import passes
 
@@ -81,7 +81,7 @@ def _print_scan(report: Report) -> None:
         print(passes.report(report))
 
 
-def _log_scan(settings: Settings, report: Report) -> None:
+def _log_scan(settings: Settings, report: ScanReport) -> None:
     """Log on request: of a single pass the report says all that matters."""
     if settings.log_level == "debug":
         from brainsurgeon import log
@@ -125,8 +125,8 @@ def mcp(
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
     from brainsurgeon import log
+    from brainsurgeon.lookup.scope import Scope, bound
     from brainsurgeon.mcp_server import serve
-    from brainsurgeon.operations.scope import Scope, bound
 
     log.set_up(settings)
     with store_to_read(settings) as store:
@@ -145,7 +145,7 @@ def retention(dry_run: DryRun = False, json: Json = False, config: Config = None
       brainsurgeon retention
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    from brainsurgeon.operations.retention import RetentionReport
+    from brainsurgeon.model.reports import RetentionReport
     from brainsurgeon.operations.retention import retention as operation
     from brainsurgeon.render import passes
 
@@ -180,11 +180,11 @@ def doctor(
     settings = settings_of(config, json=json)
     from dataclasses import asdict
 
-    from brainsurgeon.operations.check import check
+    from brainsurgeon.operations.doctor import doctor
     from brainsurgeon.render import passes, printable
 
     with store_to_write(settings) if repair else store_to_read(settings) as store:
-        findings = check(settings, store, repair=repair)
+        findings = doctor(settings, store, repair=repair)
     if json:
         print_json(printable([asdict(finding) for finding in findings]))
     else:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from brainsurgeon.model import OLD
+from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED
+from brainsurgeon.model.times import moment_said
 
 if TYPE_CHECKING:
     from brainsurgeon.decide.rules import Rules
-    from brainsurgeon.model import Entry, Part
+    from brainsurgeon.model.entries import Entry, Part
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EntryState:
     """What an entry says about itself, and where it stands.
 
     `extractable` is True, False, a window in messages, or None. `restored_at` is the later of
@@ -45,7 +45,9 @@ class Keep:
     until: float | None = None
 
 
-def extract(part: Part, value: object, entry: Standing, rules: Rules, now: float) -> Extract | Keep:
+def extract(
+    part: Part, value: object, entry: EntryState, rules: Rules, now: float
+) -> Extract | Keep:
     """Decide about one part of one entry."""
     if not rules.enabled:
         return Keep("disabled")
@@ -62,7 +64,7 @@ def extract(part: Part, value: object, entry: Standing, rules: Rules, now: float
     return _by_override(part, entry, rules, now)
 
 
-def _by_override(part: Part, entry: Standing, rules: Rules, now: float) -> Extract | Keep:
+def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Extract | Keep:
     override = entry.extractable
     if override is False:
         return Keep("pinned")
@@ -74,7 +76,7 @@ def _by_override(part: Part, entry: Standing, rules: Rules, now: float) -> Extra
     return _by_rule(part, entry, rules, override)
 
 
-def _by_rule(part: Part, entry: Standing, rules: Rules, window: int | None) -> Extract | Keep:
+def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) -> Extract | Keep:
     rule = rules.match(part)
     if window is not None and entry.position < window:
         return Keep("inside its own window")
@@ -87,7 +89,7 @@ def _by_rule(part: Part, entry: Standing, rules: Rules, window: int | None) -> E
     return Extract(_describe(part, entry))
 
 
-def is_own_stub(value: object, entry: Standing) -> bool:
+def is_own_stub(value: object, entry: EntryState) -> bool:
     """Tell whether the value already is this entry's stub, as a string or as a text block."""
     if isinstance(value, dict):
         value = value.get("text") if value.keys() == {"type", "text"} else None
@@ -99,7 +101,7 @@ def no_gain(decision: Extract, *, stub: int, value: int) -> bool:
     return not decision.forced and stub >= value
 
 
-def _protection(entry: Standing, rules: Rules, now: float) -> Keep | None:
+def _protection(entry: EntryState, rules: Rules, now: float) -> Keep | None:
     """Keep what was restored less than the protection ago; at the boundary itself it is over."""
     if entry.restored_at is None or now >= entry.restored_at + rules.keep_after_restore:
         return None
@@ -107,7 +109,7 @@ def _protection(entry: Standing, rules: Rules, now: float) -> Keep | None:
     return Keep(f"restored {ago} s ago", until=entry.restored_at + rules.keep_after_restore)
 
 
-def _describe(part: Part, entry: Standing) -> str:
+def _describe(part: Part, entry: EntryState) -> str:
     where = "old" if entry.position == OLD else f"{entry.position} messages back"
     return f"{part.kind} of {part.chars:,} characters, {where}"
 
@@ -117,28 +119,19 @@ def read_extractable(entry: Entry) -> tuple[bool | int | None, str | None]:
 
     True and False are booleans only; bool is tested first, since Python's True is an int.
     """
-    if "_extractable" not in entry:
+    if EXTRACTABLE not in entry:
         return None, None
-    value = entry["_extractable"]
+    value = entry[EXTRACTABLE]
     if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
         return value, None
     return None, "_extractable is neither true, false nor a whole number from 0: ignored"
 
 
-def moment(said: Any) -> float | None:
-    """Read an ISO 8601 time (UTC without a zone); None where it is not one."""
-    try:
-        read = datetime.fromisoformat(said)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def read_restored(entry: Entry, rules: Rules, now: float) -> tuple[float | None, str | None]:
     """Read `_restored` (ISO 8601; UTC without a zone), and a warning where it is not usable."""
-    if "_restored" not in entry:
+    if RESTORED not in entry:
         return None, None
-    restored = moment(entry["_restored"])
+    restored = moment_said(entry[RESTORED])
     if restored is None:
         return None, "_restored is not an ISO 8601 time: ignored"
     if restored > now + rules.keep_after_restore:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from brainsurgeon.model import Part
+    from brainsurgeon.model.entries import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""What every format shares: parsing a line, the shape of a stub, and the Format protocol."""
+"""What every format shares: parsing a line, its values by path, and the Format protocol."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -10,17 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from brainsurgeon.model import Part
+from brainsurgeon.model.entries import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from brainsurgeon.model import Entry, KeyPath, Kind, Lines, Survey
+    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
+    from brainsurgeon.model.sessions import Survey
 
 BOM = b"\xef\xbb\xbf"
-FIELDS = ("_extractable", "_restored", "_redacted")
-_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_STUB = re.compile(r"\[\[extracted-(~?[A-Za-z0-9._-]{1,128})\]\]")
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
 _LONGEST_INT = 300
@@ -61,6 +58,9 @@ class Format(Protocol):
     name: str
     version: int
 
+    def recognises(self, entries: Sequence[Entry]) -> bool:
+        """Tell whether a file with these first entries is of this format."""
+
     def refuses(self, header: Entry) -> str | None:
         """Say why a file with this first entry is left alone as a whole, or None."""
 
@@ -73,7 +73,7 @@ class Format(Protocol):
     def counts(self, entry: Entry) -> bool:
         """Tell whether the entry is a message, one step of the conversation."""
 
-    def parts(self, entry: Entry, survey: Survey, offset: int) -> Iterator[Part]:
+    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the values of the entry that could be cut, locked ones with their reason."""
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
@@ -131,49 +131,6 @@ def usable_id(value: object) -> str | None:
 def is_made_up(entry_id: str) -> bool:
     """Tell whether an id may be one that an adapter made up of a line's number and a digest."""
     return _MADE_UP.fullmatch(entry_id) is not None
-
-
-def is_safe(entry_id: str) -> bool:
-    """Tell whether an id is URL-safe and short enough to stand in a stub as it is."""
-    return _SAFE_ID.fullmatch(entry_id) is not None
-
-
-def stub_id(entry_id: str) -> str:
-    """Give the id that stands in the stub: the entry's own, or a derived one that starts with ~.
-
-    A tilde cannot start a URL-safe id, so that a derived id never equals a real one.
-    """
-    if is_safe(entry_id):
-        return entry_id
-    return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
-
-
-def stub_text(entry_id: str) -> str:
-    """Give the text that stands where a value of this entry stood."""
-    return f"[[extracted-{stub_id(entry_id)}]]"
-
-
-def stub_token(stub: str, *, block: bool) -> bytes:
-    """Give the stub as it is written into a line, as a string or as a whole text block."""
-    token = json.dumps(stub)
-    return (f'{{"type":"text","text":{token}}}' if block else token).encode()
-
-
-def stands(value: object, stub: str, *, block: bool) -> bool:
-    """Tell whether `value`, as parsed, is exactly this stub."""
-    return value == ({"type": "text", "text": stub} if block else stub)
-
-
-def stub_in(value: object) -> str | None:
-    """Give the stub's text when the whole value has the shape of one."""
-    return value if isinstance(value, str) and _STUB.fullmatch(value) else None
-
-
-def id_named(reference: str) -> str:
-    """Give the entry id out of what was typed or pasted: an id, or a whole stub, also in quotes."""
-    bare = reference.strip(" \t\r\n`")
-    match = _STUB.fullmatch(bare.strip("'\""))
-    return match[1] if match else bare
 
 
 def value_at(entry: Entry, path: KeyPath) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from brainsurgeon.formats import spans
-from brainsurgeon.model import FieldEdit
+from brainsurgeon.model.edits import FieldEdit
 
 
 def put(raw: bytes, offset: int, entry_id: str, name: str, token: bytes) -> list[FieldEdit]:
@@ -50,7 +50,7 @@ def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
     listed = spans.members(raw)
     places = [index for index, member in enumerate(listed) if member[0] == name]
     if len(places) > 1:
-        raise spans.Untouchable(f"{name} stands twice")
+        raise spans.UntouchableError(f"{name} stands twice")
     if not places:
         return None
     index = places[0]

@@ -10,7 +10,6 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.formats.base import (
-    FIELDS,
     Answer,
     Call,
     image,
@@ -19,12 +18,13 @@ from brainsurgeon.formats.base import (
     usable_id,
     value_at,
 )
-from brainsurgeon.model import KINDS, Part, Survey
+from brainsurgeon.model.entries import FIELDS, KINDS, Part
+from brainsurgeon.model.sessions import NO_SURVEY, Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from brainsurgeon.model import Entry, KeyPath, Kind, Lines
+    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
 
 VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
 _OURS_TO_CHANGE = frozenset((*VALUE_KEYS, "arguments", *FIELDS))
@@ -43,6 +43,13 @@ class Generic:
 
     name = "generic"
     version = 2
+
+    def recognises(self, entries: Sequence[Entry]) -> bool:
+        """Know a file by an entry with an id of this format and a type that maps to a kind."""
+        return any(
+            "__id" in entry and (entry.get("type") == "message" or entry.get("type") in KINDS)
+            for entry in entries
+        )
 
     def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
         """Take every file."""
@@ -92,7 +99,7 @@ class Generic:
         """Count every entry that maps to a kind."""
         return _kind(entry) is not None
 
-    def parts(self, entry: Entry, survey: Survey, offset: int) -> Iterator[Part]:  # noqa: ARG002
+    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
         """Yield the strings below the value keys, at the top level and inside `message`."""
         kind = _kind(entry)
         if kind is None:
@@ -128,13 +135,10 @@ class Generic:
                     if isinstance(text, str):
                         yield Answer(part.path, text, _call_id(block))
             return
-        for part in self.parts(entry, _NOTHING, 0):
+        for part in self.parts(entry, NO_SURVEY, None):
             text = value_at(entry, part.path)
             if isinstance(text, str):
                 yield Answer(part.path, text, _call_id(entry))
-
-
-_NOTHING = Survey(0, {}, None)
 
 
 def _call_id(entry: Entry) -> str | None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id, value_at
 from brainsurgeon.formats.tree import Branch
-from brainsurgeon.model import Part, Survey
+from brainsurgeon.model.entries import Part
+from brainsurgeon.model.sessions import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from brainsurgeon.model import Entry, KeyPath, Kind, Line, Lines
+    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines
 
 
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
@@ -34,6 +35,10 @@ class OpenClaw:
 
     name = "openclaw"
     version = 1
+
+    def recognises(self, entries: Sequence[Entry]) -> bool:
+        """Know a file by its first entry, the session's header."""
+        return entries[0].get("type") == "session" and isinstance(entries[0].get("id"), str)
 
     def refuses(self, header: Entry) -> str | None:
         """Leave version 1 alone, since pi rewrites it with new ids, and versions to come."""
@@ -59,9 +64,10 @@ class OpenClaw:
     def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
         turn = _Turn()
-        messages, last_user = 0, -1
+        messages = 0
+        last_user: int | None = None
         for line in lines.backward():
-            if turn.judged and (branch.ended or (messages > window and last_user >= 0)):
+            if turn.judged and (branch.ended or (messages > window and last_user is not None)):
                 break
             entry = parse(line.raw) if line.raw else None
             turn.look(line, entry)
@@ -69,7 +75,7 @@ class OpenClaw:
                 branch.pass_over(line.raw or b"")
             if entry is None or not branch.holds(entry):
                 continue
-            if last_user < 0 and _role(entry) == "user":
+            if last_user is None and _role(entry) == "user":
                 last_user = line.offset
             if messages <= window:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
@@ -89,7 +95,7 @@ class OpenClaw:
         """Count messages of every role, and custom messages."""
         return _role(entry) in MESSAGE_ROLES or entry.get("type") == "custom_message"
 
-    def parts(self, entry: Entry, survey: Survey, offset: int) -> Iterator[Part]:
+    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the parts of a message or a custom message; every other type has none."""
         if entry.get("type") == "custom_message":
             yield from _content(entry.get("content"), ("content",), "custom", None)
@@ -103,7 +109,7 @@ class OpenClaw:
             yield from _content(message.get("content"), path, "tool_result", tool)
             yield from leaves(message.get("details"), ("message", "details"), "tool_result", tool)
         elif role == "assistant":
-            yield from _assistant(message, before_last_user=offset < survey.last_user)
+            yield from _assistant(message, before_last_user=survey.before_last_user(offset))
         elif role == "bashExecution":
             yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
         elif role in ("user", "custom"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from brainsurgeon.model import KeyPath
+    from brainsurgeon.model.entries import KeyPath
 
 _decoder: Any = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
@@ -25,15 +25,15 @@ _space = re.compile(f"[{_WHITE}]*").match
 Span = tuple[int, int]
 
 
-class Untouchable(Exception):  # noqa: N818  a verdict on the line, not a failure of ours
+class UntouchableError(Exception):
     """The line cannot be cut with certainty; it is left alone for the reason given."""
 
 
 def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
     """Find the spans of the values that `paths` name, in one walk over the line.
 
-    A path that leads nowhere is missing from the answer. Raise Untouchable when a key on one of
-    the paths stands twice (which of the two a reader takes is the reader's choice) and when the
+    A path that leads nowhere is missing from the answer. Raise UntouchableError when a key on one
+    of the paths stands twice (which of the two a reader takes is the reader's choice) and when the
     line is nested too deeply to be walked.
     """
     found: dict[KeyPath, Span] = {}
@@ -41,21 +41,21 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
     try:
         _walk(text, _skip(text, 0), [(path, path) for path in paths], found)
     except (RecursionError, StopIteration, ValueError, IndexError) as error:
-        raise Untouchable("not walkable as JSON") from error
+        raise UntouchableError("not walkable as JSON") from error
     return found
 
 
 def members(line: bytes) -> list[tuple[str, int, int, int]]:
     """List the top-level members of an object: key, start of the key, start and end of the value.
 
-    Raise Untouchable when the line is not one JSON object that can be walked.
+    Raise UntouchableError when the line is not one JSON object that can be walked.
     """
     text = line.decode("latin-1")
     listed = []
     try:
         at = _skip(text, 0)
         if text[at] != "{":
-            raise Untouchable("not an object")
+            raise UntouchableError("not an object")
         at = _skip(text, at + 1)
         while text[at] != "}":
             name, value = _key(text, at)
@@ -63,7 +63,7 @@ def members(line: bytes) -> list[tuple[str, int, int, int]]:
             listed.append((name, at, value, end))
             at = _next(text, end)
     except (RecursionError, StopIteration, ValueError, IndexError) as error:
-        raise Untouchable("not walkable as JSON") from error
+        raise UntouchableError("not walkable as JSON") from error
     return listed
 
 
@@ -134,7 +134,7 @@ def _walk_object(
     while text[at] != "}":
         name, value = _key(text, at)
         if name in seen and name in deeper:
-            raise Untouchable("a key on the path stands twice")
+            raise UntouchableError("a key on the path stands twice")
         seen.add(name)
         wanted = deeper.get(name)
         end = _walk(text, value, wanted, found) if wanted else _scan(text, value)[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from brainsurgeon.model import Entry
+    from brainsurgeon.model.entries import Entry
 
 TREE_TYPES = (
     "message", "thinking_level_change", "model_change", "compaction", "branch_summary",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.operations.scope import Scope
+    from brainsurgeon.lookup.scope import Scope
 
 
 def serve(settings: Settings, scope: Scope) -> None:

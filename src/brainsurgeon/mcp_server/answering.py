@@ -8,23 +8,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import log
-from brainsurgeon.errors import BrainsurgeonError, Expired, NotFound, UsageError
+from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, UsageError
+from brainsurgeon.lookup.scope import Scope, session_for
 from brainsurgeon.mcp_server.call import LIMIT, LISTED, understood
 from brainsurgeon.operations.context import context, described
-from brainsurgeon.operations.recover import recover
 from brainsurgeon.operations.restore import note_answer, restore
-from brainsurgeon.operations.scope import Scope, session_for
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.render import paging, printable, sessions, unexpected
+from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import open_store, open_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.sessions import Session
     from brainsurgeon.mcp_server.call import Call
-    from brainsurgeon.operations.find import Session
     from brainsurgeon.store import Store
 
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
@@ -39,7 +39,7 @@ def answer(
         call = understood(arguments)
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
-        hidden = type(error) is NotFound or isinstance(error, Expired)
+        hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
         return (NOT_HERE if hidden else _storable(str(error))), True
     except Exception as error:  # noqa: BLE001  the last door, as of the command line
         return unexpected(error), True
@@ -81,7 +81,7 @@ class _Asked:
 def _get_context(asked: _Asked) -> str:
     now, settings = asked.clock(), asked.settings
     with open_to_read(settings.state_dir) or nullcontext() as store:
-        one = context(settings, store, asked.session(store).path, now)
+        one = context(settings, store, asked.session(store), now)
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = one.extracted[::-1][start : start + most]
         listed = [described(settings, store, one, value, now, preview=True) for value in newest]
@@ -101,8 +101,8 @@ def _get_context(asked: _Asked) -> str:
 
 def _show(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
-        path = asked.session(store).path
-        shown = show(asked.settings, store, asked.entry, path, asked.call.keys or ())
+        session = asked.session(store)
+        shown = show(asked.settings, store, asked.entry, session, asked.call.keys or ())
     told: dict[str, Any] = {"entry_id": shown.entry_id, "session": shown.session}
     if shown.missed:
         told["missed"] = list(shown.missed)
@@ -112,16 +112,14 @@ def _show(asked: _Asked) -> str:
 def _restore(asked: _Asked) -> str:
     with open_store(asked.settings.state_dir) as store:
         recover(store)
-        path, keys = asked.session(store).path, asked.call.keys or ()
-        shown = show(asked.settings, store, asked.entry, path, keys)
-        given = asked.given(shown.content)  # what cannot be given is not asked for either
         done = restore(
-            asked.settings, store, asked.entry, clock=asked.clock, session=path, keys=keys
-        )
+            asked.settings, store, asked.entry, clock=asked.clock, session=asked.session(store),
+            keys=asked.call.keys or (), give=asked.given,
+        )  # fmt: skip
         # Whoever asks by the tool is in a turn, which may not stand in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         log.restored(done)
-        text = _text(done.as_json() | {"content": given})
+        text = _text(sessions.restored_json(done, content=True))
         note_answer(store, done, text)
     return text
 
@@ -129,12 +127,12 @@ def _restore(asked: _Asked) -> str:
 def _set_extractable(asked: _Asked) -> str:
     with open_store(asked.settings.state_dir) as store:
         recover(store)
-        path, value = asked.session(store).path, asked.call.value
+        session, value = asked.session(store), asked.call.value
         assert value is not None  # noqa: S101  a call without one was refused
         done = set_extractable(
-            asked.settings, store, asked.entry, value, clock=asked.clock, session=path
+            asked.settings, store, asked.entry, value, clock=asked.clock, session=session
         )
-    return _text(done.as_json())
+    return _text(sessions.set_json(done))
 
 
 _ACTIONS: dict[str, Callable[[_Asked], str]] = {

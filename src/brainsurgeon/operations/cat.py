@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model import Putback
-from brainsurgeon.operations import look
-from brainsurgeon.operations.field_edits import EVERY_ENTRY
-from brainsurgeon.operations.find import file_of, row_of, session_named
-from brainsurgeon.operations.plan import Known, plan
-from brainsurgeon.sessions.reading import Refused, read_range
-from brainsurgeon.store import extractions
-from brainsurgeon.store.wishes import Wish
+from brainsurgeon.lookup.sessions import file_of, record_of, session_named
+from brainsurgeon.model.records import Records, Wish
+from brainsurgeon.rewrite.examine import examine, opened_to_show
+from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
 
 
@@ -26,24 +24,34 @@ def cat(settings: Settings, store: Store | None, name: str, now: float) -> Itera
     Fields of ours stay where they stand; a session of no known format comes as it is.
     """
     chosen = session_named(settings, store, name)
-    with look.opened(file_of(chosen)) as session:
-        done = 0
+    file = file_of(chosen)
+    with opened_to_show(file):
+        record = record_of(store, chosen) if store else None
+        if store and record and _is_known(file):
+            yield from _filled(settings, store, file, record, now)
+        else:
+            with open_session(file) as session:
+                yield from read_range(session.descriptor, 0, session.fingerprint.size)
+
+
+def _is_known(file: SessionFile) -> bool:
+    with open_session(file) as session:
         try:
-            form = look.recognise(session)
-        except Refused:
-            form = None
-        row = row_of(store, chosen) if form and store else None
-        if form and store and row:
-            rules = settings.decision_rules()
-            wish = Wish(0, row.id, EVERY_ENTRY, "restore", None, None, True, now, None)
-            known = Known(tuple(extractions.of_sessions(
-                store.connection, extractions.family(store.connection, row)
-            )), wishes=(wish,))  # fmt: skip
-            survey = form.survey(session.lines, 0)
-            planned = plan(session.lines, form, rules, known, now, survey, cut=False)
-            for edit in planned.edits:
-                if isinstance(edit, Putback):
-                    yield from read_range(session.descriptor, done, edit.start)
-                    yield extractions.value(store.connection, edit.extraction_id)
-                    done = edit.end
+            return session.format is not None
+        except RefusedError:
+            return False
+
+
+def _filled(
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord, now: float
+) -> Iterator[bytes]:
+    wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
+    extractions = store.extractions.of_sessions(store.sessions.family(record))
+    with examine(settings, file, None, now, window=0) as one:
+        plan = one.plan(Records(tuple(extractions), wishes=(wish,)), cut=False)
+        session, done = one.session, 0
+        for edit in plan.putbacks:
+            yield from read_range(session.descriptor, done, edit.start)
+            yield edit.bytes_after(store.extractions.value)
+            done = edit.end
         yield from read_range(session.descriptor, done, session.fingerprint.size)

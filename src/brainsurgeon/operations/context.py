@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.decide.retention import Held, expires_at
-from brainsurgeon.errors import Damaged
-from brainsurgeon.model import dotted
-from brainsurgeon.operations import look
-from brainsurgeon.operations.find import session_named
-from brainsurgeon.operations.plan import plan
-from brainsurgeon.operations.show import decode
-from brainsurgeon.operations.times import iso
-from brainsurgeon.sessions import quiet
-from brainsurgeon.sessions.reading import Refused
-from brainsurgeon.store import blobs, files
+from brainsurgeon.errors import DamagedError
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.lookup.values import decode
+from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.times import iso
+from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
+from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.model import Cut, KeptPart, Plan
-    from brainsurgeon.operations.find import Session
+    from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.model.edits import Cut
+    from brainsurgeon.model.plans import KeptPart, Plan
+    from brainsurgeon.model.records import Extraction, Records
+    from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
-    from brainsurgeon.store.extractions import Extraction
 
 PREVIEW = 80
 """Characters of how a value begins."""
@@ -64,49 +64,45 @@ class Context:
     migrated: bool
 
 
-def context(settings: Settings, store: Store | None, name: str, now: float) -> Context:
-    """Take one session apart; nothing is touched.
+def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
+    """Take one session, or the one of that name, apart; nothing is touched.
 
     Of a session whose file is gone there is what the store still holds.
     """
-    chosen = session_named(settings, store, name)
-    if chosen.found is None:
-        return _gone(settings, store, chosen)
-    found = chosen.found
-    with look.opened(found) as session:
-        form = look.recognise(session)
-        rules = settings.decision_rules()
-        known = look.known(settings, store, chosen.row, now)
-        survey = form.survey(session.lines, rules.window)
-        planned = plan(session.lines, form, rules, known, now, survey, explain=True)
-        seen = files.remembered_one(store.connection, found.path) if store else None
-        first_seen = seen.first_seen if seen else now
-        quietness = look.Quietness.of(found, settings, first_seen, now)
-        try:
-            look.check_writable(session)
-            quietness.check_silence()
-            quietness.check_turn(session, survey, now)
-            state = "settled"
-        except (look.Unsettled, Refused) as why:
-            state = str(why)
-    standing = set(planned.sighted)
-    return Context(
-        chosen.title, found.path, form.name, session.fingerprint.size, state,
-        _filling(planned),
-        tuple(value for value in known.extractions if value.id in standing),
-        planned.extracted, planned.gain, rules.pays(planned.gain, session.fingerprint.size),
-        planned.kept, planned.warnings,
-        session.fingerprint.mtime_ns / 1e9, quiet.migrated(found.agent_directory),
-    )  # fmt: skip
+    chosen = session_named(settings, store, session) if isinstance(session, str) else session
+    records = records_of(settings, store, chosen.record, now)
+    if chosen.file is None:
+        return _gone(chosen, records)
+    state = store.files.at(chosen.file.path) if store else None
+    with examine_to_show(settings, chosen.file, state, now) as one:
+        planned = one.plan(records, explain=True)
+        fingerprint = one.session.fingerprint
+        standing = set(planned.sighted)
+        return Context(
+            chosen.title, chosen.path, one.format.name, fingerprint.size, _state(one),
+            _filling(planned),
+            tuple(value for value in records.extractions if value.id in standing),
+            planned.extracted, planned.gain,
+            settings.decision_rules().pays(planned.gain, fingerprint.size),
+            planned.kept, planned.warnings,
+            fingerprint.mtime_ns / 1e9, openclaw.migrated(chosen.agent_directory),
+        )  # fmt: skip
 
 
-def _gone(settings: Settings, store: Store | None, chosen: Session) -> Context:
-    known = look.known(settings, store, chosen.row, 0.0).extractions
+def _state(one: Examination) -> str:
+    try:
+        one.check_settled()
+    except (UnsettledError, RefusedError) as why:
+        return str(why)
+    return "settled"
+
+
+def _gone(chosen: Session, records: Records) -> Context:
+    values = (v for v in records.extractions if v.blob_id is not None and not v.replacement)
     return Context(
-        chosen.title, chosen.path, chosen.row.format if chosen.row else "unknown", 0,
-        "its file is gone", (),
-        tuple(value for value in known if value.blob_id is not None and not value.replacement),
-        (), 0, False, (), (), None, quiet.migrated(chosen.agent_directory),
+        chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,
+        "its file is gone", (), tuple(values),
+        (), 0, False, (), (), None, openclaw.migrated(chosen.agent_directory),
     )  # fmt: skip
 
 
@@ -141,8 +137,8 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
     if store is None or value.blob_id is None:
         return None
     try:
-        content = decode(blobs.get(store.connection, value.blob_id, value.digest))
-    except Damaged:
+        content = decode(store.blobs.get(value.blob_id, value.digest))
+    except DamagedError:
         return None
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     short = " ".join(text[: 4 * PREVIEW].split())

@@ -5,43 +5,27 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from brainsurgeon import clock as clocks
 from brainsurgeon.decide import retention as decide
-from brainsurgeon.errors import Stopped
-from brainsurgeon.model import Unreadable
-from brainsurgeon.operations import recover
-from brainsurgeon.sessions import clock as clocks
-from brainsurgeon.sessions import quiet
-from brainsurgeon.sessions.discover import discover
+from brainsurgeon.errors import StoppedError
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.reports import RetentionReport
+from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
-from brainsurgeon.store import extractions, meta, retaining
-from brainsurgeon.store.extractions import printable
+from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.records import HeldValue
     from brainsurgeon.store import Store
-    from brainsurgeon.store.retaining import HeldRow
-
-
-@dataclass(slots=True)
-class RetentionReport:
-    """What a retention run did; in a dry run, what it would do. Sizes are of the originals."""
-
-    dry_run: bool
-    values_held: int = 0
-    values_marked: int = 0
-    values_unmarked: int = 0
-    values_deleted: int = 0
-    bytes_deleted: int = 0
-    blobs_deleted: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    brakes: dict[str, str] = field(default_factory=dict)
-    stopped: bool = False
 
 
 def retention(
@@ -52,7 +36,7 @@ def retention(
     dry_run: bool = False,
     check: Callable[[], None] = carry_on,
 ) -> RetentionReport:
-    """Do one retention run. When `check` raises Stopped, nothing has been changed."""
+    """Do one retention run. When `check` raises StoppedError, nothing has been changed."""
     report = RetentionReport(dry_run)
     if not dry_run:
         recover.recover(store)
@@ -60,7 +44,7 @@ def retention(
     try:
         run = _Run(settings, store, now, check)
         verdicts = run.judge()
-    except Stopped:
+    except StoppedError:
         report.stopped = True
         return report
     report.values_held = len(run.held)
@@ -82,13 +66,12 @@ class _Run:
     ) -> None:
         self._settings, self._now, self._check = settings, now, check
         self._store = store
-        connection = store.connection
         self._roots = settings.root_directories()
-        self.held = {row.id: row for row in retaining.held(connection)}
-        self._seen = meta.roots_seen(connection)
+        self.held = {row.id: row for row in store.expiry.held()}
+        self._seen = store.facts.roots_seen()
         self.states, self.live = self._look_at_roots()
         self.clock = decide.Clock(now, clocks.boot_clock(), clocks.boot_id())
-        self.brakes = self._brakes(meta.get(connection, "retention") or {})
+        self.brakes = self._brakes(store.facts.get("retention") or {})
         self.sighted: set[int] = set()
 
     def _look_at_roots(self) -> tuple[dict[str, decide.RootState], dict[str, float]]:
@@ -96,7 +79,7 @@ class _Run:
         counts: Counter[str] = Counter()
         errors: dict[str, str] = {}
         live: dict[str, float] = {}
-        for item in discover(self._roots):
+        for item in discover(self._roots, format_of=any_format):
             self._check()
             if isinstance(item, Unreadable):
                 errors[item.root] = f"{item.path}: {item.why}"
@@ -105,12 +88,12 @@ class _Run:
                 live[item.path] = item.fingerprint.mtime_ns / 1e9
         roots = {os.path.realpath(root.path) for root in self._roots}
         return {
-            printable(root): decide.RootState(counts[root], errors.get(root)) for root in roots
+            path_text(root): decide.RootState(counts[root], errors.get(root)) for root in roots
         }, live
 
     def _brakes(self, before: dict[str, object]) -> dict[str, str]:
         """Name the roots below which nothing may be deleted in this run, and why."""
-        busy = {printable(root) for root in recover.roots_waiting(self._store)}
+        busy = {path_text(root) for root in recover.roots_waiting(self._store)}
         last = before.get("clock")
         jumped = decide.clock_jumped(
             decide.Clock(**last) if isinstance(last, dict) else None, self.clock
@@ -127,7 +110,7 @@ class _Run:
             for root, state in self.states.items()
         }
         brakes = {}
-        for root in {printable(row.root) for row in self.held.values()}:
+        for root in {path_text(row.root) for row in self.held.values()}:
             found = self.states.get(root, decide.RootState(0, "it is not configured any more"))
             under_way = "a rewrite is under way" if root in busy else None
             reason = under_way or jumped or decide.brake(earlier.get(root), found)
@@ -145,7 +128,7 @@ class _Run:
         standing = self._standing({row.agent_directory for row in due})
         verdicts = []
         for row in due:
-            if quiet.migrated(row.agent_directory):
+            if openclaw.migrated(row.agent_directory):
                 verdicts.append(_migrated(row))
                 continue
             here = standing[row.agent_directory]
@@ -154,8 +137,8 @@ class _Run:
             )
             if activity > gone:
                 self.sighted.add(row.id)
-            seen = None if printable(row.root) in self.brakes else self._seen.get(
-                printable(row.root)
+            seen = None if path_text(row.root) in self.brakes else self._seen.get(
+                path_text(row.root)
             )  # fmt: skip
             verdicts.append(decide.judge(
                 _as_held(row, standing=activity > gone, activity=activity),
@@ -163,7 +146,7 @@ class _Run:
             ))  # fmt: skip
         return verdicts
 
-    def _may_expire(self, row: HeldRow) -> bool:
+    def _may_expire(self, row: HeldValue) -> bool:
         """Tell whether a value can have expired, before any file is read for its stub."""
         ends = (
             decide.expires_at(
@@ -186,7 +169,7 @@ class _Run:
                 stubs = stubs_in(found, self._check)
             except OSError as error:
                 why = error.strerror or type(error).__name__
-                self.brakes.setdefault(printable(found.root), f"{found.path}: {why}")
+                self.brakes.setdefault(path_text(found.root), f"{found.path}: {why}")
                 continue
             for stub in stubs:
                 here = standing[found.agent_directory]
@@ -194,13 +177,13 @@ class _Run:
         return standing
 
 
-def _as_held(row: HeldRow, *, standing: bool, activity: float = 0.0) -> decide.Held:
+def _as_held(row: HeldValue, *, standing: bool, activity: float = 0.0) -> decide.Held:
     return decide.Held(
         row.id, row.extracted_at, row.sighted_at, row.restored_at, row.marked_at, standing, activity
     )
 
 
-def _migrated(row: HeldRow) -> decide.Verdict:
+def _migrated(row: HeldValue) -> decide.Verdict:
     action: decide.Action = "keep" if row.marked_at is None else "unmark"
     return decide.Verdict(row.id, action, "its agent keeps its sessions in SQLite now")
 
@@ -224,19 +207,18 @@ def _carry_out(store: Store, run: _Run, verdicts: list[decide.Verdict], now: flo
         action: [verdict for verdict in verdicts if verdict.action == action]
         for action in ("mark", "unmark", "delete")
     }
-    with store.transaction() as connection:
-        extractions.sight(connection, run.sighted, now)
-        retaining.mark(connection, (verdict.id for verdict in of["mark"]), now)
-        retaining.mark(connection, (verdict.id for verdict in of["unmark"]), None)
-        swept = retaining.delete(
-            connection, ((v.id, v.why) for v in of["delete"]), now, orphans=not run.brakes
-        )
-        meta.put(connection, "last_retention_run_at", now)
-        meta.put(connection, "retention", {
+    with store.transaction():
+        store.extractions.sight(run.sighted, now)
+        store.expiry.mark((verdict.id for verdict in of["mark"]), now)
+        store.expiry.mark((verdict.id for verdict in of["unmark"]), None)
+        graves = ((verdict.id, verdict.why) for verdict in of["delete"])
+        swept = store.expiry.delete(graves, now, orphans=not run.brakes)
+        store.facts.put("last_retention_run_at", now)
+        store.facts.put("retention", {
             "clock": asdict(run.clock),
             "roots": {root: asdict(state) for root, state in run.remembered.items()},
             "brakes": run.brakes,
         })  # fmt: skip
     if swept:
-        retaining.shrink(store)
+        store.expiry.shrink()
     return swept

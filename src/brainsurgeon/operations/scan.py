@@ -7,33 +7,45 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import BrainsurgeonError, Busy, Damaged, Stopped, StoreFull
-from brainsurgeon.model import Outcome, Unreadable
-from brainsurgeon.operations import look, recover
-from brainsurgeon.operations.operate import Rewrite, finish_now, operate
-from brainsurgeon.operations.plan import plan
-from brainsurgeon.operations.report import Report, describe
-from brainsurgeon.sessions import quiet
-from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.reading import Refused, carry_on, open_session
-from brainsurgeon.store import extractions, files, meta, wishes
+from brainsurgeon.errors import (
+    BrainsurgeonError,
+    BusyError,
+    DamagedError,
+    StoppedError,
+    StoreFullError,
+)
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.plans import Outcome
+from brainsurgeon.model.records import FileState
+from brainsurgeon.model.reports import ScanReport
+from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.apply import Rewrite, apply, finish_now
+from brainsurgeon.rewrite.examine import (
+    HELD,
+    UnsettledError,
+    examine_quiet,
+    excluded,
+    records_of,
+)
+from brainsurgeon.sessions.discover import discover, discover_at
+from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.store.memory import AGAIN, FileMemory
 from brainsurgeon.store.opening import DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model import Fingerprint, Found, Plan, Result, Survey
-    from brainsurgeon.sessions.reading import Opened
+    from brainsurgeon.model.plans import Plan, Result
+    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.sessions import Fingerprint, SessionFile, Survey
+    from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
-    from brainsurgeon.store.extractions import SessionRow
-
-AGAIN = "again"
-"""How a file is remembered that was deferred or failed: every pass tries it again."""
 
 
 @dataclass(slots=True)
-class _Looked:
+class _Look:
     """What a look at one session led to: the outcome and what to remember of the file."""
 
     outcome: Outcome
@@ -51,16 +63,16 @@ def scan(
     clock: Callable[[], float] = time.time,
     dry_run: bool = False,
     only: Collection[str] = (),
-    progress: Callable[[Found], None] = lambda _: None,
+    progress: Callable[[SessionFile], None] = lambda _: None,
     check: Callable[[], None] = carry_on,
-) -> Report:
+) -> ScanReport:
     """Do one pass over all roots, or over the sessions whose paths are `only`.
 
     With `dry_run` nothing is written; `store` may then be None or open for reading only. When
-    `check` raises Stopped the pass ends early, finishing or undoing what it had begun.
+    `check` raises StoppedError the pass ends early, finishing or undoing what it had begun.
     """
     begun = time.monotonic()
-    report = Report(dry_run)
+    report = ScanReport(dry_run)
     if store and dry_run:
         report.interrupted = recover.waiting(store)
     elif store:
@@ -75,185 +87,158 @@ class _Pass:
 
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
-        report: Report, progress: Callable[[Found], None], check: Callable[[], None],
+        report: ScanReport, progress: Callable[[SessionFile], None], check: Callable[[], None],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clock = settings, store, clock
         self._report, self._progress, self._check = report, progress, check
-        self._rules = settings.decision_rules()
-        self._rules_now = settings.rules_fingerprint()
-        self._seen = files.remembered(store.connection) if store else {}
-        self._waiting = wishes.sessions_waiting(store.connection) if store else {}
+        self._memory = FileMemory(store, settings.rules_fingerprint())
         self._pending: list[Rewrite] = []
-        self._remember: list[tuple[str, files.Seen]] = []
-        self._gone = set(self._seen)
 
     def run(self, only: Collection[str]) -> None:
         """Look at every file that needs a look."""
         try:
-            for item in discover(self._settings.root_directories()):
+            for item in self._files(only):
                 self._check()
                 if isinstance(item, Unreadable):
                     self._report.problems.append(item)
-                elif not only or item.path in only:
+                else:
                     self._report.files_seen += 1
-                    self._gone.discard(os.fsencode(item.path))
                     self._file(item)
                     self._finish(due_by=time.monotonic())
-        except Stopped:
+        except StoppedError:
             self._report.stopped = True
         finally:
             self._finish(due_by=None)
             self._write_down(whole=not only and not self._report.stopped)
 
-    def _file(self, found: Found) -> None:
+    def _files(self, only: Collection[str]) -> Iterator[SessionFile | Unreadable]:
+        roots = self._settings.root_directories()
+        if not only:
+            yield from discover(roots, format_of=self._memory.format_of)
+        for path in only:
+            file = discover_at(roots, path, self._memory.format_of)
+            if file:
+                yield file
+
+    def _file(self, file: SessionFile) -> None:
         now = self._clock()
-        seen = self._seen.get(os.fsencode(found.path))
-        if seen and self._unchanged(found, seen, now):
+        if self._memory.unchanged(file, now):
             self._report.files_unchanged += 1
             return
-        self._progress(found)
-        same = seen is not None and seen.fingerprint == found.fingerprint
-        first_seen = seen.first_seen if seen and same else now
-        looked = self._look(found, first_seen, now)
-        self._report.count(looked.outcome)
-        fresh = files.Seen(
-            looked.fingerprint, self._rules_now, looked.format,
-            AGAIN if looked.again else looked.outcome.outcome,
-            looked.outcome.reason, first_seen, looked.due_at, now,
-        )  # fmt: skip
-        path = os.fsencode(found.path)
-        if path in self._waiting or seen is None or _essence(seen) != _essence(fresh):
-            self._remember.append((found.path, fresh))
+        self._progress(file)
+        look = self._look(file, now)
+        self._report.count(look.outcome)
+        self._memory.note(file, FileState(
+            look.fingerprint, self._memory.rules, look.format,
+            AGAIN if look.again else look.outcome.outcome, look.outcome.reason,
+            self._memory.first_seen(file, now), look.due_at, now,
+        ))  # fmt: skip
 
-    def _unchanged(self, found: Found, seen: files.Seen, now: float) -> bool:
-        return (
-            seen.fingerprint == found.fingerprint
-            and seen.rules == self._rules_now
-            and seen.outcome != AGAIN
-            and (seen.due_at is None or seen.due_at > now)
-            and self._waiting.get(os.fsencode(found.path), 0.0) <= seen.looked_at
-        )
-
-    def _look(self, found: Found, first_seen: float, now: float) -> _Looked:  # noqa: C901  a table
+    def _look(self, file: SessionFile, now: float) -> _Look:  # noqa: C901  a table
         """Look at one file; whatever goes wrong with it stays its own."""
         try:
-            return self._settled(found, first_seen, now)
-        except look.Unsettled as why:
-            return self._verdict(found, "deferred", str(why))
-        except Refused as why:
-            return self._verdict(found, "skipped", str(why))
-        except Busy as why:
-            return self._verdict(found, "deferred", str(why))
-        except (StoreFull, Damaged) as why:
-            return self._verdict(found, "failed", str(why))
+            return self._change(file, now)
+        except UnsettledError as why:
+            return self._verdict(file, "deferred", str(why))
+        except RefusedError as why:
+            return self._verdict(file, "skipped", str(why))
+        except BusyError as why:
+            return self._verdict(file, "deferred", str(why))
+        except (StoreFullError, DamagedError) as why:
+            return self._verdict(file, "failed", str(why))
         except (BrainsurgeonError, DatabaseError):
             raise  # the store itself is in trouble, or we are to stop: that is everybody's
         except FileNotFoundError:
-            return self._verdict(found, "deferred", "the file went away during the scan")
+            return self._verdict(file, "deferred", "the file went away during the scan")
         except BlockingIOError:
-            return self._verdict(found, "deferred", look.HELD)
+            return self._verdict(file, "deferred", HELD)
         except OSError as error:
-            return self._verdict(found, "failed", error.strerror or type(error).__name__)
-        except Stopped:
+            return self._verdict(file, "failed", error.strerror or type(error).__name__)
+        except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  one odd file must not stop the rest
-            return self._verdict(found, "failed", f"unexpected {type(error).__name__}")
+            return self._verdict(file, "failed", f"unexpected {type(error).__name__}")
 
-    def _verdict(self, found: Found, result: Result, reason: str) -> _Looked:
-        size = found.fingerprint.size
-        seen = self._seen.get(os.fsencode(found.path))
-        form = seen.format if seen else None
-        outcome = Outcome(
-            look.named(found, form or "unknown").title, found.path, form, result, reason,
-            size, size,
-        )  # fmt: skip
-        again = result in ("deferred", "failed") or quiet.migrated(found.agent_directory)
-        return _Looked(outcome, found.fingerprint, form, again=again)
+    def _verdict(self, file: SessionFile, result: Result, reason: str) -> _Look:
+        size = file.fingerprint.size
+        state = self._memory.state_of(file)
+        form = state.format if state else None
+        outcome = Outcome(file.title, file.path, form, result, reason, size, size)
+        again = result in ("deferred", "failed") or openclaw.migrated(file.agent_directory)
+        return _Look(outcome, file.fingerprint, form, again=again)
 
-    def _settled(self, found: Found, first_seen: float, now: float) -> _Looked:
-        waiting = os.fsencode(found.path) in self._waiting
-        if not waiting and (reason := look.excluded(found, self._settings)):
-            raise Refused(reason)
-        quietness = look.Quietness.of(found, self._settings, first_seen, now)
-        quietness.check_silence()
-        with open_session(found, self._check) as opened:
-            form = look.recognise(opened)
-            look.check_same(opened, found)
-            found = look.named(opened.found, form.name)
-            left_alone = look.excluded(found, self._settings)
-            if left_alone and not waiting:
-                raise Refused(left_alone)
-            session = replace(opened, found=found)
-            look.check_writable(session)
-            store = self._store
-            row = extractions.session_at(store.connection, found.path) if store else None
-            survey = form.survey(session.lines, self._rules.window)
-            moved = row is not None and row.root != found.root
-            forked = row is None and survey.parent is not None
-            if store and (moved or forked) and not self._report.dry_run:
-                row = self._note(store, found, form.name, survey)  # a fork has its parent's stubs
-            asked = look.known(self._settings, store, row, now)
-            quietness.check_turn(session, survey, now)
-            planned = plan(
-                session.lines, form, self._rules, asked, now, survey,
-                cut=left_alone is None, explain=self._report.dry_run,
-            )  # fmt: skip
-            done = self._outcome(found, form.name, planned)
-            if done.outcome != "changed" or self._report.dry_run or store is None:
-                self._close_wishes(row, planned, now)
-                return _Looked(done, session.fingerprint, form.name, planned.due_at)
-            row = row or self._note(store, found, form.name, survey)
-            rewrite = self._operate(store, session, row, planned, quietness, now)
-            self._pending.append(rewrite)
-            fingerprint = rewrite.exchanged.fingerprint
-            done = replace(done, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
-            return _Looked(done, fingerprint, form.name, planned.due_at)
+    def _change(self, file: SessionFile, now: float) -> _Look:
+        """Plan one session and carry the plan out, if it is settled and there is any need."""
+        left_alone = excluded(file, self._settings)
+        if left_alone and not self._memory.waits(file):
+            raise RefusedError(left_alone)
+        state = self._memory.state_of(file)
+        with examine_quiet(self._settings, file, state, now, self._check) as one:
+            record = self._record(file, one)
+            one.check_turn()
+            records = records_of(self._settings, self._store, record, now)
+            planned = one.plan(records, cut=left_alone is None, explain=self._report.dry_run)
+            outcome = self._outcome(file, one, planned)
+            if outcome.outcome != "changed" or self._report.dry_run or self._store is None:
+                self._close_wishes(record, planned, now)
+                return _Look(outcome, one.session.fingerprint, one.format.name, planned.due_at)
+            record = record or self._note(self._store, file, one.format.name, one.survey)
+            return self._rewrite(self._store, one, record, planned, outcome)
 
-    def _note(self, store: Store, found: Found, form: str, survey: Survey) -> SessionRow:
-        with store.transaction() as connection:
-            return extractions.note_session(connection, found, form, survey.parent)
+    def _record(self, file: SessionFile, one: Examination) -> SessionRecord | None:
+        """Give what the store says of a session; one that moved or is a fork is noted now."""
+        store = self._store
+        record = store.sessions.at(file.path) if store else None
+        moved = record is not None and record.root != file.root
+        forked = record is None and one.survey.parent is not None
+        if store and (moved or forked) and not self._report.dry_run:
+            return self._note(store, file, one.format.name, one.survey)  # it has its parent's stubs
+        return record
 
-    def _operate(
-        self, store: Store, session: Opened, row: SessionRow, planned: Plan,
-        quietness: look.Quietness, now: float,
-    ) -> Rewrite:  # fmt: skip
+    def _note(self, store: Store, file: SessionFile, form: str, survey: Survey) -> SessionRecord:
+        with store.transaction():
+            return store.sessions.note(file, form, survey.parent)
+
+    def _rewrite(
+        self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
+        outcome: Outcome,
+    ) -> _Look:  # fmt: skip
         try:
-            return operate(
-                store, session, row, planned,
-                gate=quietness.gate(session, self._clock), quiet_for=quietness.silent, now=now,
-            )  # fmt: skip
-        except Refused as why:
-            raise look.Unsettled(str(why)) from why
+            rewrite = apply(store, one, record, planned, self._clock)
+        except RefusedError as why:
+            raise UnsettledError(str(why)) from why
+        self._pending.append(rewrite)
+        fingerprint = rewrite.exchanged.fingerprint
+        done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
+        return _Look(done, fingerprint, one.format.name, planned.due_at)
 
-    def _outcome(self, found: Found, form: str, planned: Plan) -> Outcome:
-        size = found.fingerprint.size
-        cuts = planned.extracted
-        forced = len(cuts) != len(planned.edits) or any(cut.forced for cut in cuts)
+    def _outcome(self, file: SessionFile, one: Examination, planned: Plan) -> Outcome:
+        size = one.session.fingerprint.size
+        pays = self._settings.decision_rules().pays(planned.gain, size)
         result: Result = "changed"
-        reason = describe(planned)
+        reason = planned.summary
         if not planned.edits:
             result, reason = "unchanged", "nothing to extract"
-        elif not forced and not self._rules.pays(planned.gain, size):
+        elif not planned.forced and not pays:
             result, reason = "deferred", f"too little to gain ({planned.gain} bytes)"
-        changed = result == "changed"
+        done = result == "changed"
+        cuts = planned.extracted if done else ()
         return Outcome(
-            found.title, found.path, form, result, reason, size,
-            size - planned.gain if changed else size,
-            len({cut.entry_id for cut in cuts}) if changed else 0,
-            len(cuts) if changed else 0,
-            len(planned.putbacks) if changed else 0,
-            seen=True, plan=planned,
+            file.title, file.path, one.format.name, result, reason, size,
+            size - planned.gain if done else size,
+            len({cut.entry_id for cut in cuts}), len(cuts),
+            len(planned.putbacks) if done else 0, seen=True, plan=planned,
         )  # fmt: skip
 
-    def _close_wishes(self, row: SessionRow | None, planned: Plan, now: float) -> None:
+    def _close_wishes(self, record: SessionRecord | None, planned: Plan, now: float) -> None:
         """Close the wishes of a settled session that leave nothing to do, and note sightings."""
-        if self._report.dry_run or self._store is None or row is None:
+        if self._report.dry_run or self._store is None or record is None:
             return
         if not planned.wishes and not planned.sighted:
             return
-        with self._store.transaction() as connection:
-            wishes.close(connection, planned.wishes, "done", "nothing left to do", now)
-            extractions.sight(connection, planned.sighted, now)
+        with self._store.transaction():
+            self._store.wishes.close(planned.wishes, "done", "nothing left to do", now)
+            self._store.extractions.sight(planned.sighted, now)
 
     def _finish(self, due_by: float | None) -> None:
         """Finish the rewrites whose old files may go now; all of them when `due_by` is None."""
@@ -276,21 +261,13 @@ class _Pass:
         now = self._clock()
         troubled = {problem.root for problem in self._report.problems}
         roots = (os.path.realpath(root.path) for root in self._settings.root_directories())
+        clean = [root for root in roots if root not in troubled]
         try:
-            with self._store.transaction() as connection:
-                for path, seen in self._remember:
-                    files.remember(connection, path, seen)
-                wishes.lapse(connection, now)
+            with self._store.transaction():
+                self._memory.write_down(self._store, forget=whole and not troubled)
+                self._store.wishes.lapse(now)
                 if whole:
-                    if not troubled:
-                        files.forget(connection, self._gone)
-                    clean = [root for root in roots if root not in troubled]
-                    meta.note_pass(connection, now, clean)
-        except (Busy, StoreFull) as why:  # losing what was seen costs time, not the report
+                    self._store.facts.note_pass(now, clean)
+        except (BusyError, StoreFullError) as why:  # losing what was seen costs time, nothing else
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))
-
-
-def _essence(seen: files.Seen) -> files.Seen:
-    """Give what is worth writing down: the reason of a deferral counts the seconds."""
-    return replace(seen, looked_at=0.0, reason="" if seen.outcome == AGAIN else seen.reason)

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model import Found, Unreadable
-from brainsurgeon.operations.schedule import cron_trigger, scan_trigger
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.lookup.sessions import walk
+from brainsurgeon.operations.sessions import summaries
+from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.reading import Refused, open_session
-from brainsurgeon.store import daemon_holder, journal, meta, retaining
-from brainsurgeon.store.extractions import printable
+from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.store import daemon_holder
+from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.sessions import Walk
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
 
 
@@ -57,17 +58,17 @@ class Status:
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
     """Look at everything and touch nothing."""
-    listed = sessions(settings, store, now)
-    connection = store.connection if store else None
-    last = meta.get(connection, "last_run_at") if connection else None
-    kept = (meta.get(connection, "retention") if connection else None) or {}
+    found = walk(settings, store)
+    listed = summaries(settings, store, found.sessions, now)
+    last = store.facts.get("last_run_at") if store else None
+    kept = (store.facts.get("retention") if store else None) or {}
     pid = daemon_holder(settings.state_dir)
-    rows = journal.open_rows(connection) if connection else []
+    rows = store.journal.open_rewrites() if store else []
     return Status(
         daemon_pid=pid,
         last_run_at=last,
         next_run_at=_next(scan_trigger(settings), last, now) if pid else None,
-        last_retention_run_at=meta.get(connection, "last_retention_run_at") if connection else None,
+        last_retention_run_at=store.facts.get("last_retention_run_at") if store else None,
         next_retention_run_at=_next(cron_trigger(settings.retention_cron), None, now)
         if pid and settings.retention_cron
         else None,
@@ -76,11 +77,11 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         values_extracted=sum(one.extracted for one in listed),
         bytes_saved=sum(one.saved for one in listed),
         store_path=settings.state_dir,
-        store_bytes=retaining.size_on_disk(store) if store else 0,
-        values_marked=retaining.count_marked(connection) if connection else 0,
-        wishes_open=meta.count_open_wishes(connection) if connection else 0,
+        store_bytes=store.size if store else 0,
+        values_marked=store.expiry.count_marked() if store else 0,
+        wishes_open=store.wishes.count_open() if store else 0,
         interrupted=tuple(f"{row.directory}/{row.name}" for row in rows),
-        roots=tuple(_roots(settings, kept.get("brakes", {}))),
+        roots=tuple(_roots(settings, found, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
     )
 
@@ -91,30 +92,24 @@ def _next(trigger: object, last: float | None, now: float) -> float | None:
     return None if fire is None else float(fire.timestamp())
 
 
-def _roots(settings: Settings, brakes: dict[str, str]) -> list[RootStatus]:
-    found: dict[str, list[Found]] = {}
-    problems: dict[str, str] = {}
-    for item in discover(settings.root_directories()):
-        if isinstance(item, Unreadable):
-            problems[item.root] = f"{item.path}: {item.why}"
-        else:
-            found.setdefault(item.root, []).append(item)
+def _roots(settings: Settings, found: Walk, brakes: dict[str, str]) -> list[RootStatus]:
+    problems = {problem.root: f"{problem.path}: {problem.why}" for problem in found.problems}
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
-        here = found.get(path, [])
+        here = [one.file for one in found.sessions if one.file and one.file.root == path]
         listed.append(RootStatus(
-            path, len(here), _protocol(here), problems.get(path), brakes.get(printable(path)),
+            path, len(here), _protocol(here), problems.get(path), brakes.get(path_text(path)),
         ))  # fmt: skip
     return listed
 
 
-def _protocol(found: list[Found]) -> str:
+def _protocol(files: list[SessionFile]) -> str:
     """Tell whether leases work below a root, by asking for one for an instant."""
-    for one in found[:10]:
+    for one in files[:10]:
         try:
             with open_session(one) as session:
                 return "leases" if leases.supported(session.descriptor) else "a day of quiet"
-        except (OSError, Refused):
+        except (OSError, RefusedError):
             continue
     return "unknown: no sessions yet"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model import dotted
-from brainsurgeon.operations.times import iso
+from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.times import iso
 from brainsurgeon.render import bytes_, count, printable, safe, table
 
 if TYPE_CHECKING:
-    from brainsurgeon.model import Outcome, Plan
-    from brainsurgeon.operations.check import Finding
-    from brainsurgeon.operations.report import Report
-    from brainsurgeon.operations.retention import RetentionReport
+    from brainsurgeon.model.plans import Outcome, Plan
+    from brainsurgeon.model.reports import RetentionReport, ScanReport
+    from brainsurgeon.operations.doctor import Finding
     from brainsurgeon.operations.status import Status
 
 _MOST_ROWS = 8
@@ -28,7 +27,7 @@ _REPORT_KEYS = (
 )  # fmt: skip
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: ScanReport) -> dict[str, Any]:
     """Give a pass as other programs read it."""
     answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
     answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
@@ -53,7 +52,7 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
     return answer
 
 
-def report(done: Report) -> str:
+def report(done: ScanReport) -> str:
     """Give a pass as text: sessions that changed or failed, then the figures."""
     lines = [f"recovered {safe(one.path)}: {one.what}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
@@ -97,7 +96,7 @@ def _explain(plan: Plan) -> list[str]:
     return lines
 
 
-def _summary(done: Report) -> str:
+def _summary(done: ScanReport) -> str:
     verb = "would change" if done.dry_run else "changed"
     parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed} {verb}"]
     if done.sessions_changed:

@@ -6,23 +6,51 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model import dotted
-from brainsurgeon.operations.restore import SUGGESTION
+from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.times import iso
 from brainsurgeon.render import WIDTH, bytes_, count, printable, safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from brainsurgeon.model.reports import FieldAnswer, RestoreAnswer, SessionRestore
     from brainsurgeon.operations.context import Context
-    from brainsurgeon.operations.restore import Restored
-    from brainsurgeon.operations.restore_all import SessionRestored
-    from brainsurgeon.operations.sessions import Listed
-    from brainsurgeon.operations.set_extractable import Set
+    from brainsurgeon.operations.sessions import SessionSummary
 
 _MOST_ROWS = 8
+SUGGESTION = "This entry was restored before. To keep it in context, set _extractable: false on it."
 
 
-def restored(answer: Restored) -> str:
+def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
+    """Give the answer to a restore as agents and other programs read it.
+
+    The values are in it when it is pending, or with `content`.
+    """
+    told: dict[str, Any] = {
+        "restored": True,
+        "pending": answer.pending,
+        "entry_id": answer.entry_id,
+        "session": answer.session,
+        "keys_restored": list(answer.keys),
+        "sizes_bytes": answer.sizes,
+        "restored_at": iso(answer.at),
+        "redacted": answer.redacts,
+    }
+    if answer.previous is not None:
+        told["previous_restored_at"] = iso(answer.previous)
+        told["suggestion"] = SUGGESTION
+    if answer.pending or content:
+        told["content"] = answer.content
+    if answer.why_pending:
+        told["why_pending"] = answer.why_pending
+    if answer.insertions_removed:
+        told["insertions_removed"] = list(answer.insertions_removed)
+    if answer.missed:
+        told["missed"] = list(answer.missed)
+    return told
+
+
+def restored(answer: RestoreAnswer) -> str:
     """Give the answer to a restore as text; the values follow when it is pending."""
     values = f"{count(len(answer.sizes), 'value')} ({bytes_(sum(answer.sizes.values()))})"
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
@@ -42,7 +70,7 @@ def restored(answer: Restored) -> str:
     return "\n".join(lines)
 
 
-def restored_all(done: Sequence[SessionRestored]) -> str:
+def restored_all(done: Sequence[SessionRestore]) -> str:
     """Give what `restore --all` did, session by session."""
     if not done:
         return "nothing to undo"
@@ -56,7 +84,21 @@ def restored_all(done: Sequence[SessionRestored]) -> str:
     return "\n".join(lines)
 
 
-def set_(answer: Set) -> str:
+def set_json(answer: FieldAnswer) -> dict[str, Any]:
+    """Give what became of `set-extractable` as other programs read it."""
+    told: dict[str, Any] = {
+        "set": True,
+        "pending": answer.pending,
+        "entry_id": answer.entry_id,
+        "session": answer.session,
+        "extractable": answer.value,
+    }
+    if answer.reason:
+        told["why_pending" if answer.pending else "unfinished"] = answer.reason
+    return told
+
+
+def set_(answer: FieldAnswer) -> str:
     """Give what became of `set-extractable`."""
     value = json.dumps(answer.value)
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
@@ -65,7 +107,7 @@ def set_(answer: Set) -> str:
     return f"{name}: _extractable is {value}" + (f"; {answer.reason}" if answer.reason else "")
 
 
-def sessions(listed: Sequence[Listed]) -> str:
+def sessions(listed: Sequence[SessionSummary]) -> str:
     """Give the sessions as a table, and the reasons of those that are not settled."""
     if not listed:
         return "no sessions found; the roots in the configuration say where to look"

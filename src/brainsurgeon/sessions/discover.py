@@ -8,66 +8,43 @@ the user's word and may be a link.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model import Fingerprint, Found, Unreadable
+from brainsurgeon import formats
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.sessions.reading import format_name, open_below, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 16
-_SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
-_SIDE_FILE = re.compile(
-    r"\.trajectory\.jsonl$"
-    r"|\.checkpoint\.[0-9a-fA-F-]{36}\.jsonl$"
-    r"|\.jsonl\.(?:reset|deleted|bak)[.-]"
-)
-"""Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`)."""
-
-_ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak)[.-]")
-
-TEMPORARY = re.compile(r"\.brainsurgeon-[0-9a-f]{16}\.tmp")
-"""The names of our own temporary files: no agent takes them for a session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """A directory to walk. `required` roots are reported when they are missing."""
-
-    path: str
-    format: str = "auto"
-    required: bool = True
+def unknown_format(_path: str, _fingerprint: Fingerprint) -> str | None:
+    """Know the format of no file: it is read from its first lines where it names the agent."""
+    return None
 
 
-def is_session_name(name: str) -> bool:
-    """Tell whether a file of this name is a live session."""
-    return name.endswith(".jsonl") and len(name) > len(".jsonl") and not _SIDE_FILE.search(name)
-
-
-def is_archive_name(name: str) -> bool:
-    """Tell whether a file of this name is a session or one that its agent put away."""
-    return is_session_name(name) or _ARCHIVE.search(name) is not None
-
-
-def fingerprint_of(status: os.stat_result) -> Fingerprint:
-    """Reduce a stat to what tells two states of a file apart."""
-    return Fingerprint(
-        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    )
+def any_format(_path: str, _fingerprint: Fingerprint) -> str | None:
+    """Do without the names of agents: for walks that only ask what stands where."""
+    return formats.UNKNOWN
 
 
 def discover(
-    roots: Iterable[Root], wanted: Callable[[str], bool] = is_session_name
-) -> Iterator[Found | Unreadable]:
+    roots: Iterable[Root],
+    wanted: Callable[[str], bool] = openclaw.is_session_name,
+    format_of: Callable[[str, Fingerprint], str | None] = unknown_format,
+) -> Iterator[SessionFile | Unreadable]:
     """Yield every session file below the roots once, and every place that could not be read.
 
-    `wanted` tells by the name which files are meant.
+    `wanted` tells by the name which files are meant, `format_of` the format of a file that was
+    read before (it names the agent where the layout of directories does not).
     """
-    seen: set[tuple[int, int]] = set()
+    met: set[tuple[int, int]] = set()
     for root in roots:
         path = os.path.realpath(root.path)
         try:
@@ -78,13 +55,39 @@ def discover(
         except OSError as error:
             yield Unreadable(path, root.path, error.strerror or "cannot be opened")
             continue
-        for item in _Walk(path, root.format, wanted).directory(path, descriptor, 0):
-            key = isinstance(item, Found) and (item.fingerprint.device, item.fingerprint.inode)
-            if key and key in seen:
-                continue
-            if key:
-                seen.add(key)
+        for item in _Walk(path, root.format, wanted, format_of).directory(path, descriptor, 0):
+            if isinstance(item, SessionFile):
+                key = (item.fingerprint.device, item.fingerprint.inode)
+                if key in met:
+                    continue
+                met.add(key)
             yield item
+
+
+def discover_at(
+    roots: Iterable[Root],
+    path: str,
+    format_of: Callable[[str, Fingerprint], str | None] = unknown_format,
+) -> SessionFile | None:
+    """Look at one path alone: a session file below one of the roots, or None."""
+    directory, name = os.path.split(path)
+    for root in roots:
+        top = os.path.realpath(root.path)
+        below = directory[len(top) :].strip("/").split("/") if directory != top else []
+        inside = directory == top or directory.startswith(top.rstrip("/") + "/")
+        if not inside or len(below) > _DEEPEST or openclaw.SKIPPED_DIRECTORIES & {*below}:
+            continue
+        try:
+            descriptor = open_below(top, directory)
+        except OSError:
+            continue
+        try:
+            walk = _Walk(top, root.format, openclaw.is_session_name, format_of)
+            for item in walk.look(directory, name, descriptor):
+                return item if isinstance(item, SessionFile) else None
+        finally:
+            os.close(descriptor)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,11 @@ class _Walk:
     top: str
     hint: str
     wanted: Callable[[str], bool]
+    format_of: Callable[[str, Fingerprint], str | None]
 
-    def directory(self, path: str, descriptor: int, depth: int) -> Iterator[Found | Unreadable]:
+    def directory(
+        self, path: str, descriptor: int, depth: int
+    ) -> Iterator[SessionFile | Unreadable]:
         """Walk one directory; closes `descriptor`."""
         try:
             try:
@@ -106,14 +112,14 @@ class _Walk:
                 return
             for item in items:
                 if item.is_dir(follow_symlinks=False):
-                    if depth < _DEEPEST and item.name not in _SKIPPED_DIRECTORIES:
+                    if depth < _DEEPEST and item.name not in openclaw.SKIPPED_DIRECTORIES:
                         yield from self._enter(f"{path}/{item.name}", descriptor, depth)
-                elif self.wanted(item.name) and not item.is_symlink():
-                    yield from self._look(path, item.name, descriptor)
+                else:
+                    yield from self.look(path, item.name, descriptor)
         finally:
             os.close(descriptor)
 
-    def _enter(self, path: str, above: int, depth: int) -> Iterator[Found | Unreadable]:
+    def _enter(self, path: str, above: int, depth: int) -> Iterator[SessionFile | Unreadable]:
         try:
             inner = os.open(os.path.basename(path), _DIRECTORY, dir_fd=above)
         except FileNotFoundError:
@@ -123,7 +129,12 @@ class _Walk:
             return
         yield from self.directory(path, inner, depth + 1)
 
-    def _look(self, directory: str, name: str, descriptor: int) -> Iterator[Found | Unreadable]:
+    def look(
+        self, directory: str, name: str, descriptor: int
+    ) -> Iterator[SessionFile | Unreadable]:
+        """Yield the file of this name, if it is one that is meant."""
+        if not self.wanted(name):
+            return
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -132,19 +143,33 @@ class _Walk:
             yield Unreadable(self.top, f"{directory}/{name}", error.strerror or "cannot be read")
             return
         if stat.S_ISREG(status.st_mode):
-            agent, home = _owner(directory, self.hint)
-            mark = fingerprint_of(status)
-            yield Found(self.top, directory, name, agent, home, self.hint, mark)
+            fingerprint = Fingerprint.of(status)
+            agent, home = self._owner(directory, name, descriptor, fingerprint)
+            yield SessionFile(self.top, directory, name, agent, home, self.hint, fingerprint)
 
+    def _owner(
+        self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint
+    ) -> tuple[str, str]:
+        """Name the agent that owns a file, and the directory that is that agent's own.
 
-def _owner(directory: str, hint: str) -> tuple[str, str]:
-    """Name the agent whose sessions stand in this directory, and the directory that is its own.
+        Where the layout of directories does not tell, it is called after the format of the file
+        and the file's directory.
+        """
+        home = openclaw.owner(directory)
+        if home is not None:
+            return os.path.basename(home), home
+        known = self.format_of(f"{directory}/{name}", fingerprint)
+        form = known or self._format(name, descriptor) or formats.UNKNOWN
+        return f"{form}:{os.path.basename(directory)}", directory
 
-    `<agent>/sessions/*.jsonl` belongs to `<agent>`, whatever the format and wherever above it the
-    root was put; elsewhere the agent is `<format>:<name of the file's directory>`, which the
-    reader completes.
-    """
-    home, name = os.path.split(directory)
-    if name == "sessions":
-        return os.path.basename(home), home
-    return f"{hint}:{os.path.basename(directory)}", directory
+    def _format(self, name: str, descriptor: int) -> str | None:
+        try:
+            opened = open_plain(name, descriptor)
+        except OSError:
+            return None
+        try:
+            return format_name(opened, self.hint)
+        except OSError:
+            return None
+        finally:
+            os.close(opened)

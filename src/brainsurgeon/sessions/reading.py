@@ -10,17 +10,20 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model import Line
-from brainsurgeon.sessions.discover import fingerprint_of
+from brainsurgeon import formats
+from brainsurgeon.model.entries import Line
+from brainsurgeon.model.sessions import Fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from brainsurgeon.model import Fingerprint, Found
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.sessions import SessionFile
 
 CHUNK = 1 << 20
 LONGEST_LINE = 64 << 20
@@ -34,35 +37,53 @@ def carry_on() -> None:
     """Never stop."""
 
 
-class Refused(Exception):  # noqa: N818  a verdict on the session, not a failure of ours
+class RefusedError(Exception):
     """The session is left alone, for the reason given."""
 
 
-class RolledBack(Refused):
+class RolledBackError(RefusedError):
     """The session is as it was, but for an instant the new content stood under its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A session held by one read-only descriptor, and the directory that it stands in."""
+class OpenSession:
+    """A session held by one read-only descriptor, and the directory that it stands in.
 
-    found: Found
-    descriptor: int
-    directory: int
-    fingerprint: Fingerprint
-    mode: int
-    owner: tuple[int, int]
-    times_ns: tuple[int, int]
-    check: Callable[[], None]
+    `file` is its session file in the state in which it was opened. `check` is called for every
+    chunk that is read and may raise StoppedError.
+    """
+
+    def __init__(
+        self, file: SessionFile, descriptor: int, directory: int, status: os.stat_result,
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.fingerprint = Fingerprint.of(status)
+        self.file = replace(file, fingerprint=self.fingerprint)
+        self.descriptor, self.directory, self.check = descriptor, directory, check
+        self.mode = stat.S_IMODE(status.st_mode)
+        self.owner = (status.st_uid, status.st_gid)
+        self.times_ns = (status.st_atime_ns, status.st_mtime_ns)
 
     @property
     def lines(self) -> FileLines:
         """The lines of the file as it was when it was opened."""
         return FileLines(self.descriptor, self.fingerprint.size, self.check)
 
-    def head(self, count: int) -> list[bytes]:
-        """Give the first `count` lines that are not too long to be looked at."""
-        return [line.raw for line in islice(self.lines, count) if line.raw is not None]
+    @cached_property
+    def format(self) -> Format:
+        """The format of the file; raise RefusedError with the reason where there is none."""
+        form, reason = formats.recognise(head(self.lines), self.file.hint)
+        if form is None:
+            raise RefusedError(reason)
+        return form
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why this file is never to be replaced by us, or None."""
+        if os.fstat(self.descriptor).st_nlink != 1:
+            return "the file has more than one name (hard links)"
+        if os.geteuid() not in (0, self.owner[0]):
+            return "the file belongs to another user"
+        return None
 
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes from `start` to `end`; fewer when the file has shrunk."""
@@ -71,16 +92,16 @@ class Opened:
 
 
 @contextmanager
-def open_session(found: Found, check: Callable[[], None] = carry_on) -> Iterator[Opened]:
-    """Open a session for reading; raise Refused for what is not plainly a session of ours.
-
-    `check` is called for every chunk that is read and may raise Stopped.
-    """
-    directory = open_below(found.root, found.directory)
+def open_session(file: SessionFile, check: Callable[[], None] = carry_on) -> Iterator[OpenSession]:
+    """Open a session for reading; raise RefusedError for what is no regular file."""
+    directory = open_below(file.root, file.directory)
     try:
-        descriptor = _open_plain(found.name, directory)
+        descriptor = open_plain(file.name, directory)
         try:
-            yield _opened(found, descriptor, directory, check)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise RefusedError("not a regular file")
+            yield OpenSession(file, descriptor, directory, status, check)
         finally:
             os.close(descriptor)
     finally:
@@ -100,38 +121,23 @@ def open_below(root: str, directory: str) -> int:
     return at
 
 
-def _open_plain(name: str, directory: int) -> int:
-    """Open by name without touching the access time where that is allowed."""
+def open_plain(name: str, directory: int) -> int:
+    """Open a file to read, without touching its access time where that is allowed."""
     try:
         return os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
     except PermissionError:
         return os.open(name, _OPEN, dir_fd=directory)
 
 
-def _opened(found: Found, descriptor: int, directory: int, check: Callable[[], None]) -> Opened:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise Refused("not a regular file")
-    fingerprint = fingerprint_of(status)
-    return Opened(
-        found=replace(found, fingerprint=fingerprint),
-        descriptor=descriptor,
-        directory=directory,
-        fingerprint=fingerprint,
-        mode=stat.S_IMODE(status.st_mode),
-        owner=(status.st_uid, status.st_gid),
-        times_ns=(status.st_atime_ns, status.st_mtime_ns),
-        check=check,
-    )
+def head(lines: Iterable[Line]) -> list[bytes]:
+    """Give the first lines, by which a format is known, but for those too long to look at."""
+    return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
-def writable(session: Opened) -> str | None:
-    """Say why this file is never to be replaced by us, or None."""
-    if os.fstat(session.descriptor).st_nlink != 1:
-        return "the file has more than one name (hard links)"
-    if os.geteuid() not in (0, session.owner[0]):
-        return "the file belongs to another user"
-    return None
+def format_name(descriptor: int, hint: str) -> str | None:
+    """Name the format of an open file, or None where it is none that is known."""
+    form, _ = formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
+    return form.name if form else None
 
 
 class FileLines:

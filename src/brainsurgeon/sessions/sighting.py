@@ -6,25 +6,26 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model import STUB, Found
-from brainsurgeon.sessions.discover import Root, discover, is_archive_name
-from brainsurgeon.sessions.reading import Refused, open_session, read_range
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.entries import LONGEST_STUB, STUB
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.sessions.discover import any_format, discover
+from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_LONGEST = 160
-"""Bytes: more than any stub, so that none is missed where two chunks meet."""
+    from brainsurgeon.model.sessions import Root
 
 
-def sessions_and_archives(roots: Iterable[Root]) -> Iterator[Found]:
+def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
     """Yield the files below the roots in which a stub may stand: sessions and their archives."""
-    for item in discover(roots, wanted=is_archive_name):
-        if isinstance(item, Found):
+    for item in discover(roots, openclaw.is_archive_name, any_format):
+        if isinstance(item, SessionFile):
             yield item
 
 
-def stubs_in(found: Found, check: Callable[[], None]) -> set[str]:
+def stubs_in(found: SessionFile, check: Callable[[], None]) -> set[str]:
     """Give the texts of all stubs that stand anywhere in a file; raise OSError where it hides."""
     stubs: set[bytes] = set()
     try:
@@ -34,7 +35,7 @@ def stubs_in(found: Found, check: Callable[[], None]) -> set[str]:
                 check()
                 text = tail + chunk
                 stubs.update(STUB.findall(text))
-                tail = text[-_LONGEST:]
-    except Refused as why:
+                tail = text[-LONGEST_STUB:]
+    except RefusedError as why:
         raise OSError(errno.EINVAL, str(why)) from why
     return {os.fsdecode(stub) for stub in stubs}

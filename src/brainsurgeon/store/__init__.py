@@ -17,7 +17,14 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
-from brainsurgeon.errors import Busy, StoreUnusable
+from brainsurgeon.errors import BusyError, StoreUnusableError
+from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.expiry import Expiry
+from brainsurgeon.store.extractions import Extractions
+from brainsurgeon.store.facts import Facts
+from brainsurgeon.store.fields import Fields
+from brainsurgeon.store.files import FileStates
+from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.opening import (
     PATIENCE,
     check,
@@ -30,6 +37,8 @@ from brainsurgeon.store.opening import (
     roll_back_crash,
     translated,
 )
+from brainsurgeon.store.sessions import Sessions
+from brainsurgeon.store.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,12 +51,22 @@ _LOOKERS = 0.2
 class Store:
     """One open store; as a context it closes at the end, and errors of SQLite come out as ours.
 
-    `connection` is for the modules of this room.
+    What it holds is asked of its parts (`extractions`, `wishes`, `journal`, ...), which take and
+    give values; the connection stays inside.
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
-        self.connection = connection
         self.directory = directory
+        self.blobs = Blobs(connection)
+        self.expiry = Expiry(connection)
+        self.extractions = Extractions(connection)
+        self.facts = Facts(connection)
+        self.fields = Fields(connection)
+        self.files = FileStates(connection)
+        self.journal = Journal(connection)
+        self.sessions = Sessions(connection)
+        self.wishes = Wishes(connection)
+        self._connection = connection
         self._locks = locks
 
     def __enter__(self) -> Self:
@@ -63,23 +82,43 @@ class Store:
         """Tell whether this store was opened for looking only."""
         return self._locks is None
 
+    def damage(self) -> str | None:
+        """Say what is wrong with the database itself, or None."""
+        try:
+            with translated(self.directory):
+                problems = [row[0] for row in self._connection.execute("PRAGMA quick_check(5)")]
+        except StoreUnusableError:
+            problems = []
+        return None if problems == ["ok"] else "the database is damaged"
+
+    def dangling(self) -> int:
+        """Count the rows that lead to what is not there."""
+        return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
+
+    @property
+    def size(self) -> int:
+        """The size of the database in bytes."""
+        pages = self._connection.execute("PRAGMA page_count").fetchone()[0]
+        page = self._connection.execute("PRAGMA page_size").fetchone()[0]
+        return int(pages * page)
+
     def close(self) -> None:
         """Close the database and let go of every lock."""
-        self.connection.close()
+        self._connection.close()
         if self._locks is not None:
             os.close(self._locks)
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[None]:
         """Run a block as one transaction that is durable when the block ends."""
         with translated(self.directory):
-            self.connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self.connection
-                self.connection.execute("COMMIT")
+                yield
+                self._connection.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
-                    self.connection.execute("ROLLBACK")
+                    self._connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
@@ -87,7 +126,7 @@ class Store:
         self, session_id: int, patience: float = PATIENCE,
         check: Callable[[], None] = lambda: None,
     ) -> Iterator[None]:  # fmt: skip
-        """Hold the writer lock of one session; raise Busy when another process keeps it.
+        """Hold the writer lock of one session; raise BusyError when another process keeps it.
 
         It is one byte of one file, locked by open file description: the kernel frees it when its
         holder dies, and nothing needs to be cleaned up. `check` may raise to end the waiting.
@@ -95,7 +134,7 @@ class Store:
         deadline = time.monotonic() + patience
         while not self._lock_byte(session_id, fcntl.F_WRLCK):
             if time.monotonic() > deadline:
-                raise Busy("another brainsurgeon is rewriting this session; try again")
+                raise BusyError("another brainsurgeon is rewriting this session; try again")
             check()
             time.sleep(0.05)
         try:
@@ -105,7 +144,7 @@ class Store:
 
     def _lock_byte(self, at: int, kind: int) -> bool:
         if self._locks is None:
-            raise StoreUnusable(f"{self.directory}: the store was opened for reading only")
+            raise StoreUnusableError(f"{self.directory}: the store was opened for reading only")
         record = struct.pack("hhqqi4x", kind, os.SEEK_SET, at, 1, 0)
         command = getattr(fcntl, "F_OFD_SETLK", None)
         try:
@@ -126,7 +165,7 @@ def open_store(directory: str) -> Store:
     try:
         locks = os.open(os.path.join(directory, "locks"), flags, 0o600)
     except OSError as error:
-        raise StoreUnusable(
+        raise StoreUnusableError(
             f"{directory}: the state directory cannot be written: {error.strerror}; nothing was "
             "touched"
         ) from error
@@ -157,7 +196,7 @@ def open_to_read(directory: str) -> Store | None:
 
 @contextmanager
 def hold_daemon_lock(directory: str) -> Iterator[None]:
-    """Hold the daemon's lock for a life; raise Busy with the holder's pid when it is taken."""
+    """Hold the daemon's lock for a life; raise BusyError with the holder's pid when it is taken."""
     make_directory(directory)
     descriptor = os.open(
         os.path.join(directory, "daemon.lock"),
@@ -181,7 +220,7 @@ def _lock_daemon(descriptor: int, directory: str) -> None:
             if time.monotonic() > deadline:
                 holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
                 told = f"a daemon is already running here (pid {holder or 'unknown'}): {directory}"
-                raise Busy(told) from None
+                raise BusyError(told) from None
             time.sleep(0.02)
         else:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from brainsurgeon.errors import Damaged
+from brainsurgeon.errors import DamagedError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,79 +26,80 @@ def digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=32).digest()
 
 
-def put(
-    connection: sqlite3.Connection, agent_id: int, value: bytes, now: float
-) -> tuple[int, bytes, int]:
-    """Store a value once; return its row, its digest and how many bytes were written.
+class Blobs:
+    """The values as they stood in their lines, one row a distinct value of an agent."""
 
-    A value that is there already counts as stored now, so that no sweep takes it for an orphan
-    before the row that names it is written.
-    """
-    name = digest(value)
-    row = connection.execute(
-        "SELECT id FROM blobs WHERE agent_id = ? AND digest = ?", (agent_id, name)
-    ).fetchone()
-    if row:
-        connection.execute("UPDATE blobs SET stored_at = ? WHERE id = ?", (now, row[0]))
-        return row[0], name, 0
-    packed = _compressor.compress(value)
-    codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
-    cursor = connection.execute(
-        "INSERT INTO blobs (agent_id, digest, size, codec, data, stored_at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (agent_id, name, len(value), codec, data, now),
-    )
-    return int(cursor.lastrowid or 0), name, len(data)
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
+    def put(self, agent_id: int, value: bytes, now: float) -> tuple[int, bytes, int]:
+        """Store a value once; return its row, its digest and how many bytes were written.
 
-def holds(connection: sqlite3.Connection, blob_id: int, agent_id: int, name: bytes) -> bool:
-    """Tell whether a row still is the value that it was said to be."""
-    row = connection.execute(
-        "SELECT 1 FROM blobs WHERE id = ? AND agent_id = ? AND digest = ?",
-        (blob_id, agent_id, name),
-    ).fetchone()
-    return row is not None
+        A value that is there already counts as stored now, so that no sweep takes it for an orphan
+        before the row that names it is written.
+        """
+        name = digest(value)
+        row = self._connection.execute(
+            "SELECT id FROM blobs WHERE agent_id = ? AND digest = ?", (agent_id, name)
+        ).fetchone()
+        if row:
+            self._connection.execute("UPDATE blobs SET stored_at = ? WHERE id = ?", (now, row[0]))
+            return row[0], name, 0
+        packed = _compressor.compress(value)
+        codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
+        cursor = self._connection.execute(
+            "INSERT INTO blobs (agent_id, digest, size, codec, data, stored_at)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (agent_id, name, len(value), codec, data, now),
+        )
+        return int(cursor.lastrowid or 0), name, len(data)
 
+    def holds(self, blob_id: int, agent_id: int, name: bytes) -> bool:
+        """Tell whether a row still is the value that it was said to be."""
+        row = self._connection.execute(
+            "SELECT 1 FROM blobs WHERE id = ? AND agent_id = ? AND digest = ?",
+            (blob_id, agent_id, name),
+        ).fetchone()
+        return row is not None
 
-def get(connection: sqlite3.Connection, blob_id: int, name: bytes) -> bytes:
-    """Read the value whose digest is `name`; raise Damaged when it is not, bit for bit, that."""
-    row = connection.execute(
-        "SELECT size, codec, data FROM blobs WHERE id = ?", (blob_id,)
-    ).fetchone()
-    if row is None:
-        raise Damaged("a stored value is missing: run `brainsurgeon doctor`")
-    size, codec, data = row
-    try:
-        value = data if codec == "raw" else _decompressor.decompress(data, max_output_size=size)
-    except zstandard.ZstdError:
-        value = b""
-    if len(value) != size or digest(value) != name:
-        raise Damaged("a stored value is damaged and was not put back: run `brainsurgeon doctor`")
-    return bytes(value)
+    def get(self, blob_id: int, name: bytes) -> bytes:
+        """Read the value whose digest is `name`; raise DamagedError when it is any other."""
+        row = self._connection.execute(
+            "SELECT size, codec, data FROM blobs WHERE id = ?", (blob_id,)
+        ).fetchone()
+        if row is None:
+            raise DamagedError("a stored value is missing: run `brainsurgeon doctor`")
+        size, codec, data = row
+        try:
+            value = data if codec == "raw" else _decompressor.decompress(data, max_output_size=size)
+        except zstandard.ZstdError:
+            value = b""
+        if len(value) != size or digest(value) != name:
+            raise DamagedError(
+                "a stored value is damaged and was not put back: run `brainsurgeon doctor`"
+            )
+        return bytes(value)
 
+    def release(self, ids: list[tuple[int]]) -> int:
+        """Delete these values unless some extraction still names them; return how many went."""
+        return sum(
+            self._connection.execute(
+                "DELETE FROM blobs WHERE id = ? AND NOT EXISTS"
+                " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
+                row,
+            ).rowcount
+            for row in ids
+        )
 
-def release(connection: sqlite3.Connection, ids: list[tuple[int]]) -> int:
-    """Delete these values unless some extraction still names them; return how many went."""
-    return sum(
-        connection.execute(
-            "DELETE FROM blobs WHERE id = ? AND NOT EXISTS"
+    def sweep(self, before: float) -> int:
+        """Delete the values that no extraction names and that were stored before a moment."""
+        cursor = self._connection.execute(
+            "DELETE FROM blobs WHERE stored_at < ? AND NOT EXISTS"
             " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
-            row,
-        ).rowcount
-        for row in ids
-    )
+            (before,),
+        )
+        return cursor.rowcount
 
-
-def sweep(connection: sqlite3.Connection, before: float) -> int:
-    """Delete the values that no extraction names and that were stored before a moment."""
-    cursor = connection.execute(
-        "DELETE FROM blobs WHERE stored_at < ? AND NOT EXISTS"
-        " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
-        (before,),
-    )
-    return cursor.rowcount
-
-
-def named(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
-    """Give the id and the digest of every value."""
-    return connection.execute("SELECT id, digest FROM blobs").fetchall()
+    def named(self) -> list[tuple[int, bytes]]:
+        """Give the id and the digest of every value."""
+        return self._connection.execute("SELECT id, digest FROM blobs").fetchall()

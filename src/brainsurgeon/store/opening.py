@@ -8,8 +8,9 @@ import sqlite3
 import stat
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from brainsurgeon.errors import BrainsurgeonError, Busy, StoreFull, StoreUnusable
+from brainsurgeon.errors import BrainsurgeonError, BusyError, StoreFullError, StoreUnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +43,13 @@ def make_directory(directory: str) -> None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         status = os.lstat(directory)
     except OSError as error:
-        raise StoreUnusable(
+        raise StoreUnusableError(
             f"{directory}: the state directory cannot be made: {error.strerror}"
         ) from error
     if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
-        raise StoreUnusable(f"{directory}: the state directory is not this user's own directory")
+        raise StoreUnusableError(
+            f"{directory}: the state directory is not this user's own directory"
+        )
     if status.st_mode & 0o077:
         os.chmod(directory, 0o700)
 
@@ -119,7 +122,7 @@ def _sync_directory(directory: str) -> None:
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
     """Connect with every setting that the promises of this room need."""
-    uri = f"file:{_escaped(path)}?mode={mode}"
+    uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     connection = sqlite3.connect(
         uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
     )
@@ -136,7 +139,7 @@ def check(connection: sqlite3.Connection, directory: str) -> bool:
     """Refuse what is not a store that we know; tell whether migrations are missing."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
-        raise StoreUnusable(
+        raise StoreUnusableError(
             f"{database_path(directory)} is not a brainsurgeon store (empty, damaged or another "
             "program's): nothing was touched. Move it away to start anew; restoring old values "
             "needs the right file back"
@@ -149,7 +152,7 @@ def check(connection: sqlite3.Connection, directory: str) -> bool:
     }
     unknown = sorted(applied - set(KNOWN_MIGRATIONS))
     if unknown:
-        raise StoreUnusable(
+        raise StoreUnusableError(
             f"{database_path(directory)} was written by a newer brainsurgeon ({unknown[0]}): "
             "nothing was touched. Install that version again"
         )
@@ -163,7 +166,7 @@ def refuse_foreign(directory: str) -> None:
     lock and leaves no trace; where it cannot tell, the real opening will. It is SQLite's own, as
     closing a descriptor of ours would let go of the locks of all connections of this process.
     """
-    uri = f"file:{_escaped(database_path(directory))}?mode=ro&immutable=1"
+    uri = f"file:{quote(os.fsencode(database_path(directory)))}?mode=ro&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as looking:
         check(looking, directory)
 
@@ -192,20 +195,13 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     path = database_path(directory)
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith("SQLITE_FULL"):
-        return StoreFull(f"{path}: the disk is full; make room and run again")
+        return StoreFullError(f"{path}: the disk is full; make room and run again")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return Busy(f"{path}: another process is writing to the store; try again")
+        return BusyError(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        return StoreUnusable(f"{path} cannot be opened for this: {code}; nothing was touched")
+        return StoreUnusableError(f"{path} cannot be opened for this: {code}; nothing was touched")
     if code.startswith("SQLITE_IOERR"):
-        return StoreUnusable(
+        return StoreUnusableError(
             f"{path}: the disk fails ({code}); what had begun, the next command finishes or undoes"
         )
-    return StoreUnusable(f"{path} is unusable ({code or 'damaged'}): nothing was touched")
-
-
-def _escaped(path: str) -> str:
-    return "".join(
-        chr(byte) if (chr(byte).isalnum() and byte < 128) or chr(byte) in "/._-" else f"%{byte:02X}"  # noqa: PLR2004
-        for byte in os.fsencode(path)
-    )
+    return StoreUnusableError(f"{path} is unusable ({code or 'damaged'}): nothing was touched")

@@ -1,0 +1,68 @@
+"""Draft the edits of one line; each line that is edited is parsed again and compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide.extract import Keep, no_gain
+from brainsurgeon.formats import fields, spans
+from brainsurgeon.model.edits import Cut, Putback
+from brainsurgeon.model.entries import REDACTED, stub_text, stub_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from brainsurgeon.decide.extract import Extract
+    from brainsurgeon.decide.judging import Tally
+    from brainsurgeon.decide.redact import Redaction
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.formats.spans import Span
+    from brainsurgeon.model.edits import Edit
+    from brainsurgeon.model.entries import Entry, Line, Part
+    from brainsurgeon.model.records import Extraction
+
+Going = list[tuple["Part", "Extract"]]
+"""The parts of an entry that are to go, each with its reason."""
+
+
+def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback]:
+    """Draft the way back of values whose stubs stand in a line."""
+    places = spans.locate(raw, [one.path for one in back]) if back else {}
+    for one in back:
+        start, end = _in_file(line, places[one.path])
+        yield Putback(start, end, one.id, one.entry_id, one.path, one.size)
+
+
+def cuts(
+    line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally
+) -> Iterator[Cut]:
+    """Draft the cuts of a line; what would gain nothing stays and is counted."""
+    places = spans.locate(raw, [part.path for part, _ in going])
+    stub = stub_text(ident)
+    for part, decision in going:
+        start, end = _in_file(line, places[part.path])
+        token = stub_token(stub, block=part.block)
+        if no_gain(decision, stub=len(token), value=end - start):
+            tally.keep(part, Keep("no gain"))
+            continue
+        yield Cut(
+            start, end, token, ident, stub, part.path, part.kind, part.tool, part.chars,
+            part.block, decision.forced, decision.reason, anchor=form.anchor(entry, part.path),
+        )  # fmt: skip
+
+
+def redaction(line: Line, raw: bytes, ident: str, gone: Iterable[Redaction]) -> Iterator[Edit]:
+    """Draft what shortens one of the agent's own calls, and the mark on its entry."""
+    listed = list(gone)
+    places = spans.locate(raw, [one.path for one in listed])
+    for one in listed:
+        start, end = _in_file(line, places[one.path])
+        yield Cut(
+            start, end, one.token, ident, "", one.path, one.kind, None, one.chars, block=False,
+            forced=True, reason="the agent's own restore call", redacts=True,
+        )  # fmt: skip
+    yield from fields.put(raw, line.offset, ident, REDACTED, b"true")
+
+
+def _in_file(line: Line, span: Span) -> tuple[int, int]:
+    return span[0] + line.offset, span[1] + line.offset

@@ -1,0 +1,128 @@
+"""Judge every part of an entry by the rules, and keep count of what stays and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide.extract import (
+    EntryState,
+    Extract,
+    Keep,
+    extract,
+    read_extractable,
+    read_restored,
+)
+from brainsurgeon.formats.base import value_at
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, stub_text
+from brainsurgeon.model.plans import KeptPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.entries import Entry, Kind, Line, Part
+    from brainsurgeon.model.records import Extraction, Records, Wish
+    from brainsurgeon.model.sessions import Survey
+
+_MOST_WARNINGS = 100
+
+
+class WindowTooSmallError(Exception):
+    """An entry asks for a larger window (in messages) than the survey has looked at."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+
+
+class Tally:
+    """Counts what stays, by kind, tool and reason, and when time alone may change that."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str | None, str], list[int]] = defaultdict(lambda: [0, 0])
+        self._due: list[float] = []
+
+    def keep(self, part: Part, why: Keep) -> None:
+        """Count a part that stays."""
+        self.count(part.kind, part.tool, why.reason, part.chars)
+        if why.until is not None:
+            self.due(why.until)
+
+    def count(self, kind: Kind, tool: str | None, reason: str, chars: int) -> None:
+        """Count one value that stays."""
+        counts = self._counts[kind, tool, reason]
+        counts[0] += 1
+        counts[1] += chars
+
+    def due(self, moment: float) -> None:
+        """Note that a decision changes by time alone at a moment."""
+        self._due.append(moment)
+
+    @property
+    def kept(self) -> tuple[KeptPart, ...]:
+        """What stays, the most characters first."""
+        ranked = sorted(self._counts.items(), key=lambda item: -item[1][1])
+        return tuple(KeptPart(*key, *counts) for key, counts in ranked)
+
+    @property
+    def due_at(self) -> float | None:
+        """The first of the moments at which a decision changes."""
+        return min(self._due, default=None)
+
+
+class Judge:
+    """Decides about the parts of one entry after the other."""
+
+    def __init__(
+        self, form: Format, survey: Survey, rules: Rules, records: Records,
+        sets: Mapping[str, Wish], now: float,
+    ) -> None:  # fmt: skip
+        self.tally = Tally()
+        self.warnings: list[str] = []
+        self._form, self._survey, self._rules = form, survey, rules
+        self._sets, self._pins, self._restores = sets, records.pins, records.restores
+        self._now = now
+
+    def judge(
+        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction]
+    ) -> list[tuple[Part, Extract]]:
+        """Give the parts of an entry that are to go; the others are counted with their reasons."""
+        parts = list(self._form.parts(entry, self._survey, line.offset))
+        if not parts:
+            return []
+        here = self._state(line, entry, ident, standing)
+        going = []
+        for part in parts:
+            decision = extract(part, value_at(entry, part.path), here, self._rules, self._now)
+            if isinstance(decision, Keep):
+                self.tally.keep(part, decision)
+            elif line.terminated:
+                going.append((part, decision))
+            else:
+                self.tally.keep(part, Keep("the last line has no newline yet"))
+        return going
+
+    def _state(
+        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction]
+    ) -> EntryState:
+        """Say what an entry, and what was recorded of it, say about cutting it."""
+        override, odd = read_extractable(entry)
+        stamp, unusable = read_restored(entry, self._rules, self._now)
+        for warning in (odd, unusable):
+            if warning and len(self.warnings) < _MOST_WARNINGS:
+                self.warnings.append(f"entry {ident}: {warning}")
+        if ident is not None and ident in self._sets:
+            override = self._sets[ident].value
+        elif override is None and EXTRACTABLE not in entry and ident is not None:
+            override = self._pins.get(ident)
+        if type(override) is int and override > self._survey.window:
+            raise WindowTooSmallError(override)
+        remembered = self._restores.get(ident) if ident else None
+        latest = self._now + self._rules.keep_after_restore
+        stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
+        own = {stub_text(ident)} if ident else set()
+        return EntryState(
+            ident, self._survey.position(line.offset), override, max(stamps, default=None),
+            bool(entry.get(REDACTED)), frozenset(own | {one.stub for one in standing}),
+        )  # fmt: skip

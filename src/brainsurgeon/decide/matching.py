@@ -1,0 +1,80 @@
+"""Match the stubs that stand in a session with what was recorded when they were put there."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from brainsurgeon.formats.base import value_at
+from brainsurgeon.model.entries import STUB, stands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.entries import Entry, KeyPath
+    from brainsurgeon.model.records import Extraction
+    from brainsurgeon.model.sessions import Survey
+
+
+class Matcher:
+    """Tells, entry by entry, which recorded stubs stand there.
+
+    `foreign` collects the texts of stubs that stand where no record says so. `moved` collects the
+    extractions whose stub was found under another entry id, with nothing but the recorded entry's
+    absence to show that it is the same: whether it is absent is known at the end of the file.
+    """
+
+    def __init__(self, form: Format, survey: Survey, extractions: Iterable[Extraction]) -> None:
+        self.foreign: set[str] = set()
+        self.moved: dict[int, str] = {}
+        self._form, self._survey = form, survey
+        self._by_stub: dict[str, list[Extraction]] = defaultdict(list)
+        self._redacted: dict[str, list[Extraction]] = defaultdict(list)
+        for one in extractions:
+            if one.replacement is None:
+                self._by_stub[one.stub].append(one)
+            else:
+                self._redacted[one.entry_id].append(one)
+
+    @property
+    def redacted(self) -> Iterable[str]:
+        """The ids of the entries of which something was replaced by another text than a stub."""
+        return self._redacted.keys()
+
+    def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
+        """Give the newest extraction for each place of this entry where its stub stands."""
+        found: dict[KeyPath, Extraction] = {}
+        for one in self._redacted.get(ident or "", ()):
+            if value_at(entry, one.path) == json.loads(one.replacement or "null"):
+                found[one.path] = one
+        for stub in set(STUB.findall(raw)):
+            text = stub.decode()
+            here = [one for one in self._by_stub[text] if self._belongs(one, entry, ident)]
+            found.update({one.path: one for one in here})
+            if not here:
+                self.foreign.add(text)
+        return list(found.values())
+
+    def _belongs(self, one: Extraction, entry: Entry, ident: str | None) -> bool:
+        """Tell whether exactly this extraction's stub stands at its place in this entry.
+
+        The place is the recorded entry and path. An agent that wrote its history anew gave the
+        entry another id: then the same tool call must be named there, or, where none was, the
+        recorded entry must be gone from the file (see `moved`).
+        """
+        if not stands(value_at(entry, one.path), one.stub, block=one.block):
+            return False
+        if ident == one.entry_id:
+            return True
+        if one.exact or self._form.anchor(entry, one.path) != one.anchor:
+            return False
+        if not one.block and not any(
+            part.path == one.path and (part.kind, part.tool) == (one.kind, one.tool)
+            for part in self._form.parts(entry, self._survey, None)
+        ):
+            return False
+        if one.anchor is None:
+            self.moved[one.id] = one.entry_id
+        return True

@@ -1,0 +1,264 @@
+"""Plan one session: which bytes give way to which, and why everything else stays.
+
+The planner reads and writes nothing but the lines it is handed; carrying the plan out is
+`rewrite.apply`'s. Every line that is edited is parsed again and compared before it may count.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide import drafting
+from brainsurgeon.decide.extract import Keep
+from brainsurgeon.decide.fields import FieldWishes
+from brainsurgeon.decide.judging import Judge, WindowTooSmallError
+from brainsurgeon.decide.matching import Matcher
+from brainsurgeon.decide.redact import find_own_calls, redactions
+from brainsurgeon.formats import base, spans
+from brainsurgeon.formats.verify import verify
+from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
+from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, STUB_PREFIX
+from brainsurgeon.model.plans import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.decide.redact import OwnCalls
+    from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.entries import Entry, Line, Lines
+    from brainsurgeon.model.records import Extraction, Records, Wish
+    from brainsurgeon.model.sessions import Survey
+
+_OURS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, *(name.encode() for name in FIELDS)))))
+_TWICE = "its id stands twice in the file"
+
+
+def plan(
+    lines: Lines, form: Format, rules: Rules, records: Records, now: float, survey: Survey,
+    *, cut: bool = True, explain: bool = False,
+) -> Plan:  # fmt: skip
+    """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
+
+    Lines too short to hold a value that could go are taken apart only with `explain`, so that
+    `kept` is complete only then.
+    """
+    own = find_own_calls(lines, form, records.wishes)
+    while True:
+        try:
+            planner = _Planner(form, survey, rules, records, now, own, cut=cut)
+            return planner.run(lines, 0 if explain else rules.shortest)
+        except WindowTooSmallError as larger:
+            survey = form.survey(lines, max(larger.window, 2 * survey.window))
+
+
+class _Ids:
+    """The ids that stand in a file; where one stands twice, readers differ in which is meant."""
+
+    def __init__(self) -> None:
+        self.twice: set[str] = set()
+        self._met: set[int] = set()
+
+    def meet(self, ident: str) -> None:
+        """Remember an id."""
+        mark = hash(ident)
+        if mark in self._met:
+            self.twice.add(ident)
+        self._met.add(mark)
+
+    def __contains__(self, ident: str) -> bool:
+        return hash(ident) in self._met
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The edits so far, by what they do, each with the id of the entry in whose line it stands."""
+
+    cuts: list[tuple[str, Cut]] = field(default_factory=list)
+    putbacks: list[tuple[str, Putback]] = field(default_factory=list)
+    fields: list[tuple[str, FieldEdit]] = field(default_factory=list)
+
+    def add(self, ident: str | None, edits: list[Edit]) -> None:
+        """Take the edits of one line."""
+        for edit in edits:
+            if isinstance(edit, Cut):
+                self.cuts.append((ident or "", edit))
+            elif isinstance(edit, Putback):
+                self.putbacks.append((ident or "", edit))
+            else:
+                self.fields.append((ident or "", edit))
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the walk finds beside edits.
+
+    `waits` are the ids of entries (None: one without an id) in a last line that has no newline
+    yet: what is wished for there waits.
+    """
+
+    sighted: list[int] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    missed: list[tuple[str, str]] = field(default_factory=list)
+    waits: set[str | None] = field(default_factory=set)
+
+
+class _Planner:
+    """One forward pass over the lines."""
+
+    def __init__(
+        self, form: Format, survey: Survey, rules: Rules, records: Records, now: float,
+        own: OwnCalls, *, cut: bool,
+    ) -> None:  # fmt: skip
+        self._form, self._rules, self._records = form, rules, records
+        self._now, self._own, self._cut = now, own, cut
+        self._restores = [wish for wish in records.wishes if wish.action == "restore"]
+        self._fields = FieldWishes(records.fields, records.wishes)
+        self._matcher = Matcher(form, survey, records.extractions)
+        self._judge = Judge(form, survey, rules, records, self._fields.sets, now)
+        self._draft, self._found, self._ids = _Draft(), _Findings(), _Ids()
+
+    def run(self, lines: Lines, shortest: int) -> Plan:
+        """Walk the lines and put the plan together."""
+        speaks_of_us = self._speaks_of_us()
+        for line in lines:
+            entry = base.parse(line.raw) if line.raw else None
+            if entry is None or line.raw is None:
+                continue
+            ident = self._form.identity(entry, line.raw, line.number)
+            if ident is not None:
+                self._ids.meet(ident)
+            if len(line.raw) > shortest or speaks_of_us(line.raw, ident):
+                self._entry(line, line.raw, entry, ident)
+        return self._plan()
+
+    def _plan(self) -> Plan:
+        edits = tuple(sorted(self._finished(), key=lambda edit: (edit.start, edit.end)))
+        twice = [(entry, _TWICE) for entry in self._fields.sets.keys() & self._ids.twice]
+        return Plan(
+            edits=edits,
+            kept=self._judge.tally.kept,
+            gain=sum(edit.gain for edit in edits),
+            due_at=self._judge.tally.due_at,
+            sighted=tuple(self._found.sighted),
+            wishes=tuple(
+                wish.id for wish in self._records.wishes
+                if wish.id is not None and self._ends(wish)
+            ),
+            asked_until=self._records.asked_until,
+            restored=tuple(dict.fromkeys(self._found.restored)),
+            missed=(*self._found.missed, *twice, *self._fields.missed()),
+            warnings=tuple(self._judge.warnings),
+        )  # fmt: skip
+
+    def _finished(self) -> Iterator[Edit]:
+        """Give the edits that still hold once the whole file is known."""
+        for ident, back in self._draft.putbacks:
+            owner = self._matcher.moved.get(back.extraction_id)
+            if owner is None or owner not in self._ids or ident == owner:
+                yield back
+        for ident, cut in self._draft.cuts:
+            if ident in self._ids.twice:
+                reason = f"not extractable: {_TWICE}"
+                self._judge.tally.count(cut.kind, cut.tool, reason, cut.chars)
+            else:
+                yield replace(cut, exact=True) if cut.stub in self._matcher.foreign else cut
+        yield from (edit for ident, edit in self._draft.fields if ident not in self._ids.twice)
+
+    def _ends(self, wish: Wish) -> bool:
+        """Tell whether this plan settles a wish; what cannot be done now waits."""
+        if wish.action == "redact":
+            return wish.id in self._own.wishes
+        if wish.entry_id is None:
+            return not self._found.waits
+        return wish.entry_id not in self._found.waits
+
+    def _speaks_of_us(self) -> _Mentions:
+        asked = frozenset((*self._own.answers, *self._matcher.redacted))
+        return _Mentions(asked, self._fields, tuple(call.encode() for call in self._own.calls))
+
+    def _entry(self, line: Line, raw: bytes, entry: Entry, ident: str | None) -> None:
+        standing = self._matcher.standing(raw, entry, ident)
+        self._found.sighted += [one.id for one in standing]
+        back = [one for one in standing if self._wanted(one)]
+        gone, ours = redactions(entry, ident, self._form, self._own) if ident else ([], False)
+        going: drafting.Going = []
+        if self._cut and not back and not ours:
+            going = self._judge.judge(line, entry, ident, standing)
+        named = ident is not None and self._fields.speak_of(ident)
+        if not (back or going or named or ours):
+            return
+        if not line.terminated:
+            self._found.waits.update({ident, *(one.entry_id for one in back)})
+            return
+        try:
+            edits = self._edits(line, raw, entry, ident, back, going)
+            if ours and ident and not back and self._fields.pristine(ident) is None:
+                shortened = list(drafting.redaction(line, raw, ident, gone))
+                verify(raw, line.offset, entry, shortened)
+                edits += shortened
+        except (spans.UntouchableError, RecursionError) as why:
+            self._leave(ident, back, going, str(why))
+        else:
+            self._draft.add(ident, edits)
+
+    def _leave(
+        self, ident: str | None, back: list[Extraction], going: drafting.Going, why: str
+    ) -> None:
+        """Leave a line alone that cannot be edited with certainty."""
+        for part, _ in going:
+            self._judge.tally.keep(part, Keep(f"not extractable: {why}"))
+        self._found.missed += [(one.entry_id, why) for one in back]
+        if ident is not None and ident in self._fields.sets:
+            self._found.missed.append((ident, why))
+
+    def _wanted(self, one: Extraction) -> bool:
+        """Tell whether a value is to go back, and can."""
+        asked = any(
+            wish.speaks_of(one.entry_id) and (wish.paths is None or one.path in wish.paths)
+            for wish in self._restores
+        )
+        lost = "expired" if one.blob_id is None else "damaged in the store" if one.damaged else ""
+        if asked and lost:
+            self._found.missed.append((one.entry_id, lost))
+        return asked and not lost
+
+    def _edits(
+        self, line: Line, raw: bytes, entry: Entry, ident: str | None,
+        back: list[Extraction], going: drafting.Going,
+    ) -> list[Edit]:  # fmt: skip
+        """Give the edits of one line; raise UntouchableError when one cannot be certain."""
+        edits: list[Edit] = list(drafting.putbacks(line, raw, back))
+        if going and ident is not None:
+            tally = self._judge.tally
+            edits += drafting.cuts(line, raw, entry, ident, going, self._form, tally)
+        edits += self._fields.edits(line, raw, ident, back, self._now)
+        verify(raw, line.offset, entry, edits)
+        if back:
+            self._found.restored += [name for one in back for name in (ident, one.entry_id) if name]
+            self._judge.tally.due(self._now + self._protection(entry, ident))
+        return edits
+
+    def _protection(self, entry: Entry, ident: str | None) -> float:
+        """Give the seconds for which what goes back now will stay: none where it is forced out."""
+        wish = self._fields.sets.get(ident or "")
+        said = wish.value if wish else entry.get(EXTRACTABLE)
+        return 0.0 if said is True else self._rules.keep_after_restore
+
+
+@dataclass(frozen=True, slots=True)
+class _Mentions:
+    """Tells whether a short line may hold a stub or field of ours, or is one asked for."""
+
+    asked: frozenset[str]
+    fields: FieldWishes
+    calls: tuple[bytes, ...]
+
+    def __call__(self, raw: bytes, ident: str | None) -> bool:
+        return (
+            (ident is not None and (ident in self.asked or self.fields.speak_of(ident)))
+            or _OURS.search(raw) is not None
+            or any(call in raw for call in self.calls)
+        )

@@ -1,0 +1,1 @@
+"""The agents' worlds on this machine, one module an agent."""

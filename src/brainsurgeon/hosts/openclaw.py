@@ -1,0 +1,199 @@
+"""OpenClaw's world on a machine: its homes, its files and their names, and who is at work.
+
+What OpenClaw does was observed with versions 2026.2.19 and 2026.7.35: the lock is taken for a run
+and let go at each model call for 30 to 110 ms; `sessions.json` says `running` meanwhile (gateway
+only); an empty lock file is one whose payload comes a millisecond later. Read the lock first,
+then the status, then the lock again. We never create an agent's lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SIDE_FILE = re.compile(
+    r"\.trajectory\.jsonl$"
+    r"|\.checkpoint\.[0-9a-fA-F-]{36}\.jsonl$"
+    r"|\.jsonl\.(?:reset|deleted|bak)[.-]"
+)
+"""Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`)."""
+_ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak)[.-]")
+SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
+"""Directories in which no session stands."""
+
+UNREADABLE_LOCK = 1800.0
+"""Seconds a lock whose owner cannot be told counts as held (another container's pid, say)."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_STARTTIME_FIELD = 19
+"""Field 22 of /proc/<pid>/stat, counted after the command name."""
+
+
+def agents_directory() -> str:
+    """Give where OpenClaw keeps the agents of this user."""
+    home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
+    return os.path.join(os.path.abspath(os.path.expanduser(home)), "agents")
+
+
+def is_session_name(name: str) -> bool:
+    """Tell whether a file of this name is a live session."""
+    return name.endswith(".jsonl") and len(name) > len(".jsonl") and not _SIDE_FILE.search(name)
+
+
+def is_archive_name(name: str) -> bool:
+    """Tell whether a file of this name is a session or one that its agent put away."""
+    return is_session_name(name) or _ARCHIVE.search(name) is not None
+
+
+def owner(directory: str) -> str | None:
+    """Give the directory of the agent whose sessions stand in this directory.
+
+    `<agent>/sessions/*.jsonl` belongs to `<agent>`, whatever the format and wherever above it the
+    root was put. None where the directory is not laid out so.
+    """
+    home, name = os.path.split(directory)
+    return home if name == "sessions" else None
+
+
+def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
+    """Say what shows that the agent is at work on this session, or None."""
+    return (
+        lock_held(directory, name, now)
+        or _marked_running(directory, name, now, abandoned)
+        or lock_held(directory, name, now)
+    )
+
+
+def lock_held(directory: int, name: str, now: float) -> str | None:
+    """Say who holds the agent's lock on a session, or None; the lock is only ever looked at."""
+    try:
+        with _opened(name + ".lock", directory) as descriptor:
+            modified = os.fstat(descriptor).st_mtime
+            payload = _object(os.read(descriptor, 65536))
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # a directory serves some programs as a lock
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return "a lock stands that cannot be read"
+    pid = payload.get("pid")
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+        return "a lock stands" if now - modified < UNREADABLE_LOCK else None
+    return f"locked by process {pid}" if _lives(pid, payload.get("starttime")) else None
+
+
+@contextmanager
+def _opened(name: str, directory: int) -> Iterator[int]:
+    descriptor = os.open(name, _READ, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lives(pid: int, started: object) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as handle:
+            fields = handle.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return True
+    return not isinstance(started, int) or int(fields[_STARTTIME_FIELD]) == started
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the session keys of `sessions.json` with their entries; nothing without the file."""
+    try:
+        with (
+            _opened("sessions.json", directory) as descriptor,
+            open(descriptor, "rb", closefd=False) as handle,
+        ):
+            listed = _object(handle.read())
+    except OSError:
+        return
+    for key, entry in listed.items():
+        if isinstance(entry, dict):
+            yield key, entry
+
+
+def names_session(entry: dict[str, Any], name: str) -> bool:
+    """Tell whether an entry of `sessions.json` speaks of the session file `name`."""
+    file = entry.get("sessionFile")
+    if isinstance(file, str) and os.path.basename(file) == name:
+        return True
+    return entry.get("sessionId") == name.removesuffix(".jsonl")
+
+
+def _marked_running(directory: int, name: str, now: float, abandoned: float) -> str | None:
+    for _, entry in registry(directory):
+        if entry.get("status") != "running" or not names_session(entry, name):
+            continue
+        updated = entry.get("updatedAt")
+        age = now - updated / 1000 if isinstance(updated, int | float) else 0.0
+        if age < abandoned:
+            return "marked as running by its agent"
+    return None
+
+
+def migrated(agent_directory: str) -> bool:
+    """Tell whether OpenClaw keeps this agent's transcripts in SQLite (since 2026.8.1).
+
+    What cannot be read for certain counts as migrated: then nothing is written.
+    """
+    path = os.path.join(agent_directory, "agent", "openclaw-agent.sqlite")
+    if not os.path.lexists(path):
+        return False
+    if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
+        return True
+    # Without a write-ahead log the file alone is the truth, and `immutable` keeps SQLite from
+    # creating side files in the agent's directory; with a log, reading would create its index.
+    logged = os.path.exists(path + "-wal")
+    if logged and not os.path.exists(path + "-shm"):
+        return True
+    alone = "" if logged else "&immutable=1"
+    uri = f"file:{quote(os.fsencode(path))}?mode=ro{alone}"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=1)) as database:
+            table = database.execute(
+                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'transcript_events'"
+            ).fetchone()
+            return bool(
+                table and database.execute("SELECT 1 FROM transcript_events LIMIT 1").fetchone()
+            )
+    except sqlite3.Error:
+        return True
+
+
+def keyed(directory: str, key: str) -> list[dict[str, Any]]:
+    """Give what the registry in a directory says under a session key."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return []
+    try:
+        return [entry for listed, entry in registry(descriptor) if listed == key]
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""From a name to a session, an entry, its values, a scope: resolved once, handed on."""

@@ -1,0 +1,151 @@
+"""Find the extracted values of an entry that a person or an agent named, and choose among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import AmbiguousError, ExpiredError, NoSuchKeyError, NotFoundError
+from brainsurgeon.lookup.sessions import Session, all_sessions, record_of, session_named
+from brainsurgeon.model.entries import dotted, id_named
+from brainsurgeon.model.times import iso
+from brainsurgeon.sessions.reading import RefusedError, open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.model.entries import KeyPath
+    from brainsurgeon.model.records import Extraction, SessionRecord
+    from brainsurgeon.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class EntryValues:
+    """The extracted values of one entry of one session."""
+
+    session: Session
+    record: SessionRecord
+    entry_id: str
+    values: tuple[Extraction, ...]
+
+
+def entry_named(
+    settings: Settings, store: Store | None, reference: str, session: str | Session | None
+) -> EntryValues:
+    """Find the extracted values of an entry, named by its id or by a whole pasted stub.
+
+    `session` narrows to one session, by a name of it or as it was found already. Raise
+    NotFoundError, or AmbiguousError when entries of several sessions have that id.
+    """
+    wanted = id_named(reference)
+    if store is None:
+        raise NotFoundError(f"nothing is extracted from entry {wanted!r}: the store is still empty")
+    if session:
+        chosen = session_named(settings, store, session) if isinstance(session, str) else session
+        return _of_session(store, chosen, wanted)
+    return _of_any_session(settings, store, wanted)
+
+
+def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
+    record = record_of(store, session)
+    values = _family_values(store, session, record, wanted) if record else []
+    if record is None or not values:
+        raise NotFoundError(f"nothing is extracted from entry {wanted!r} in {session.title}")
+    return EntryValues(session, record, values[0].entry_id, _newest(values))
+
+
+def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValues:
+    values = store.extractions.of_entry(wanted)
+    owners = {value.session_id for value in values}
+    records = [record for record in store.sessions.all() if record.id in owners]
+    if not records:
+        raise NotFoundError(f"nothing is extracted from entry {wanted!r}")
+    if len(records) > 1:
+        titles = [record.title for record in records]
+        raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
+    found = _session_of(settings, store, records[0])
+    return EntryValues(found, records[0], values[0].entry_id, _newest(values))
+
+
+def _family_values(
+    store: Store, session: Session, record: SessionRecord, wanted: str
+) -> list[Extraction]:
+    """Give the values of an entry that a session extracted.
+
+    Those of a session that it was forked from count as far as their stubs stand in it: what its
+    parent said after the fork is none of its business.
+    """
+    family = set(store.sessions.family(record))
+    values = [v for v in store.extractions.of_entry(wanted) if v.session_id in family]
+    inherited = {value.stub.encode() for value in values if value.session_id != record.id}
+    standing = _standing(session, inherited) if inherited else set()
+    return [v for v in values if v.session_id == record.id or v.stub.encode() in standing]
+
+
+def _standing(session: Session, stubs: set[bytes]) -> set[bytes]:
+    """Tell which of these stubs stand in a session's file."""
+    if session.file is None:
+        return set()
+    try:
+        with open_session(session.file) as opened:
+            return {stub for line in opened.lines if line.raw for stub in stubs if stub in line.raw}
+    except (OSError, RefusedError):
+        return set()
+
+
+def _session_of(settings: Settings, store: Store, record: SessionRecord) -> Session:
+    for session in all_sessions(settings, store):
+        if session.record == record:
+            return session
+    return Session(record.title, record.path, None, record)
+
+
+def _newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
+    """Give one extraction a place: the newest, since it speaks for what stands there now."""
+    return tuple({value.path: value for value in values}.values())
+
+
+def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
+    """Narrow to the values that `keys` name: a whole path, or any named step of one.
+
+    Raise NoSuchKeyError when none matches, ExpiredError when nothing that matches is left.
+    """
+    chosen = _chosen(named, keys)
+    if not chosen:
+        there = ", ".join(dotted(value.path) for value in named.values)
+        raise NoSuchKeyError(
+            f"no extracted value of {named.entry_id!r} is called that; there are {there}"
+        )
+    if all(value.blob_id is None for value in chosen):
+        raise ExpiredError(named.entry_id, [tombstone(value) for value in chosen])
+    return tuple(value for value in chosen if value.blob_id is not None)
+
+
+def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:
+    """Give those of the values that `keys` name of which only a tombstone is left."""
+    return [value for value in _chosen(named, keys) if value.blob_id is None]
+
+
+def _chosen(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
+    wanted = list(keys)
+    return tuple(
+        value for value in named.values
+        if not wanted or any(_matches(value.path, key) for key in wanted)
+    )  # fmt: skip
+
+
+def _matches(path: KeyPath, key: str) -> bool:
+    return key == dotted(path) or any(step == key for step in path if isinstance(step, str))
+
+
+def tombstone(value: Extraction) -> dict[str, object]:
+    """Give what stays of a value whose blob is gone."""
+    return {
+        "entry_id": value.entry_id,
+        "path": dotted(value.path),
+        "size": value.size,
+        "extracted_at": iso(value.extracted_at),
+        "expired_at": iso(value.expired_at or 0.0),
+        "why": value.expired_why or "retention",
+    }

@@ -1,0 +1,171 @@
+"""Whose sessions a caller may see, and which of them it means."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from os import path as paths
+from os import sep
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide.settled import silence
+from brainsurgeon.errors import AmbiguousError, NotFoundError, UntoldError
+from brainsurgeon.formats.base import parse
+from brainsurgeon.lookup.sessions import all_sessions, session_among
+from brainsurgeon.sessions.reading import RefusedError, open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.model.entries import Entry, Lines
+    from brainsurgeon.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One agent, by name or directory, one session of it, or, with neither, every session.
+
+    `session` is a path, an id, or an id behind its agent: a beginning of one could come to mean
+    another session later.
+    """
+
+    agent: str | None = None
+    session: str | None = None
+
+
+def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope, str | None]:
+    """Bind a scope to what its names mean now; give it with a warning where that is nothing.
+
+    Raise AmbiguousError when a name fits several: whoever starts a server is told, no agent is.
+    """
+    listed = [one for one in all_sessions(settings, store) if _of_agent(one, scope.agent)]
+    directories = sorted({one.agent_directory for one in _of_live_agents(listed)})
+    if scope.agent and len(directories) > 1:
+        hint = "name its directory with --agent"
+        raise AmbiguousError(f"agent {scope.agent!r}", directories, hint)
+    if scope.agent and not listed:
+        return scope, f"no session of an agent {scope.agent!r} is known yet"
+    agent = directories[0] if scope.agent else None
+    if scope.session is None:
+        return Scope(agent), None
+    try:
+        return Scope(agent, session_among(listed, scope.session).path), None
+    except NotFoundError:
+        return Scope(agent, scope.session), f"no session {scope.session!r} is known yet"
+
+
+def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[Session]:
+    """List what a caller may see: nothing where an agent's name has come to mean two."""
+    listed = _of_live_agents(
+        one for one in all_sessions(settings, store) if _of_agent(one, scope.agent)
+    )
+    if scope.agent and len({one.agent_directory for one in listed}) > 1:
+        return []
+    if scope.session is None:
+        return listed
+    named = scope.session
+    return [one for one in listed if named in (one.path, one.title, one.name)]
+
+
+def _of_live_agents(sessions: Iterable[Session]) -> list[Session]:
+    """Leave out what the store remembers of an agent's earlier directory."""
+    listed = list(sessions)
+    live = {(one.agent, one.agent_directory) for one in listed if one.file}
+    names = {agent for agent, _ in live}
+    return [
+        one for one in listed
+        if one.agent not in names or (one.agent, one.agent_directory) in live
+    ]  # fmt: skip
+
+
+def _of_agent(session: Session, agent: str | None) -> bool:
+    if agent is None:
+        return True
+    if sep in agent and "\0" not in agent:
+        return paths.realpath(agent) == paths.realpath(session.agent_directory)
+    return session.agent == agent
+
+
+def session_for(
+    settings: Settings, store: Store | None, scope: Scope, name: str | None, call: Entry,
+    clock: Callable[[], float] = time.time,
+) -> Session:  # fmt: skip
+    """Find the session that is named, or the one whose open turn holds this very call.
+
+    `call` are the arguments of the tool call. Raise NotFoundError for what is not there or not
+    within the scope, UntoldError where nothing is named and it cannot be told.
+    """
+    listed = sessions_in(settings, store, scope)
+    if name:
+        return session_among(listed, name)
+    if not listed or (scope.session and len(listed) > 1):
+        raise NotFoundError("no session is known here")
+    if scope.session:
+        return listed[0]
+    calling = [one for one in listed if _is_calling(settings, one, call, clock())]
+    if len(calling) == 1:
+        return calling[0]
+    newest = sorted(calling or listed, key=_last_change, reverse=True)
+    raise UntoldError([one.title for one in newest])
+
+
+def _last_change(session: Session) -> int:
+    return session.file.fingerprint.mtime_ns if session.file else 0
+
+
+def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:
+    """Tell whether a session's open turn waits for the answer to this call."""
+    if session.file is None:
+        return False
+    silent = silence(session.file.fingerprint, now, now)
+    if silent >= settings.abandoned_after_seconds:
+        return False
+    try:
+        with open_session(session.file) as opened:
+            form = opened.format
+            survey = form.survey(opened.lines, 0)
+            if survey.open_turn is None:
+                return False
+            waiting = _unanswered(opened.lines, form, survey.last_user)
+            return any(_means(given, call) for given in waiting)
+    except (OSError, RefusedError):
+        return False
+
+
+def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
+    """Give the arguments of the last calls after the question that nothing has answered yet."""
+    answered: set[str | None] = set()
+    unnamed, waiting, met = 0, [], False
+    for line in lines.backward():
+        if last_user is not None and line.offset <= last_user:
+            break
+        entry = parse(line.raw) if line.raw else None
+        if entry is None:
+            continue
+        answers, calls = list(form.answers(entry)), list(form.calls(entry))
+        ident = form.identity(entry, line.raw or b"", line.number)
+        if met and form.counts(entry) and not calls:
+            break  # the round before
+        answered |= {one.call_id for one in answers if one.call_id}
+        unnamed += any(one.call_id is None for one in answers)
+        for call in reversed(calls):
+            met = True
+            if not {call.call_id, ident} & answered and unnamed == 0:
+                waiting.append(call.arguments)
+            unnamed = max(0, unnamed - 1)
+    return waiting
+
+
+def _means(given: Entry, call: Entry) -> bool:
+    """Tell whether the arguments in a file are those of the call, as some hosts wrap them."""
+    return _said(given) == _said(call) or any(
+        isinstance(inner, dict) and _said(inner) == _said(call) for inner in given.values()
+    )
+
+
+def _said(arguments: Entry) -> Entry:
+    """Leave out what was given as nothing: some hosts name every argument."""
+    return {key: value for key, value in arguments.items() if value is not None}

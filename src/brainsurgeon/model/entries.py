@@ -1,0 +1,131 @@
+"""What one line of a session says: its entry, the parts of it, and the shape of a stub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KeyPath = tuple[str | int, ...]
+Kind = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
+KINDS: tuple[Kind, ...] = (
+    "thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom",
+)  # fmt: skip
+Entry = dict[str, Any]
+
+OLD = sys.maxsize
+"""The position of an entry beyond every window or off the active branch."""
+
+EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redacted")
+"""The fields of ours that may stand at the top level of an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a session file, without its newline.
+
+    `raw` is None for a line longer than the reader's cap: it is carried along, never looked into.
+    """
+
+    number: int
+    offset: int
+    raw: bytes | None
+    terminated: bool = True
+
+
+class Lines(Protocol):
+    """The lines of one file, readable from either end as often as needed."""
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield the lines from the first to the last."""
+
+    def backward(self) -> Iterator[Line]:
+        """Yield the lines from the last to the first; `number` is not known and 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One value inside an entry that could be cut.
+
+    `block` says that the whole object at `path` gives way to a text block, because a stub inside
+    it would be refused by the provider (images, signed thinking). `locked` is the reason why the
+    value must stay whatever the rules say, or None.
+    """
+
+    path: KeyPath
+    kind: Kind
+    chars: int
+    tool: str | None = None
+    block: bool = False
+    locked: str | None = None
+
+
+def dotted(path: KeyPath) -> str:
+    """Write a path as people do: `message.content.0.text`."""
+    return ".".join(str(step) for step in path)
+
+
+_PREFIX, _SUFFIX = "[[extracted-", "]]"
+_ID = "~?[A-Za-z0-9._-]{1,128}"
+_REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
+_WHOLE_STUB = re.compile(rf"{re.escape(_PREFIX)}({_ID}){re.escape(_SUFFIX)}")
+STUB_PREFIX = _PREFIX.encode()
+"""How the text of every stub begins."""
+STUB = re.compile(rf"{re.escape(_PREFIX)}{_ID}{re.escape(_SUFFIX)}".encode())
+"""The text of a stub, wherever it stands in a file's bytes."""
+LONGEST_STUB = len(_PREFIX + "~" + _SUFFIX) + 128
+"""Bytes of the longest text that is a stub."""
+
+
+def is_safe(entry_id: str) -> bool:
+    """Tell whether an id is URL-safe and short enough to stand in a stub as it is."""
+    return _REAL_ID.fullmatch(entry_id) is not None
+
+
+def stub_id(entry_id: str) -> str:
+    """Give the id that stands in the stub: the entry's own, or a derived one that starts with ~.
+
+    A tilde cannot start a URL-safe id, so that a derived id never equals a real one.
+    """
+    if is_safe(entry_id):
+        return entry_id
+    return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
+
+
+def stub_text(entry_id: str) -> str:
+    """Give the text that stands where a value of this entry stood."""
+    return stub_named(stub_id(entry_id))
+
+
+def stub_named(ident: str) -> str:
+    """Give the text of the stub in which this very id stands."""
+    return f"{_PREFIX}{ident}{_SUFFIX}"
+
+
+def stub_token(stub: str, *, block: bool) -> bytes:
+    """Give the stub as it is written into a line, as a string or as a whole text block."""
+    token = json.dumps(stub)
+    return (f'{{"type":"text","text":{token}}}' if block else token).encode()
+
+
+def stands(value: object, stub: str, *, block: bool) -> bool:
+    """Tell whether `value`, as parsed, is exactly this stub."""
+    return value == ({"type": "text", "text": stub} if block else stub)
+
+
+def stub_in(value: object) -> str | None:
+    """Give the stub's text when the whole value has the shape of one."""
+    return value if isinstance(value, str) and _WHOLE_STUB.fullmatch(value) else None
+
+
+def id_named(reference: str) -> str:
+    """Give the entry id out of what was typed or pasted: an id, or a whole stub, also in quotes."""
+    bare = reference.strip(" \t\r\n`")
+    match = _WHOLE_STUB.fullmatch(bare.strip("'\""))
+    return match[1] if match else bare

@@ -1,0 +1,101 @@
+"""Plans and outcomes: what would happen to one session, what did, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """How many values of one kind and tool stay for one reason, and how long they are together."""
+
+    kind: str
+    tool: str | None
+    reason: str
+    values: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that would happen to one session, in the order of the file; acting is optional.
+
+    `gain` is what the file would shrink by. `due_at` is when a decision next changes by time
+    alone. `sighted` are the extractions whose stubs stand in the file. `missed` says, entry by
+    entry, what was asked for and could not be done. `restored` names the entries that the store
+    is to remember as restored, `wishes` the wishes that this plan settles. `asked_until` is the
+    newest wish that it knew of.
+    """
+
+    edits: tuple[Edit, ...] = ()
+    kept: tuple[KeptPart, ...] = ()
+    gain: int = 0
+    due_at: float | None = None
+    sighted: tuple[int, ...] = ()
+    wishes: tuple[int, ...] = ()
+    asked_until: int = 0
+    restored: tuple[str, ...] = ()
+    missed: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The edits that take a value out, redactions included."""
+        return tuple(edit for edit in self.edits if isinstance(edit, Cut))
+
+    @property
+    def extracted(self) -> tuple[Cut, ...]:
+        """The cuts that leave a stub."""
+        return tuple(cut for cut in self.cuts if not cut.redacts)
+
+    @property
+    def putbacks(self) -> tuple[Putback, ...]:
+        """The edits that put a value back."""
+        return tuple(edit for edit in self.edits if isinstance(edit, Putback))
+
+    @property
+    def fields(self) -> tuple[FieldEdit, ...]:
+        """The edits that set or take out a field of ours."""
+        return tuple(edit for edit in self.edits if isinstance(edit, FieldEdit))
+
+    @property
+    def forced(self) -> bool:
+        """Whether somebody asked for some of it: then it is carried out whatever it gains."""
+        cuts = self.extracted
+        return len(cuts) != len(self.edits) or any(cut.forced for cut in cuts)
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a few words."""
+        done = [
+            (len(self.extracted), "extracted"),
+            (len(self.putbacks), "put back"),
+            (len(self.cuts) - len(self.extracted), "of the agent's own calls shortened"),
+            (len(self.fields), "fields set or undone"),
+        ]
+        return ", ".join(f"{count} {what}" for count, what in done if count)
+
+
+Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a pass did, or would do, with one session, and why."""
+
+    session: str
+    path: str
+    format: str | None
+    outcome: Result
+    reason: str
+    bytes_before: int
+    bytes_after: int
+    entries_extracted: int = 0
+    values_extracted: int = 0
+    values_restored: int = 0
+    bytes_stored: int = 0
+    seen: bool = False
+    plan: Plan | None = field(default=None, compare=False, repr=False)

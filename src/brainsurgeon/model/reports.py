@@ -1,0 +1,122 @@
+"""What the verbs answer: what a pass saw and did, what became of what was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.plans import Outcome
+    from brainsurgeon.model.sessions import Unreadable
+
+
+@dataclass(slots=True)
+class ScanReport:
+    """What a pass saw and did; in a dry run, what it would do."""
+
+    dry_run: bool
+    files_seen: int = 0
+    files_unchanged: int = 0
+    files_scanned: int = 0
+    files_deferred: int = 0
+    files_failed: int = 0
+    sessions_changed: int = 0
+    entries_extracted: int = 0
+    values_extracted: int = 0
+    values_restored: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    bytes_stored: int = 0
+    duration_seconds: float = 0.0
+    sessions: list[Outcome] = field(default_factory=list)
+    problems: list[Unreadable] = field(default_factory=list)
+    recovered: list[Recovery] = field(default_factory=list)
+    interrupted: list[str] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether some session or root failed."""
+        return self.files_failed > 0 or any(problem.failed for problem in self.problems)
+
+    def count(self, outcome: Outcome) -> None:
+        """Add one session's outcome to the figures."""
+        self.files_scanned += outcome.seen
+        self.files_deferred += outcome.outcome == "deferred"
+        self.files_failed += outcome.outcome == "failed"
+        if outcome.outcome == "changed":
+            self.sessions_changed += 1
+            self.entries_extracted += outcome.entries_extracted
+            self.values_extracted += outcome.values_extracted
+            self.values_restored += outcome.values_restored
+            self.bytes_before += outcome.bytes_before
+            self.bytes_after += outcome.bytes_after
+            self.bytes_stored += outcome.bytes_stored
+        if outcome.outcome != "unchanged":
+            self.sessions.append(outcome)
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What a retention run did; in a dry run, what it would do. Sizes are of the originals."""
+
+    dry_run: bool
+    values_held: int = 0
+    values_marked: int = 0
+    values_unmarked: int = 0
+    values_deleted: int = 0
+    bytes_deleted: int = 0
+    blobs_deleted: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    brakes: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One interrupted rewrite: which session's, and what became of it."""
+
+    path: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreAnswer:
+    """The answer to a restore of one entry; as JSON it is what an agent reads."""
+
+    entry_id: str
+    session: str
+    session_id: int
+    pending: bool
+    keys: tuple[str, ...]
+    sizes: dict[str, int]
+    at: float
+    previous: float | None
+    content: dict[str, Any]
+    insertions_removed: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    why_pending: str = ""
+    redacts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRestore:
+    """What `--all` did with one session."""
+
+    session: str
+    state: str
+    values: int
+    insertions_removed: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAnswer:
+    """What became of the wish to set the field."""
+
+    entry_id: str
+    session: str
+    value: bool | int
+    pending: bool
+    reason: str = ""

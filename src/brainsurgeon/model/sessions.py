@@ -1,0 +1,118 @@
+"""Session files on disk, and what one look over a whole session says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model.entries import OLD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Which file it was and in what state, by `stat` alone."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: Any) -> Fingerprint:
+        """Reduce the answer of a `stat` to what tells two states of a file apart."""
+        return cls(
+            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A directory to walk. `required` roots are reported when they are missing."""
+
+    path: str
+    format: str = "auto"
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a file ended, and a digest of its last bytes, by which one written anew is known."""
+
+    size: int
+    mark: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFile:
+    """A session file as the walk came upon it: by descriptor-safe steps, without leaving its root.
+
+    `agent` is the name of the agent that owns it, `agent_directory` the directory that is that
+    agent's own. `hint` is the format that the configuration names for the root, or `auto`.
+    """
+
+    root: str
+    directory: str
+    name: str
+    agent: str
+    agent_directory: str
+    hint: str
+    fingerprint: Fingerprint
+
+    @property
+    def path(self) -> str:
+        """The absolute path of the session file."""
+        return f"{self.directory}/{self.name}"
+
+    @property
+    def session(self) -> str:
+        """The session id: the file name without `.jsonl`."""
+        return self.name.removesuffix(".jsonl")
+
+    @property
+    def title(self) -> str:
+        """The session as people address it: `agent/id`."""
+        return f"{self.agent}/{self.session}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A root or directory that the walk could not look into, and why."""
+
+    root: str
+    path: str
+    why: str
+    failed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one look over a whole session says about its entries.
+
+    `open_turn` is the reason why the last turn is not closed, or None. `positions` maps the
+    offset of a line to its position, for the entries within `window`; all others are OLD.
+    `last_user` is the offset of the last user message. `parent` names the session that this one
+    was forked from.
+    """
+
+    window: int
+    positions: Mapping[int, int]
+    open_turn: str | None
+    last_user: int | None = None
+    parent: str | None = None
+
+    def position(self, offset: int | None) -> int:
+        """Tell how many messages stand after the entry whose line starts at `offset`."""
+        return OLD if offset is None else self.positions.get(offset, OLD)
+
+    def before_last_user(self, offset: int | None) -> bool:
+        """Tell whether an entry stands before the last user message; an old one (None) does."""
+        return self.last_user is not None and (offset is None or offset < self.last_user)
+
+
+NO_SURVEY = Survey(0, MappingProxyType({}), None)
+"""What is known of a session before anybody looked over it: every entry is old."""

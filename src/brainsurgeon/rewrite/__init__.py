@@ -1,0 +1,1 @@
+"""Examine a session, carry one plan out, recover what a crash interrupted."""

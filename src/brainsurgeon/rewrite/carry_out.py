@@ -1,0 +1,75 @@
+"""Carry out what is asked of one session, with the wishes that already wait, if it is settled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import BusyError, DamagedError, FailedError, GoneError, GuardedError
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.rewrite import examine
+from brainsurgeon.rewrite.apply import Values, apply
+from brainsurgeon.rewrite.examine import UnsettledError
+from brainsurgeon.sessions.reading import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import SessionRecord, Wish
+    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.rewrite.apply import Rewrite
+    from brainsurgeon.store import Store
+
+
+def carry_out(
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
+    asked: tuple[Wish, ...], clock: Callable[[], float], values: Values | None = None,
+) -> tuple[Plan, Rewrite | None]:  # fmt: skip
+    """Carry out what is asked, with the wishes that already wait, if the session is settled.
+
+    Raise UnsettledError where it is not; nothing is cut on the way. The caller finishes the
+    rewrite. `values` are stored values that were read already.
+    """
+    damaged: set[int] = set()
+    while True:
+        try:
+            now_here = examine.as_it_is_now(file)
+            return _rewrite(settings, store, now_here, record, asked, clock, values or {}, damaged)
+        except DamagedError as why:  # what is whole still goes back
+            if why.extraction_id is None or why.extraction_id in damaged:
+                raise
+            damaged.add(why.extraction_id)
+        except BlockingIOError as why:
+            raise UnsettledError(examine.HELD) from why
+        except BusyError as why:
+            raise UnsettledError(str(why)) from why
+        except RefusedError as why:
+            if openclaw.migrated(file.agent_directory):
+                told = f"{record.title}: {why}; `brainsurgeon show` still prints the value"
+                raise GuardedError(told) from why
+            raise FailedError(f"{record.title}: {why}; its file was left as it is") from why
+        except FileNotFoundError as why:
+            raise GoneError(f"{record.title}: its file went away") from why
+        except OSError as why:
+            raise examine.failed(record.title, why) from why
+
+
+def _rewrite(
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
+    asked: tuple[Wish, ...], clock: Callable[[], float], values: Values, damaged: set[int],
+) -> tuple[Plan, Rewrite | None]:  # fmt: skip
+    now = clock()
+    state = store.files.at(file.path)
+    with examine.examine_quiet(settings, file, state, now) as one:
+        one.check_turn()
+        records = examine.records_of(settings, store, record, now, asked)
+        whole = (replace(value, damaged=value.id in damaged) for value in records.extractions)
+        planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
+        if not planned.edits:
+            return planned, None
+        try:
+            return planned, apply(store, one, record, planned, clock, values)
+        except RefusedError as why:  # by then the session as such was fine
+            raise UnsettledError(str(why)) from why

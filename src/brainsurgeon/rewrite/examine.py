@@ -1,0 +1,215 @@
+"""Examine one session: open it, know it, survey it, judge whether it is settled, plan it.
+
+Used by every verb that looks at a session as a whole; nothing here writes.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide import settled
+from brainsurgeon.decide.plan import plan
+from brainsurgeon.errors import FailedError
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.records import Records
+from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.sessions.reading import RefusedError, carry_on, open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import FileState, SessionRecord, Wish
+    from brainsurgeon.model.sessions import SessionFile, Survey
+    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.store import Store
+
+
+HELD = "another process is replacing the file"
+"""What it means that a file cannot be opened without waiting: somebody has a lease on it."""
+
+
+class UnsettledError(Exception):
+    """The session may not be touched now; trying again at the next pass will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One open session with its survey, and for how long (seconds) it has been silent."""
+
+    settings: Settings
+    session: OpenSession
+    survey: Survey
+    silent: float
+    now: float
+
+    @property
+    def format(self) -> Format:
+        """The format of its file."""
+        return self.session.format
+
+    def check_settled(self) -> None:
+        """Raise RefusedError where the file is never touched, UnsettledError where not now."""
+        check_replaceable(self.session)
+        _raise(settled.restless(self.silent, self.settings.quiet_seconds))
+        self.check_turn()
+
+    def check_turn(self) -> None:
+        """Raise UnsettledError while a turn is open or the agent shows that it is at work."""
+        abandoned = self.settings.abandoned_after_seconds
+        _raise(settled.open_turn(self.survey, self.silent, abandoned))
+        _raise(self.gate(lambda: self.now)())
+
+    def gate(self, clock: Callable[[], float]) -> Callable[[], str | None]:
+        """Give what is asked once more under the lease: whether the agent is at work."""
+        directory, name = self.session.directory, self.session.file.name
+        abandoned = float(self.settings.abandoned_after_seconds)
+        return lambda: openclaw.agent_busy(directory, name, clock(), abandoned)
+
+    def plan(self, records: Records, *, cut: bool = True, explain: bool = False) -> Plan:
+        """Plan what is due in it, given what the store says of it."""
+        return plan(
+            self.session.lines, self.format, self.settings.decision_rules(), records, self.now,
+            self.survey, cut=cut, explain=explain,
+        )  # fmt: skip
+
+
+@contextmanager
+def examine(
+    settings: Settings, file: SessionFile, state: FileState | None, now: float,
+    check: Callable[[], None] = carry_on, window: int | None = None,
+) -> Iterator[Examination]:  # fmt: skip
+    """Open a session and survey it, whatever its state; `state` is what a scan remembers of it.
+
+    Raise RefusedError or OSError where it cannot be opened or is of no known format.
+    """
+    with open_session(file, check) as session:
+        if window is None:
+            window = settings.decision_rules().window
+        survey = session.format.survey(session.lines, window)
+        silent = silence(session.file, state, now)
+        yield Examination(settings, session, survey, silent, now)
+
+
+@contextmanager
+def examine_quiet(
+    settings: Settings, file: SessionFile, state: FileState | None, now: float,
+    check: Callable[[], None] = carry_on,
+) -> Iterator[Examination]:  # fmt: skip
+    """Examine a session that is to be changed, if its file is quiet and may be replaced.
+
+    Raise UnsettledError or RefusedError where not. Whether its last turn is closed is not asked
+    yet (`check_turn`).
+    """
+    _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
+    with open_session(file, check) as session:
+        form = session.format
+        if session.fingerprint != file.fingerprint:
+            raise UnsettledError("changed just now")
+        check_replaceable(session)
+        survey = form.survey(session.lines, settings.decision_rules().window)
+        yield Examination(settings, session, survey, silence(file, state, now), now)
+
+
+@contextmanager
+def examine_to_show(
+    settings: Settings, file: SessionFile, state: FileState | None, now: float,
+    window: int | None = None,
+) -> Iterator[Examination]:  # fmt: skip
+    """Examine a session for a command that only looks; raise FailedError where that cannot be."""
+    with opened_to_show(file), examine(settings, file, state, now, window=window) as one:
+        yield one
+
+
+@contextmanager
+def opened_to_show(file: SessionFile) -> Iterator[None]:
+    """Say in one line which session a command could not look into, and why."""
+    try:
+        yield
+    except RefusedError as why:
+        raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
+    except OSError as why:
+        raise failed(file.title, why) from why
+
+
+def silence(file: SessionFile, state: FileState | None, now: float) -> float:
+    """Tell for how many seconds a session file has been quiet."""
+    known = state is not None and state.fingerprint == file.fingerprint
+    return settled.silence(file.fingerprint, state.first_seen if state and known else now, now)
+
+
+def check_replaceable(session: OpenSession) -> None:
+    """Raise RefusedError for a file that we never replace."""
+    if openclaw.migrated(session.file.agent_directory):
+        raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
+    if session.obstacle:
+        raise RefusedError(session.obstacle)
+
+
+def as_it_is_now(file: SessionFile) -> SessionFile:
+    """Look at a session file once more, by its name."""
+    status = os.stat(file.path, follow_symlinks=False)
+    return replace(file, fingerprint=Fingerprint.of(status))
+
+
+def failed(title: str, error: OSError) -> FailedError:
+    """Say in one line which session could not be read or replaced, and why."""
+    why = error.strerror or type(error).__name__
+    return FailedError(f"{title}: {why}; its file was left as it is")
+
+
+def excluded(file: SessionFile, settings: Settings) -> str | None:
+    """Say why the configuration leaves this session alone, or None."""
+    for pattern in settings.exclude:
+        kind, _, name = pattern.partition(":")
+        hit = (
+            (kind == "agent" and fnmatchcase(file.agent, name))
+            or (kind == "session" and fnmatchcase(file.session, name))
+            or (kind not in ("agent", "session", "tool") and fnmatchcase(file.path, pattern))
+        )
+        if hit:
+            return f"excluded by {pattern}"
+    if file.fingerprint.size < settings.min_session_bytes:
+        return "smaller than min_session_bytes"
+    return None
+
+
+def records_of(
+    settings: Settings, store: Store | None, record: SessionRecord | None, now: float,
+    asked: tuple[Wish, ...] = (),
+) -> Records:  # fmt: skip
+    """Gather what the store says of a session, with what is `asked` beside the recorded wishes.
+
+    Put-backs whose time is over are left out, and redactions where calls are to be kept.
+    """
+    if store is None or record is None:
+        return Records(wishes=asked)
+    extractions = store.extractions.of_sessions(store.sessions.family(record))
+    if record.id is None:
+        return Records(tuple(extractions), wishes=asked)
+    return Records(
+        extractions=tuple(extractions),
+        fields=tuple(store.fields.of_session(record.id)),
+        restores=store.extractions.restores(record.id),
+        wishes=(
+            *(
+                wish
+                for wish in store.wishes.open_of(record.id)
+                if (wish.lapses_at is None or wish.lapses_at > now)
+                and not (wish.action == "redact" and settings.keep_purge_control_calls)
+            ),
+            *asked,
+        ),
+        asked_until=store.wishes.newest(record.id),
+    )
+
+
+def _raise(reason: str | None) -> None:
+    if reason:
+        raise UnsettledError(reason)

@@ -1,0 +1,129 @@
+"""Finish or undo what a crash left: at the start of every command that may write.
+
+The file decides. If the session's name stands for the old inode, the exchange never happened and
+the pending rows go; otherwise they count. When in doubt they count: a row without a stub is idle,
+a stub without a row would be lost.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import BusyError
+from brainsurgeon.model.reports import Recovery
+from brainsurgeon.sessions import retire
+from brainsurgeon.sessions.reading import open_below
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.records import OpenRewrite
+    from brainsurgeon.store import Store
+
+_WAIT = 2.0
+
+
+def waiting(store: Store) -> list[str]:
+    """Give the paths of the rewrites that were interrupted, touching nothing."""
+    return [f"{rewrite.directory}/{rewrite.name}" for rewrite in store.journal.open_rewrites()]
+
+
+def roots_waiting(store: Store) -> set[str]:
+    """Give the roots below which rewrites are under way or were interrupted."""
+    return {rewrite.root for rewrite in store.journal.open_rewrites()}
+
+
+def recover(store: Store) -> list[Recovery]:
+    """Resolve every interrupted rewrite whose writer is dead; the living ones hold their lock."""
+    resolved = []
+    for rewrite in store.journal.open_rewrites():
+        with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
+            still_open = {other.id for other in store.journal.open_rewrites()}
+            if rewrite.id in still_open:
+                resolved.append(
+                    Recovery(f"{rewrite.directory}/{rewrite.name}", resolve(store, rewrite))
+                )
+    return resolved
+
+
+def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
+    """Resolve one rewrite; its session's lock is held.
+
+    `opened` is a descriptor of ours on the old file, which would keep the lease from any other.
+    """
+    try:
+        directory = open_below(rewrite.root, rewrite.directory)
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.isdir(rewrite.root):
+            return "its root is not there now; left for the next run"
+        _make_records_true(store, rewrite, exchanged=True)
+        with store.transaction():
+            store.journal.close(rewrite.id)
+        return "its directory is gone; what was cut stays in the store"
+    except OSError as error:
+        return f"its directory cannot be opened ({error.strerror}); left for the next run"
+    try:
+        return _resolve_files(store, rewrite, directory, opened)
+    except OSError as error:
+        return f"it cannot be finished now ({error.strerror}); left for the next run"
+    finally:
+        os.close(directory)
+
+
+def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: int | None) -> str:
+    """Decide by what the two names stand for, and commit that before a file goes.
+
+    An inode number that is freed may be given out again at once, so that nothing may depend on
+    it any more when the old file is removed.
+    """
+    retire.put_old_name_back(directory, rewrite.temporary)
+    name = _which(directory, rewrite.name, rewrite)
+    temporary = _which(directory, rewrite.temporary, rewrite)
+    if name == "new" and temporary == "other":  # the agent's file came in between: give it back
+        retire.exchange_names(directory, rewrite.temporary, rewrite.name)
+        name, temporary = "other", "new"
+    exchanged = rewrite.confirmed or name == "new" or (name != "old" and temporary == "old")
+    _make_records_true(store, rewrite, exchanged=exchanged)
+    if rewrite.new_inode is None:  # the new file was never whole, nobody can have seen it
+        retire.remove(directory, rewrite.temporary)
+        saved = 0
+    else:
+        swapped = temporary == "old"
+        ends = rewrite.ends if swapped else rewrite.ends[::-1]
+        try:
+            saved = retire.retire(
+                directory, rewrite.name, rewrite.temporary, ends=ends,
+                deadline=time.monotonic() + _WAIT, leased=opened if swapped else None,
+                mate=rewrite.new_inode if swapped else rewrite.inode,
+            )  # fmt: skip
+        except retire.StillOpenError as error:
+            return f"{error.strerror}; left for the next run"
+    with store.transaction():
+        store.journal.close(rewrite.id)
+    late = f", {saved} late bytes moved over" if saved else ""
+    return ("finished" if exchanged else "undone") + late
+
+
+def _which(directory: int, name: str, rewrite: OpenRewrite) -> str:
+    """Tell what a name stands for: the old file, the new one, another, or none."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return "none"
+    if status.st_dev != rewrite.device:
+        return "other"
+    return {rewrite.inode: "old", rewrite.new_inode: "new"}.get(status.st_ino, "other")
+
+
+def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> None:
+    """Make the rows say what happened; the journal's row stays until the files are in order."""
+    if rewrite.confirmed:
+        return
+    with store.transaction():
+        if exchanged:
+            store.journal.confirm(rewrite.id, rewrite.session_id, rewrite.note)
+        elif rewrite.new_inode is None:
+            store.journal.forget(rewrite.id)
+        else:
+            store.journal.idle(rewrite.id)

@@ -1,0 +1,279 @@
+"""The one place that replaces a session file.
+
+What it owes (the numbers are those of the invariants in the README): the file is never seen
+half-written and never replaced when anything about it changed since it was read (2); mode, owner
+and times stay (6); nothing is replaced while anybody has it open (5).
+
+The protocol: the new content goes to a temporary file beside the session and is synced; a write
+lease on both files proves that nobody has either open and makes every opener wait; the state of
+the file and of its agent is compared once more; the names are exchanged and the directory synced;
+an opener that had resolved the old name before the exchange lands in the old file, whose late
+bytes are moved over while the new file is still leased, or everything is exchanged back; the old
+file is removed later, by `retire`, when nobody has it open.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NoReturn
+
+from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions.new_file import fill
+from brainsurgeon.sessions.reading import RefusedError, RolledBackError, read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from brainsurgeon.model.sessions import End
+    from brainsurgeon.sessions.new_file import Replacement, Splice
+    from brainsurgeon.sessions.reading import OpenSession
+
+WAIT_FOR_OPENERS = 0.010
+"""Seconds both leases are held after the exchange, for openers that had resolved the old name."""
+WAIT_FOR_CLOSING = 0.5
+"""Seconds such an opener gets to close the old file before everything is exchanged back."""
+UNLEASED_QUIET = 86_400.0
+"""Seconds a session must have been quiet where leases do not work."""
+
+_TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A replaced file: what now stands under the name, and what `retire` needs to finish.
+
+    `ends` are those of the old and of the new file, with what was moved over already.
+    """
+
+    fingerprint: Fingerprint
+    temporary: str
+    ends: tuple[End, End]
+    at: float
+
+
+def replace(
+    session: OpenSession,
+    temporary: str,
+    splices: Iterable[Splice],
+    gate: Callable[[], str | None],
+    quiet_for: float,
+    filled: Callable[[int, tuple[End, End]], None] = lambda *_: None,
+) -> Exchange:
+    """Put the spliced content in the place of the session, or raise RefusedError with it untouched.
+
+    `splices` are in order of offset and do not overlap. `filled` is told the inode of the new
+    file and both ends once that is durable and before anything else happens. `gate` is asked
+    under the lease whether the agent has begun a run. RolledBack is raised where the new content
+    stood under the name for an instant: somebody may have read it. An OSError before the exchange
+    leaves the session untouched and nothing of ours; one after it leaves both for recovery.
+    """
+    new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
+    try:
+        try:
+            replaced, end = fill(session, new, splices)
+            ends = retire.end_of(session.descriptor, session.fingerprint.size), end
+            filled(os.fstat(new).st_ino, ends)
+            leased = _exchange(session, new, temporary, gate, quiet_for)
+        except BaseException:
+            _remove_unless_exchanged(session, new, temporary)
+            raise
+        # From here on somebody may write into either file: only `retire` removes one.
+        if leased:
+            ends = _see_openers_off(session, new, temporary, replaced, ends)
+        return Exchange(Fingerprint.of(os.fstat(new)), temporary, ends, time.monotonic())
+    finally:
+        os.close(new)
+
+
+def _ends(session: OpenSession, new: int, old_size: int, new_size: int) -> tuple[End, End]:
+    return retire.end_of(session.descriptor, old_size), retire.end_of(new, new_size)
+
+
+def _exchange(
+    session: OpenSession, new: int, temporary: str, gate: Callable[[], str | None], quiet_for: float
+) -> bool:
+    """Give the new file the session's name; tell whether both files are leased now."""
+    try:
+        _exchange_leased(session, new, temporary, gate)
+    except leases.LeaseUnsupportedError:
+        _exchange_unleased(session, temporary, gate, quiet_for)
+        return False
+    return True
+
+
+def _exchange_leased(
+    session: OpenSession, new: int, temporary: str, gate: Callable[[], str | None]
+) -> None:
+    old = session.descriptor
+    try:
+        _refuse_if("" if leases.take(new) and leases.take(old) else "somebody has the file open")
+        _refuse_if(_differs(session) or gate())
+        _refuse_if("" if leases.held(old) else "somebody is opening the file")
+        try:
+            leases.exchange(session.directory, temporary, session.file.name)
+        except FileNotFoundError as error:
+            raise RefusedError("the file was deleted meanwhile") from error
+    except BaseException:
+        leases.drop(old)
+        leases.drop(new)
+        raise
+
+
+def _see_openers_off(
+    session: OpenSession,
+    new: int,
+    temporary: str,
+    replaced: list[Replacement],
+    ends: tuple[End, End],
+) -> tuple[End, End]:
+    """Let the exchange last, move over what came late, and give the leases back."""
+    try:
+        if retire.inode(session.directory, temporary) != session.fingerprint.inode:
+            _exchange_back(session, new, temporary, ends, "the file was replaced meanwhile")
+        os.fsync(session.directory)
+        return _catch_late_openers(session, new, temporary, replaced, ends)
+    finally:
+        leases.drop(session.descriptor)
+        leases.drop(new)
+
+
+def _catch_late_openers(
+    session: OpenSession,
+    new: int,
+    temporary: str,
+    replaced: list[Replacement],
+    ends: tuple[End, End],
+) -> tuple[End, End]:
+    """Move over what an opener of the old file appends, while the new one is still leased.
+
+    Give where both end then. One that did anything but append has written a newer history: the
+    old file gets its name back.
+    """
+    old = session.descriptor
+    deadline = time.monotonic() + WAIT_FOR_OPENERS
+    while leases.held(old):
+        if time.monotonic() > deadline:
+            return ends
+        time.sleep(0.001)
+    leases.drop(old)
+    deadline = time.monotonic() + WAIT_FOR_CLOSING
+    while not leases.no_writers(old):  # a pager that came late may go on reading the old file
+        if time.monotonic() > deadline:
+            _exchange_back(session, new, temporary, ends, "somebody keeps the file open")
+        time.sleep(0.0005)
+    if not _same_outside(session, new, replaced):
+        _exchange_back(session, new, temporary, ends, "the agent rewrote the file meanwhile")
+    late = b"".join(read_range(old, session.fingerprint.size, os.fstat(old).st_size))
+    if late:
+        try:
+            retire.write(new, late)
+        except BaseException:
+            os.ftruncate(new, ends[1].size)  # still leased: nobody has written behind it
+            raise
+        os.fsync(new)
+    return _ends(session, new, ends[0].size + len(late), ends[1].size + len(late))
+
+
+def _same_outside(session: OpenSession, new: int, replaced: list[Replacement]) -> bool:
+    """Tell whether the old file still says, outside what was replaced, what the new one says."""
+    old_at = new_at = 0
+    whole = session.fingerprint.size
+    for start, end, length in [*replaced, (whole, whole, 0)]:
+        kept = read_range(session.descriptor, old_at, start)
+        for mine, theirs in zip_longest(kept, read_range(new, new_at, new_at + start - old_at)):
+            if mine != theirs:
+                return False
+        new_at += start - old_at + length
+        old_at = end
+    return os.fstat(session.descriptor).st_size >= whole
+
+
+def _exchange_back(
+    session: OpenSession, new: int, temporary: str, ends: tuple[End, End], why: str
+) -> NoReturn:
+    """Give the old file its name back; what openers of the new one write is moved over.
+
+    Where the agent has put another file in the session's place meanwhile, that one keeps it, and
+    what openers of the old one wrote is moved into it.
+    """
+    directory, name = session.directory, session.file.name
+    leases.exchange(directory, temporary, name)
+    ours = retire.inode(directory, temporary) == os.fstat(new).st_ino
+    if not ours:
+        leases.exchange(directory, temporary, name)
+    os.fsync(directory)
+    time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the name that stood until now
+    leases.drop(session.descriptor)  # or what is moved over would wait for ourselves
+    leases.drop(new)
+    if ours:
+        _read_only(new, temporary, directory)
+    retire.retire(
+        directory, name, temporary, ends=ends[::-1] if ours else ends,
+        leased=new if ours else session.descriptor,
+        mate=session.fingerprint.inode if ours else os.fstat(new).st_ino,
+        deadline=time.monotonic() + retire.LOOK_BACK_LONGEST,
+    )  # fmt: skip
+    raise RolledBackError(why)
+
+
+def _read_only(new: int, temporary: str, directory: int) -> None:
+    """Let the descriptor only read: then readers do not matter to the lease that it asks for."""
+    reading = os.open(temporary, os.O_RDONLY | retire.CAREFULLY, dir_fd=directory)
+    os.dup2(reading, new, inheritable=False)
+    os.close(reading)
+
+
+def _exchange_unleased(
+    session: OpenSession, temporary: str, gate: Callable[[], str | None], quiet_for: float
+) -> None:
+    """Compare and rename where no lease can be had, for sessions quiet for a day only."""
+    if quiet_for < UNLEASED_QUIET:
+        raise RefusedError(
+            "no leases on this filesystem: only sessions quiet for a day are touched"
+        )
+    _refuse_if(_differs(session) or gate())
+    name, kept, at = session.file.name, temporary + retire.OLD, session.directory
+    os.link(name, kept, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+    try:
+        _refuse_if(_differs(session, but_ctime=True))
+        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        os.unlink(kept, dir_fd=at)
+        raise
+    os.rename(kept, temporary, src_dir_fd=at, dst_dir_fd=at)
+    os.fsync(at)
+
+
+def _refuse_if(reason: str | None) -> None:
+    if reason:
+        raise RefusedError(reason)
+
+
+def _differs(session: OpenSession, *, but_ctime: bool = False) -> str | None:
+    """Say what changed since the session was opened; it was settled then, so: a new turn."""
+    try:
+        status = os.stat(session.file.name, dir_fd=session.directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return "the file was deleted meanwhile"
+    now, then = Fingerprint.of(status), session.fingerprint
+    if (now.device, now.inode) != (then.device, then.inode):
+        return "the file was replaced meanwhile"
+    same = (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
+    if not same or not (but_ctime or now.ctime_ns == then.ctime_ns):
+        return "the file changed meanwhile"
+    return None
+
+
+def _remove_unless_exchanged(session: OpenSession, new: int, temporary: str) -> None:
+    """Remove our temporary file; where the exchange happened, the name holds the old file.
+
+    Where it cannot be removed, that error counts: the journal must go on naming the file.
+    """
+    if retire.inode(session.directory, temporary) == os.fstat(new).st_ino:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=session.directory)

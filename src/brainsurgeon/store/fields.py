@@ -1,0 +1,44 @@
+"""The fields of ours that stand in session files, with what undoing each of them puts back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.model.records import FieldRecord
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+class Fields:
+    """The fields of ours that stand in session files."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def add(
+        self,
+        session_id: int,
+        journal_id: int,
+        entry_id: str,
+        name: str,
+        before: bytes | None,
+        after: bytes,
+        value: str,
+        now: float,
+    ) -> None:
+        """Note a field that a rewrite is about to set; `before` is what undoing puts back."""
+        self._connection.execute(
+            "INSERT INTO fields (session_id, entry_id, name, before, after, value, state,"
+            " journal_id, set_at) VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+            (session_id, entry_id, name, before, after, value, journal_id, now),
+        )
+
+    def of_session(self, session_id: int) -> list[FieldRecord]:
+        """Give the fields of ours that stand in a session's file."""
+        rows = self._connection.execute(
+            "SELECT id, entry_id, name, before, after, value FROM fields"
+            " WHERE session_id = ? AND state = 'standing' ORDER BY id",
+            (session_id,),
+        )
+        return [FieldRecord(*row) for row in rows]

@@ -1,0 +1,80 @@
+"""What earlier passes saw of each file, and what this pass is to remember."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brainsurgeon.formats import UNKNOWN
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.records import FileState
+    from brainsurgeon.model.sessions import Fingerprint, SessionFile
+    from brainsurgeon.store import Store
+
+AGAIN = "again"
+"""How a file is remembered that was deferred or failed: every pass tries it again."""
+
+
+class FileMemory:
+    """The states of all files as a pass begins; it is read once and written down once."""
+
+    def __init__(self, store: Store | None, rules: str) -> None:
+        self.rules = rules
+        self._states = store.files.all() if store else {}
+        self._waiting = store.wishes.sessions_waiting() if store else {}
+        self._fresh: list[tuple[str, FileState]] = []
+        self._gone = set(self._states)
+
+    def state_of(self, file: SessionFile) -> FileState | None:
+        """Give the file as it was last looked at."""
+        return self._states.get(os.fsencode(file.path))
+
+    def first_seen(self, file: SessionFile, now: float) -> float:
+        """Give when this state of the file was first seen: now, unless it is remembered."""
+        state = self.state_of(file)
+        same = state is not None and state.fingerprint == file.fingerprint
+        return state.first_seen if state and same else now
+
+    def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
+        """Give the format of a file that is as it was when it was last looked at."""
+        state = self._states.get(os.fsencode(path))
+        same = state is not None and state.fingerprint == fingerprint
+        return (state.format or UNKNOWN) if state and same else None
+
+    def waits(self, file: SessionFile) -> bool:
+        """Tell whether something was asked for in this session."""
+        return os.fsencode(file.path) in self._waiting
+
+    def unchanged(self, file: SessionFile, now: float) -> bool:
+        """Tell whether a file needs no look: it is as it was, and nothing in it falls due."""
+        path = os.fsencode(file.path)
+        self._gone.discard(path)
+        state = self._states.get(path)
+        return (
+            state is not None
+            and state.fingerprint == file.fingerprint
+            and state.rules == self.rules
+            and state.outcome != AGAIN
+            and (state.due_at is None or state.due_at > now)
+            and self._waiting.get(path, 0.0) <= state.looked_at
+        )
+
+    def note(self, file: SessionFile, fresh: FileState) -> None:
+        """Remember how a file was just seen, where that says anything new."""
+        state = self.state_of(file)
+        if self.waits(file) or state is None or _essence(state) != _essence(fresh):
+            self._fresh.append((file.path, fresh))
+
+    def write_down(self, store: Store, *, forget: bool) -> None:
+        """Write down what this pass saw, and with `forget` let go of files that are gone."""
+        for path, state in self._fresh:
+            store.files.remember(path, state)
+        if forget:
+            store.files.forget(self._gone)
+
+
+def _essence(state: FileState) -> FileState:
+    """Give what is worth writing down: the reason of a deferral counts the seconds."""
+    return replace(state, looked_at=0.0, reason="" if state.outcome == AGAIN else state.reason)

@@ -1,0 +1,1 @@
+"""What tests build their worlds from; no test module imports from another."""

@@ -1,0 +1,168 @@
+"""One session file and the moment in which its content is exchanged, as tests arrange both."""
+
+import os
+import time
+
+import pytest
+
+from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.reading import open_session
+from brainsurgeon.store import journal
+from building.processes import wait_until
+
+TEMPORARY = ".brainsurgeon-0123456789abcdef.tmp"
+NAME = "session.jsonl"
+VALUE = b"v" * 3000
+STUB = b"[[extracted-2]]"
+OLD = b'{"id":1}\n{"id":2,"value":"' + VALUE + b'"}\n{"id":3}\n'
+NEW = OLD.replace(VALUE, STUB)
+SPLICES = [(OLD.index(VALUE), OLD.index(VALUE) + len(VALUE), STUB)]
+LATE = b'{"id":4,"late":true}\n'
+APPEND = "os.O_WRONLY | os.O_CREAT | os.O_APPEND"
+REWRITE = "os.O_WRONLY | os.O_CREAT | os.O_TRUNC"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Give a session file in a directory of its own."""
+    directory = tmp_path / "sessions"
+    directory.mkdir()
+    path = directory / NAME
+    path.write_bytes(OLD)
+    os.utime(path, ns=(1_700_000_000_123_456_789, 1_700_000_100_987_654_321))
+    return path
+
+
+@pytest.fixture
+def session(path):
+    """Give the session, opened once."""
+    with open_session(found_at(path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def unleased(monkeypatch):
+    """Take leases away, as other systems and network filesystems do."""
+
+    def take(descriptor):
+        raise leases.LeaseUnsupportedError(22, "no leases here")
+
+    monkeypatch.setattr(leases, "take", take)
+
+
+def found_at(path):
+    """Find the session as the walk does."""
+    return next(one for one in discover([Root(str(path.parent))]) if isinstance(one, SessionFile))
+
+
+def replace(session, splices=SPLICES, gate=lambda: None, quiet_for=0.0, filled=lambda *_: None):
+    """Replace the session's content."""
+    return exchange.replace(session, TEMPORARY, splices, gate, quiet_for, filled)
+
+
+def settle(session, done, patience=0.0):
+    """Remove the old file as the end of a command does."""
+    return retire.retire(
+        session.directory, NAME, done.temporary, ends=done.ends, mate=done.fingerprint.inode,
+        deadline=time.monotonic() + patience, leased=session.descriptor,
+    )  # fmt: skip
+
+
+def names(path):
+    """Name what stands beside the session, the session included."""
+    return sorted(os.listdir(path.parent))
+
+
+class Race:
+    """What happens right before and right after the names are exchanged for the first time."""
+
+    def __init__(self, monkeypatch):
+        self.before, self.after = (lambda: None), (lambda: None)
+        self.exchanges = 0
+        self.leased = []
+        self._exchange, self._take = leases.exchange, leases.take
+        monkeypatch.setattr(leases, "exchange", self._exchanging)
+        monkeypatch.setattr(leases, "take", self._taking)
+
+    def _exchanging(self, *names):
+        self.exchanges += 1
+        if self.exchanges > 1:
+            self._exchange(*names)
+            return
+        self.before()
+        self._exchange(*names)
+        self.after()
+
+    def _taking(self, descriptor):
+        self.leased.append(descriptor)
+        return self._take(descriptor)
+
+    def opens(self, puppet, descriptor, path, flags, *steps):
+        """Send a puppet into an open that the lease on `descriptor` blocks."""
+        puppet.say(f"globals().update(fd=os.open({str(path)!r}, {flags}, 0o600))", *steps)
+        wait_until(lambda: not leases.held(descriptor))
+
+
+@pytest.fixture
+def race(monkeypatch):
+    """Give the window between the last comparison and the exchange."""
+    return Race(monkeypatch)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Let a late opener take its time, so that a busy machine changes nothing."""
+    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 20.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Give a late opener 50 ms to close the file."""
+    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
+
+
+def append(path, data):
+    """Append as an agent does."""
+    with open(path, "ab") as handle:
+        handle.write(data)
+
+
+def swap(path, data):
+    """Replace by rename, with size and times of the old file."""
+    before = os.stat(path)
+    fresh = str(path) + ".fresh"
+    with open(fresh, "wb") as handle:
+        handle.write(data)
+    os.utime(fresh, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.rename(fresh, path)
+
+
+def state(path):
+    """Take down everything about every file beside the session."""
+    taken = {}
+    for name in names(path):
+        beside = path.with_name(name)
+        status = os.lstat(beside)
+        taken[name] = (
+            status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
+            beside.read_bytes(),
+        )  # fmt: skip
+    return taken
+
+
+def interrupted(world, path, new=None):
+    """Note a rewrite in the journal as it stands before the exchange, the new file whole or not."""
+    found = found_at(path)
+    with world.store.transaction():
+        row = world.store.sessions.note(found, "generic", None)
+        entry = world.store.journal.begin(row.id, found, TEMPORARY, journal.Confirmation())
+        if new:
+            with open(path, "rb") as before, open(new, "rb") as after:
+                ends = tuple(
+                    retire.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
+                    for file in (before, after)
+                )
+            world.store.journal.filled(entry, os.stat(new).st_ino, ends)
+    return entry

@@ -1,0 +1,245 @@
+"""Other processes: a puppet that does as it is told, the program, and the daemon."""
+
+import ast
+import inspect
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from building.world import NOBODY, TESTS, Conversation, text_of
+
+WORKERS = TESTS / "workers"
+PATIENCE = 20.0
+"""Seconds to wait for another process."""
+ROOT = os.geteuid() == 0
+
+
+AS_ORDINARY_USER = f"""
+import contextlib, importlib, os, pkgutil, sys
+import brainsurgeon, sqlite_utils
+for module in pkgutil.walk_packages(brainsurgeon.__path__, "brainsurgeon."):
+    if not module.name.endswith(("__main__", "daemon", "mcp_server")):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module.name)
+os.setgroups([])
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+brainsurgeon.cli.main()
+"""
+"""Root's Python may stand where nobody else can read, so that rights are dropped inside it."""
+
+
+def run(*words, ordinary=False, stdout=subprocess.PIPE, limit=None, **environment):
+    """Run the program as a process of its own; no traceback may ever reach a person."""
+    start = ["-m", "brainsurgeon"]
+    if ordinary and ROOT:
+        start = ["-c", AS_ORDINARY_USER]
+    done = subprocess.run(
+        [sys.executable, *start, *map(str, words)],
+        stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False,
+        env={**os.environ, **environment}, cwd="/", preexec_fn=limit,
+    )  # fmt: skip
+
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    if stdout == subprocess.PIPE:
+        assert b"unexpected" not in done.stderr, done.stderr.decode()
+    return done
+
+
+def bound(world, **settings):
+    """Bind the program to the configuration file of a world."""
+    config = world.config_file(**settings)
+
+    def call(*words, **keys):
+        return run(*words, "--config", config, **keys)
+
+    return call
+
+
+def document(done):
+    """Give the one JSON document that stands on stdout."""
+    return json.loads(done.stdout)
+
+
+def complaint(done):
+    """Give the one line that stands on stderr, with nothing on stdout."""
+    lines = done.stderr.decode().splitlines()
+
+    assert done.stdout == b""
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def together(call, commands):
+    """Run commands that do not disturb each other, some at a time; give what each came to."""
+    with ThreadPoolExecutor(4) as pool:
+        return dict(zip(commands, pool.map(lambda words: call(*words), commands), strict=True))
+
+
+PROGRAM = (sys.executable, "-m", "brainsurgeon")
+
+
+class Process:
+    """The daemon, as a process of its own."""
+
+    def __init__(self, world, words=("run",), before=(), environment=(), **settings):
+        config = world.config_file(**{"log_level": "debug", **settings})
+        self.out, self.err = (world.base / f"{name}.{time.monotonic_ns()}" for name in ("o", "e"))
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen(
+                [*before, *PROGRAM, *words, "--config", config], stdout=out, stderr=err,
+                stdin=subprocess.DEVNULL, env={**os.environ, **dict(environment)},
+            )  # fmt: skip
+
+    @property
+    def events(self):
+        """Everything it has logged so far."""
+        text = self.err.read_text()
+        lines = text[: text.rfind("\n") + 1].splitlines()
+        return [json.loads(line) if line.startswith("{") else {"event": line} for line in lines]
+
+    def logged(self, event, **fields):
+        """Give the events of a name that say all this."""
+        return [
+            one for one in self.events
+            if one["event"] == event and all(one.get(key) == fields[key] for key in fields)
+        ]  # fmt: skip
+
+    def wait_for(self, event, count=1, **fields):
+        """Wait until something was logged so many times; give the last of them."""
+        wanted = []
+
+        def there():
+            wanted[:] = self.logged(event, **fields)
+            if self.process.poll() is not None:
+                raise AssertionError(f"it ended: {self.process.returncode}\n{self.err.read_text()}")
+            return len(wanted) >= count
+
+        try:
+            wait_until(there)
+        except SilentError:
+            raise AssertionError(f"no {event} {fields} in\n{self.err.read_text()}") from None
+        return wanted[count - 1]
+
+    def started(self):
+        """Wait until it runs; give its process id, which is not ours where another starts it."""
+        return self.wait_for("daemon_started")["pid"]
+
+    def watching(self):
+        """Wait until it watches."""
+        pid = self.started()
+
+        def has_watches():
+            for name in os.listdir(f"/proc/{pid}/fdinfo"):
+                try:
+                    with open(f"/proc/{pid}/fdinfo/{name}") as handle:
+                        if "inotify wd:" in handle.read():
+                            return True
+                except OSError:
+                    continue
+            return False
+
+        wait_until(has_watches)
+
+    def stop(self, number=signal.SIGTERM):
+        """Tell it to end; give how long that took and the exit code."""
+        begun = time.monotonic()
+        os.kill(self.logged("daemon_started")[0]["pid"], number)
+        code = self.process.wait(30)
+        return time.monotonic() - begun, code
+
+    def kill(self):
+        """Kill it the hard way, if it still runs."""
+        if self.process.poll() is None:
+            for one in self.logged("daemon_started"):
+                os.kill(one["pid"], signal.SIGKILL)
+            self.process.kill()
+        self.process.wait()
+
+
+def settled(world, name="s", age=3600):
+    """Put a session with a value to cut; give its file and the entry's id."""
+    talk = Conversation()
+    ident = talk.turn()
+    talk.turn("short")
+    return world.put(f"{name}.jsonl", talk.bytes(), age=age), ident
+
+
+def is_cut(path, ident):
+    """Tell whether the stub stands in the file."""
+    return text_of(path, ident) == f"[[extracted-{ident}]]"
+
+
+class SilentError(AssertionError):
+    """The puppet did not answer in time: it is blocked, or dead."""
+
+
+class Puppet:
+    """A process of its own that evaluates what it is told: agent, intruder, or other command.
+
+    `say` does not wait, so that it may be sent into a call that blocks; `hear` waits for the next
+    answer.
+    """
+
+    def __init__(self, *preparations):
+        self.process = subprocess.Popen(
+            [sys.executable, WORKERS / "puppet.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self.pid = self.process.pid
+        for expression in preparations:
+            self.ask(expression)
+
+    def say(self, *expressions):
+        """Tell it to evaluate, one after the other, without waiting for the answers."""
+        for expression in expressions:
+            self.process.stdin.write(expression.encode() + b"\n")
+
+    def hear(self, patience=PATIENCE):
+        """Give the value of the oldest expression not yet heard of, or raise what it raised.
+
+        An error has the name of its class in the place of the file's.
+        """
+        if not self.answers_within(patience):
+            raise SilentError
+        line = self.process.stdout.readline()
+        if not line:
+            raise SilentError
+        kind, value = ast.literal_eval(line.decode())
+        if kind == "raised":
+            raise OSError(*value)
+        return value
+
+    def answers_within(self, seconds):
+        """Tell whether an answer comes within some seconds."""
+        return bool(select.select([self.process.stdout], [], [], seconds)[0])
+
+    def ask(self, expression):
+        """Evaluate one expression and give its value."""
+        self.say(expression)
+        return self.hear()
+
+    def start(self, code):
+        """Begin to run some lines of code; `hear` tells when they are done."""
+        self.say(f"exec({inspect.cleandoc(code)!r}, globals())")
+
+    def kill(self):
+        """Kill it the hard way; to do so twice is no error."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def wait_until(happened, patience=PATIENCE):
+    """Wait until something is the case."""
+    deadline = time.monotonic() + patience
+    while not happened():
+        if time.monotonic() > deadline:
+            raise SilentError
+        time.sleep(0.001)

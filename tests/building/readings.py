@@ -1,0 +1,52 @@
+"""What a format says of some bytes."""
+
+import contextlib
+import tempfile
+
+from brainsurgeon.formats.base import parse
+from brainsurgeon.model.sessions import Survey
+from brainsurgeon.sessions.reading import FileLines
+
+WINDOW = 3
+
+
+@contextlib.contextmanager
+def opened(data):
+    """Open a real file that holds these bytes, and give its lines."""
+    with tempfile.TemporaryFile() as handle:
+        handle.write(data)
+        handle.flush()
+        yield FileLines(handle.fileno(), len(data))
+
+
+def survey(form, data, window=WINDOW):
+    """Look over a file that holds these bytes."""
+    with opened(data) as lines:
+        return form.survey(lines, window)
+
+
+def entries(data):
+    """Give every line that is an entry: its offset, its bytes, its number, and what it says."""
+    with opened(data) as lines:
+        return [
+            (line.offset, line.raw, line.number, entry)
+            for line in lines
+            if line.raw and (entry := parse(line.raw)) is not None
+        ]
+
+
+def parts(form, entry, before_last_user=True):
+    """Give the parts of an entry that stands before, or after, the last user message."""
+    look = Survey(WINDOW, {}, None, last_user=1 if before_last_user else -1)
+    return list(form.parts(entry, look, 0))
+
+
+def paths(form, entry):
+    """Give the paths of the parts that may be cut."""
+    return {".".join(map(str, part.path)) for part in parts(form, entry) if not part.locked}
+
+
+# Recognition: the first parseable lines decide.
+
+HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-01T00:00:00.000Z",
+          "cwd": "/w"}  # fmt: skip

@@ -1,0 +1,72 @@
+"""Rows of a store, as a rewrite leaves them."""
+
+import os
+
+from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.store import journal
+
+OPEN = (
+    "globals().update(room=__import__('brainsurgeon.store', fromlist=['x']))",
+    "globals().update(store=room.open_store({directory!r}))",
+)
+
+
+def contents(directory):
+    """Take down every file of a state directory, but for the locks, which hold nothing."""
+    taken = {}
+    for name in sorted(os.listdir(directory)):
+        path = os.path.join(directory, name)
+        if name != "locks" and os.path.isfile(path):
+            with open(path, "rb") as handle:
+                taken[name] = handle.read()
+    return taken
+
+
+def pragma(store, name):
+    """Ask SQLite for one setting."""
+    return store._connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def count(store, table):
+    """Count the rows of a table."""
+    return store._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+def put(store, agent, value):
+    """Store a value."""
+    return store.blobs.put(agent, value, 1.0)
+
+
+def found(session="one", agent="main", root="/agents"):
+    """Give a session as the walk finds it."""
+    home = f"{root}/{agent}"
+    state = Fingerprint(1, 2, 3000, 4, 5)
+    return SessionFile(root, f"{home}/sessions", f"{session}.jsonl", agent, home, "auto", state)
+
+
+def session(store, **where):
+    """Note a session."""
+    with store.transaction():
+        return store.sessions.note(found(**where), "openclaw", None)
+
+
+def cut(entry="e1", path=("message", "content", 0, "text")):
+    """Give a cut as it is planned."""
+    stub = f"[[extracted-{entry}]]"
+    return Cut(0, 9, b'"' + stub.encode() + b'"', entry, stub, path, "tool_result", "exec", 7,
+               block=False, forced=False, reason="old")  # fmt: skip
+
+
+def begin(store, row, cuts=(), value=b"value", note=None):
+    """Begin a rewrite: values, rows and the journal entry, as the knife does."""
+    with store.transaction():
+        shelved = []
+        for one in cuts:
+            blob, digest, _ = put(store, row.agent_id, value)
+            shelved.append((one, blob, digest, len(value)))
+        entry = store.journal.begin(
+            row.id, found(), ".brainsurgeon-0.tmp", note or journal.Confirmation()
+        )
+        store.extractions.add(row.id, entry, shelved, 1.0)
+    return entry

@@ -1,0 +1,74 @@
+"""What differs between two versions of a session, found without any help of the program."""
+
+import json
+
+BLOCK = b'{"type":"text","text":'
+STUB = b'"[[extracted-'
+
+
+def parse(line):
+    """Parse a line with the standard parser alone, numbers as they are written."""
+    try:
+        return json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+
+
+def token_end(raw, at):
+    """Give where the JSON value that starts at `at` ends."""
+    decoder = json.JSONDecoder(parse_int=str, parse_float=str)
+    return decoder.raw_decode(raw.decode("latin-1"), at)[1]
+
+
+def cut_tokens(old, new):
+    """Walk two versions of a line side by side; give (stub, bytes that it stands for) in order.
+
+    This knows nothing of the program: every byte must be equal, except that a stub's token (or a
+    text block that holds nothing else) may stand where any JSON value stood.
+    """
+    cuts, at, there = [], 0, 0
+    while (stub := new.find(STUB, at)) >= 0:
+        end = token_end(new, stub)
+        before = new[at:stub]
+        if old.startswith(before, there) and old[there + len(before) :].startswith(new[stub:end]):
+            at, there = end, there + len(before) + end - stub
+            continue
+        if not old.startswith(before, there):
+            assert before.endswith(BLOCK)
+            before, end = before[: -len(BLOCK)], end + 1
+            assert new[end - 1 : end] == b"}"
+        assert old.startswith(before, there), "bytes outside a swapped value changed"
+        start = there + len(before)
+        there = token_end(old, start)
+        cuts.append((json.loads(new[stub : token_end(new, stub)]), old[start:there]))
+        at = end
+    assert old[there:] == new[at:], "bytes outside a swapped value changed"
+    return cuts
+
+
+def leaves_that_differ(old, new, path=()):
+    """Give the paths of the values in which two parsed lines differ; a whole block is one."""
+    if isinstance(new, dict) and isinstance(old, dict) and list(old) == list(new):
+        pairs = [(key, old[key], new[key]) for key in old]
+    elif isinstance(new, list) and isinstance(old, list) and len(old) == len(new):
+        pairs = [(index, *pair) for index, pair in enumerate(zip(old, new, strict=True))]
+    else:
+        return [] if old == new else [path]
+    differ = [hit for key, *pair in pairs for hit in leaves_that_differ(*pair, (*path, key))]
+    if isinstance(new, dict) and new.keys() == {"type", "text"} and old["type"] != new["type"]:
+        return [path]
+    return differ
+
+
+def swaps(old, new):
+    """Give every swap between two versions of a file, after checking that nothing else differs."""
+    lines, fresh = old.split(b"\n"), new.split(b"\n")
+    assert len(lines) == len(fresh)
+    found = []
+    for line, after in zip(lines, fresh, strict=True):
+        if line == after:
+            continue
+        cuts = cut_tokens(line, after)
+        assert len(leaves_that_differ(parse(line), parse(after))) == len(cuts) > 0
+        found += cuts
+    return found

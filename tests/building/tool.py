@@ -1,0 +1,122 @@
+"""A conversation in a file, and the tool that its agent calls."""
+
+import json
+import os
+import time
+
+import anyio
+from mcp import Client
+
+from brainsurgeon import mcp_server
+from brainsurgeon.lookup.scope import Scope
+from building.world import Conversation, dump
+
+SESSION = "11111111-0000-4000-8000-000000000001"
+OTHER = "22222222-0000-4000-8000-000000000002"
+VALUE = "the first result: " + "naïve 😀 " * 300
+
+
+class Agent:
+    """A conversation in a file, and the tool that its agent calls through the SDK's client."""
+
+    def __init__(self, world, agent="main", session=SESSION):
+        self.world, self.talk = world, Conversation(session)
+        self.path = world.root / agent / "sessions" / f"{session}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.scope = Scope(agent)
+        self.settings = {}
+        self.written = b""
+
+    def write(self, age=3600):
+        """Write the conversation as it is now, last changed `age` seconds ago."""
+        self.written = self.talk.bytes()
+        self.path.write_bytes(self.written)
+        os.utime(self.path, (time.time() - age,) * 2)
+        return self
+
+    def append(self, *, since):
+        """Append what was said since so many lines, as an agent does."""
+        said = b"".join(dump(line) for line in self.talk.lines[since:])
+        with open(self.path, "ab") as file:
+            file.write(said)
+        self.written += said
+
+    def entries(self):
+        """Read the session."""
+        return {one.get("id"): one for one in map(json.loads, self.path.read_bytes().splitlines())}
+
+    def call(self, **arguments):
+        """Call the tool; give whether it is an error, and the text."""
+
+        async def talk():
+            server = mcp_server.server_of(self.world.settings(**self.settings), self.scope)
+            async with Client(server) as client:
+                return await client.call_tool("purge_control", arguments)
+
+        result = anyio.run(talk)
+        (block,) = result.content
+        return result.is_error, block.text
+
+    def told(self, **arguments):
+        """Call the tool and read its answer, which is no error."""
+        failed, text = self.call(**arguments)
+        assert not failed, text
+        return json.loads(text)
+
+    def refused(self, **arguments):
+        """Call the tool and give the words of its error."""
+        failed, text = self.call(**arguments)
+        assert failed, text
+        return text
+
+
+def pruned(world, agent="main", session=SESSION, text=VALUE):
+    """Give an agent with a session of four turns, of which the older results were cut."""
+    one = Agent(world, agent, session)
+    one.talk.turn(text)
+    for number in range(3):
+        one.talk.turn(f"result {number}: " + "y" * 900)
+    one.write()
+    world.scan()
+    assert b"[[extracted-00000003]]" in one.path.read_bytes()
+    return one
+
+
+def asking(agent, arguments, name="brainsurgeon__purge_control"):
+    """Let the agent open a turn in which it makes this call; nobody has answered it yet."""
+    agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
+    before = len(agent.talk.lines)
+    agent.talk.user("what did the first one say?", ident=f"ask{before}")
+    agent.talk.call(name, arguments, call=f"call_{before}", ident=f"call{before}")
+    agent.append(since=before)
+    return before
+
+
+def answered(agent, before, text):
+    """Let the host write the answer down and the agent end its turn, an hour ago."""
+    since = len(agent.talk.lines)
+    agent.talk.result(text, "brainsurgeon__purge_control", call=f"call_{before}",
+                      details={"mcpServer": "brainsurgeon"}, ident=f"answer{before}")  # fmt: skip
+    agent.talk.assistant("it said so", ident=f"end{before}")
+    agent.append(since=since)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+
+
+def fence(path):
+    """Give what OpenClaw's fence compares during a run."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def said_twice(world, again=VALUE):
+    """Give an agent whose cut result has a second value, in its details."""
+    agent = Agent(world)
+    agent.talk.user()
+    agent.talk.call()
+    agent.talk.result(VALUE, details={"aggregated": again})
+    agent.talk.assistant()
+    for _ in range(3):
+        agent.talk.turn("short")
+    agent.write()
+    world.scan()
+    return agent

@@ -1,0 +1,328 @@
+"""A world of sessions with a store beside it, and what fills, changes and reads its files."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from brainsurgeon import config
+from brainsurgeon.operations.context import context
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.store import open_store
+
+TESTS = Path(__file__).parent.parent
+TOP = TESTS.parent
+SAMPLES = TESTS / "samples"
+LONG_AGO = 3 * 86_400
+
+
+class World:
+    """A root with sessions, a store, and the verbs that act on them."""
+
+    def __init__(self, base):
+        self.base = base
+        self.root = base / "agents"
+        self.state = base / "state"
+        self.directory = self.root / "main" / "sessions"
+        self.directory.mkdir(parents=True)
+        self.clock = time.time
+        self._stores = []
+
+    def settings(self, **keys):
+        """Give settings for this world: no quiet time unless asked for."""
+        table = {
+            "roots": [{"path": str(self.root)}],
+            "state_dir": str(self.state),
+            "quiet_seconds": 0,
+            "min_reclaim": 0,
+            **keys,
+        }
+        return config.Settings.model_validate(table)
+
+    def config_file(self, **keys):
+        """Write a configuration file for this world and give its path."""
+        lines = {
+            "state_dir": str(self.state), "quiet_seconds": 0, "min_reclaim": 0, **keys,
+        }  # fmt: skip
+        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+        path = self.base / "config.toml"
+        path.write_text(f'{text}[[roots]]\npath = "{self.root}"\n')
+        return path
+
+    def copy(self, *parts, name=None, age=LONG_AGO):
+        """Copy a sample into the sessions directory, last changed `age` seconds ago."""
+        source = SAMPLES.joinpath(*parts)
+        return self.put(name or source.name, source.read_bytes(), age=age)
+
+    def put(self, name, data, age=LONG_AGO):
+        """Write a session file, last changed `age` seconds ago."""
+        path = self.directory / name
+        path.write_bytes(data)
+        moment = time.time_ns() - int(age * 1e9)
+        os.utime(path, ns=(moment, moment))
+        return path
+
+    @property
+    def store(self):
+        """The store of this world, opened for writing once."""
+        if not self._stores:
+            self._stores.append(open_store(str(self.state)))
+        return self._stores[0]
+
+    def scan(self, dry_run=False, only=(), **keys):
+        """Do one pass."""
+        return scan(self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only)
+
+    def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):
+        """Put one entry back."""
+        return restore(
+            self.settings(**settings), self.store, entry, clock=self.clock, session=session,
+            keys=keys, pristine=pristine, wait=wait,
+        )  # fmt: skip
+
+    def restore_all(self, session=None, pristine=False, **settings):
+        """Put everything back."""
+        return restore_all(
+            self.settings(**settings), self.store, clock=self.clock, session=session,
+            pristine=pristine,
+        )  # fmt: skip
+
+    def leftovers(self):
+        """Name everything of ours that stands below the root."""
+        return sorted(path.name for path in self.root.rglob(".brainsurgeon*"))
+
+    def close(self):
+        """Close what was opened."""
+        while self._stores:
+            self._stores.pop().close()
+
+
+class Conversation:
+    """Builds a session line by line in the shape that OpenClaw 2026.7.35 writes."""
+
+    def __init__(self, session="11111111-0000-4000-8000-000000000001", **header):
+        self._ids = itertools.count(1)
+        self.lines = [
+            {"type": "session", "version": 3, "id": session,
+             "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w", **header}
+        ]  # fmt: skip
+        self.last = None
+
+    def entry(self, kind="message", ident=None, **fields):
+        """Add an entry on the branch and give its id."""
+        ident = ident or f"{next(self._ids):08x}"
+        self.lines.append({
+            "type": kind, "id": ident, "parentId": self.last,
+            "timestamp": "2026-11-01T10:00:01.000Z", **fields,
+        })  # fmt: skip
+        self.last = ident
+        return ident
+
+    def user(self, text="go on", **fields):
+        """Add a user message."""
+        return self.entry(message={"role": "user", "content": text, "timestamp": 1}, **fields)
+
+    def call(self, name="exec", arguments=None, call="call_1", **fields):
+        """Add an assistant message that calls a tool."""
+        block = {"type": "toolCall", "id": call, "name": name,
+                 "arguments": arguments or {"command": "ls"}}  # fmt: skip
+        return self.assistant([block], stop="toolUse", **fields)
+
+    def result(self, text, tool="exec", call="call_1", details=None, **fields):
+        """Add a tool result."""
+        message = {"role": "toolResult", "toolCallId": call, "toolName": tool,
+                   "content": [{"type": "text", "text": text}], "isError": False}  # fmt: skip
+        if details is not None:
+            message["details"] = details
+        return self.entry(message=message, **fields)
+
+    def assistant(self, content="done.", stop="stop", api="openai-completions", **fields):
+        """Add an assistant message."""
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        message = {"role": "assistant", "content": content, "api": api, "stopReason": stop}
+        return self.entry(message=message, **fields)
+
+    def turn(self, text="x" * 2000, tool="exec"):
+        """Add a whole turn: question, call, result, answer; give the id of the result."""
+        self.user()
+        self.call(tool)
+        ident = self.result(text, tool)
+        self.assistant()
+        return ident
+
+    def bytes(self):
+        """Give the file, as JSON.stringify would write it."""
+        return b"".join(dump(line) for line in self.lines)
+
+
+def dump(line):
+    """Write one line compactly, with its newline."""
+    return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def copy_tree(source, target):
+    """Copy a directory of samples with times long ago."""
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    moment = time.time_ns() - LONG_AGO * 10**9
+    for path in Path(target).rglob("*.jsonl"):
+        os.utime(path, ns=(moment, moment))
+
+
+NOBODY = 65534
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now=None):
+        self.now = time.time() if now is None else now
+
+    def __call__(self):
+        """Tell the time."""
+        return self.now
+
+
+def state(directory, *, directories=False):
+    """Give what tells two states of every file below a directory apart, without reading any."""
+    return {
+        path: (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
+        for path in sorted(directory.rglob("*"))
+        if (directories or not path.is_dir()) and (seen := path.lstat())
+    }
+
+
+def value_at(line, *steps):
+    """Read a value of a line."""
+    value = json.loads(line)
+    for step in steps:
+        value = value[step]
+    return value
+
+
+def text_of(path, entry_id):
+    """Read the text of the first block of an entry."""
+    for line in path.read_bytes().split(b"\n"):
+        if line and json.loads(line).get("id") == entry_id:
+            return value_at(line, "message", "content", 0, "text")
+    raise AssertionError(f"{entry_id} is not in {path}")
+
+
+def last_changed(path, moment):
+    """Set when a file was last changed, to a whole second."""
+    os.utime(path, (int(moment), int(moment)))
+    return int(moment)
+
+
+def entry_text(path, entry_id):
+    """Read the text of an entry in a file whose last line may be torn."""
+    line = next(line for line in path.read_bytes().split(b"\n") if f'"{entry_id}"'.encode() in line)
+    return value_at(line, "message", "content", 0, "text")
+
+
+def append(path, entries):
+    """Append entries as an agent does."""
+    with open(path, "ab") as file:
+        file.write(b"".join(map(dump, entries)))
+
+
+def pin(world, entry, value, session=None):
+    """Set `_extractable` on an entry."""
+    return set_extractable(
+        world.settings(), world.store, entry, value, clock=world.clock, session=session
+    )
+
+
+def entry(path, ident):
+    """Read an entry."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return next(line for line in lines if line.get("id") == ident)
+
+
+def line_of(data, ident):
+    """Find the bytes of the line of an entry."""
+    return next(line for line in data.split(b"\n") if f'"id":"{ident}"'.encode() in line)
+
+
+def open_turn(path, conversation, clock):
+    """Let the agent begin a turn."""
+    conversation.user("and now?")
+    append(path, conversation.lines[-1:])
+    clock.now = int(time.time()) + 1
+
+
+def close_turn(path, conversation, clock):
+    """Let the agent answer."""
+    conversation.assistant("that is all.")
+    append(path, conversation.lines[-1:])
+    clock.now += 2
+
+
+def kept(world, session="main/s"):
+    """Give why the values of a session stay, with their counts."""
+    one = context(world.settings(), world.store, session, world.clock())
+    counts = {}
+    for part in one.kept:
+        counts[part.reason] = counts.get(part.reason, 0) + part.values
+    return counts
+
+
+def sql(world, *statement):
+    """Change the store from outside."""
+    with closing(sqlite3.connect(world.state / "store.db")) as database, database:
+        return database.execute(*statement).fetchall()
+
+
+def two_values(conversation):
+    """Add a result with a text and details that are both long."""
+    conversation.user()
+    conversation.call()
+    ident = conversation.result(
+        "x" * 2000, details={"aggregated": "a" * 3000, "content": "c" * 2500}
+    )
+    conversation.assistant()
+    conversation.turn("short")
+    return ident
+
+
+def fork(path, name, *, ending=(), directory=None, parent=None):
+    """Copy a session to a new file as pi forks it: another header, the same entries."""
+    header, *lines = path.read_bytes().splitlines(keepends=True)
+    fresh = {**json.loads(header), "id": name, "parentSession": parent or str(path)}
+    copy = (directory or path.parent) / f"{name}.jsonl"
+    copy.write_bytes(b"".join([dump(fresh), *lines, *map(dump, ending)]))
+    return copy
+
+
+def two_turns(world, conversation):
+    """Write a session of two turns, and give its file."""
+    conversation.turn("x" * 3000)
+    conversation.turn("y" * 3000)
+    return world.put("one.jsonl", conversation.bytes())
+
+
+def write_session(path, size):
+    """Write an OpenClaw session of about `size` bytes, most of them tool results."""
+    dice = random.Random(1)
+    words = [f"{dice.randrange(1 << 40):x}" for _ in range(5000)]
+    talk = Conversation()
+    written = 0
+    with open(path, "wb") as out:
+        while written < size:
+            length = dice.choice((300, 2_000, 20_000, 40_000))
+            text = " ".join(dice.choices(words, k=length // 10)) + "\n\tü"
+            talk.turn(text, dice.choice(("exec", "read")))
+            block = talk.bytes()
+            talk.lines.clear()
+            out.write(block)
+            written += len(block)
+    os.utime(path, (time.time() - 86_400,) * 2)
+    return written

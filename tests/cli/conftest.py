@@ -1,0 +1,22 @@
+"""The program for one world."""
+
+import pytest
+
+from building.processes import bound
+
+
+@pytest.fixture
+def cli(world):
+    """Give the program for this world: called with words, it runs as a process of its own."""
+    return bound(world)
+
+
+@pytest.fixture
+def session(world, conversation):
+    """Give the id of an old result in the settled, pruned session `main/s`."""
+    ident = conversation.turn()
+    conversation.turn("y" * 2000)
+    world.put("s.jsonl", conversation.bytes())
+
+    assert world.scan().values_extracted == 1
+    return ident

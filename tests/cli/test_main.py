@@ -1,0 +1,147 @@
+"""Every command: its help, its words, its JSON, its exit code."""
+
+import sqlite3
+from contextlib import closing
+
+import typer
+
+from brainsurgeon.cli import app
+from building.processes import document, run, together
+from building.world import state
+
+COMMANDS = sorted(typer.main.get_command(app).commands)
+PATH = "message.content.0.text"
+
+
+# --- help, options, JSON -------------------------------------------------------------------------
+
+
+def test_every_command_explains_itself_with_an_example():
+    """`--help` of each command has an example that calls it, within 80 columns."""
+    for (command, _), done in together(run, [(name, "--help") for name in COMMANDS]).items():
+        assert done.returncode == 0
+        assert b"xample" in done.stdout
+        assert f"brainsurgeon {command}".encode() in done.stdout
+        assert max(map(len, done.stdout.decode().splitlines())) <= 80
+
+
+def test_the_promised_commands_are_there():
+    """Every command that the main job needs exists."""
+    wanted = {"scan", "restore", "show", "cat", "set-extractable", "sessions", "context"}
+
+    assert wanted <= set(COMMANDS)
+
+
+def test_the_configuration_is_named_on_either_side(world, session):
+    """`--config` counts on either side of the command, and the nearer one wins."""
+    config = world.config_file()
+    other = world.base / "other.toml"
+    other.write_text(f'state_dir = "{world.base}/none"\n[[roots]]\npath = "{world.base}/none"\n')
+    before = run("--config", config, "sessions", "--json")
+    after = run("sessions", "--json", "--config", config)
+    both = run("--config", other, "sessions", "--json", "--config", config)
+    by_environment = run("sessions", "--json", BRAINSURGEON_CONFIG=str(config))
+
+    assert [one["session"] for one in document(before)] == ["main/s"]
+    assert before.stdout == after.stdout == both.stdout == by_environment.stdout
+
+
+def test_every_success_is_one_json_document(world, conversation, cli):
+    """With `--json` each command puts one JSON document on stdout and nothing beside it."""
+    ident = conversation.turn()
+    conversation.turn("y" * 2000)
+    world.put("s.jsonl", conversation.bytes())
+    done = {"dry": cli("scan", "--once", "--dry-run", "--json")}
+    done["scan"] = cli("scan", "--once", "--json")
+    looks = {
+        "sessions": ("sessions", "--json"),
+        "context": ("context", "main/s", "--json"),
+        "status": ("status", "--json"),
+        "retention": ("retention", "--dry-run", "--json"),
+        "show": ("show", f"[[extracted-{ident}]]", "--json"),
+    }
+    looked = together(cli, looks.values())
+    done |= {name: looked[words] for name, words in looks.items()}
+    done["restore"] = cli("restore", ident, "--json")
+    done["every"] = cli("restore", "--all", "--json")
+    done["pinned"] = cli("set-extractable", conversation.last, "7", "--json")
+    said = {name: (one.returncode, document(one), one.stderr) for name, one in done.items()}
+
+    assert {(code, stderr) for code, _, stderr in said.values()} == {(0, b"")}
+    assert said["dry"][1]["values_extracted"] == said["scan"][1]["values_extracted"] == 1
+    assert (said["dry"][1]["dry_run"], said["scan"][1]["dry_run"]) == (True, False)
+    assert said["sessions"][1][0]["session"] == "main/s"
+    assert said["context"][1]["extracted"][0]["entry_id"] == ident
+    assert said["show"][1]["entry_id"] == ident
+    assert said["show"][1]["content"] == {PATH: "x" * 2000}
+    assert said["restore"][1]["keys_restored"] == [PATH]
+    assert said["every"][1]["sessions"][0]["state"] == "nothing to undo"
+    assert said["pinned"][1]["extractable"] == 7
+
+
+def test_every_failure_is_one_json_document_with_its_exit_code(world, conversation, session):
+    """With `--json` an error is a document too, with the code that the program exits with."""
+    other = world.put("t.jsonl", conversation.bytes())
+    gone = conversation.turn("g" * 2000)
+    lost = conversation.turn("l" * 2000)
+    conversation.turn("short")
+    path = world.put("u.jsonl", conversation.bytes())
+    world.scan()
+    forget(world, lost)
+    path.write_bytes(path.read_bytes().replace(f"[[extracted-{gone}]]".encode(), b"back"))
+    config = world.config_file()
+    broken = world.base / "broken.toml"
+    broken.write_text("keep_recent = -1\nno_such_key = 1\n")
+    expected = {
+        ("restore",): 2,
+        ("restore", "--no-such-option"): 2,
+        ("set-extractable", session, "maybe"): 2,
+        ("sessions", "--config", broken): 2,
+        ("restore", "deadbeef"): 3,
+        ("show", "deadbeef"): 3,
+        ("context", "nobody"): 3,
+        ("restore", session): 4,
+        ("show", session): 4,
+        ("context", "main/"): 4,
+        ("restore", lost): 5,
+        ("show", lost): 5,
+        ("restore", gone): 6,
+    }
+    before = state(world.root)
+    went = together(lambda *words: run("--config", config, *words, "--json"), expected)
+    for words, code in expected.items():
+        done, told = went[words], document(went[words])
+
+        assert (done.returncode, told["exit_code"]) == (code, code), words
+        assert told["error"]
+        if code == 4:
+            assert len(told["candidates"]) >= 2
+        if code == 5:
+            assert told["tombstones"][0]["entry_id"] == lost
+    assert state(world.root) == before
+    assert other.exists()
+
+
+def forget(world, entry):
+    """Let a value expire, as retention does."""
+    with closing(sqlite3.connect(world.state / "store.db")) as database, database:
+        database.execute(
+            "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1771581600.0,"
+            " expired_why = 'retention' WHERE entry_id = ?",
+            (entry,),
+        )
+
+
+def test_wrong_words_are_usage_errors(world, cli):
+    """Words that do not fit together exit 2, say why on stderr and touch nothing."""
+    commands = [
+        ("scan", "--json"), ("restore",), ("restore", "a", "--all"), ("restore", "--all", "--wait"),
+        ("restore", "--all", "--key", "text"), ("no-such-command",), ("show",),
+        ("set-extractable", "a"), ("set-extractable", "a", "-1"), ("set-extractable", "a", "1.5"),
+    ]  # fmt: skip
+    before = state(world.base)
+    for words, done in together(cli, commands).items():
+        assert done.returncode == 2, words
+        assert done.stdout == b""
+        assert done.stderr
+    assert state(world.base) == before

@@ -1,0 +1,440 @@
+"""Bad input, bad stores, bad disks: one line that says so, and nothing lost."""
+
+import os
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from building.processes import ROOT, bound, complaint, document, run, together
+from building.world import NOBODY, Conversation, World, dump, state
+
+PATH = "message.content.0.text"
+
+
+def bytes_below(directory):
+    """Read every file below a directory."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared_world(own_home):
+    """Give a world that an ordinary user owns and reaches, also where the tests run as root."""
+    with tempfile.TemporaryDirectory(prefix="brainsurgeon-test-") as base:
+        world = World(Path(base))
+        yield world
+        world.close()
+
+
+def give_away(world):
+    """Make everything below a world the ordinary user's."""
+    for path in [world.base, *world.base.rglob("*")]:
+        if ROOT:
+            os.lchown(path, NOBODY, NOBODY)
+
+
+def test_an_unreadable_root_is_named_and_the_others_are_done(shared_world, conversation):
+    """What cannot be read is named with what that means; the rest is pruned; the exit code is 1."""
+    world = shared_world
+    conversation.turn()
+    conversation.turn()
+    open_ = world.put("s.jsonl", conversation.bytes())
+    shut = world.base / "shut"
+    shut.mkdir()
+    (shut / "s.jsonl").write_bytes(conversation.bytes())
+    config = world.config_file()
+    with open(config, "a") as file:
+        file.write(f'[[roots]]\npath = "{shut}"\n[[roots]]\npath = "{world.base}/missing"\n')
+    give_away(world)
+    shut.chmod(0)
+    done = run("scan", "--once", "--config", config, ordinary=True)
+    shut.chmod(0o700)
+    said = (done.stdout + done.stderr).decode()
+
+    assert done.returncode == 1
+    assert f"{shut}: Permission denied; nothing there was touched" in said
+    assert f"{world.base}/missing: no such directory" in said
+    assert b"[[extracted-" in open_.read_bytes()
+    assert (shut / "s.jsonl").read_bytes() == conversation.bytes()
+
+
+@pytest.mark.parametrize("command", ["cat", "context", "restore"])
+def test_an_unreadable_session_is_named(shared_world, conversation, command):
+    """A session that may not be read is named in one line, by whatever command is asked for it."""
+    world = shared_world
+    ident = conversation.turn()
+    conversation.turn()
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    before = path.read_bytes()
+    give_away(world)
+    path.chmod(0)
+    done = bound(world)(command, ident if command == "restore" else "main/s", ordinary=True)
+    line = complaint(done)
+    path.chmod(0o600)
+
+    assert done.returncode == 1
+    assert "main/s" in line
+    assert "Permission denied" in line
+    assert path.read_bytes() == before
+
+
+def test_a_session_that_cannot_be_taken_apart_is_named(world, cli):
+    """`context` of a file of no known format or version says why in a line; `cat` prints it."""
+    old = world.copy("pi", "large-session.v1.jsonl", name="old.jsonl")
+    odd = world.put("odd.jsonl", b"no session\n")
+    for name, why in (("main/old", "version 1"), ("main/odd", "no JSON objects")):
+        done = cli("context", name)
+
+        assert done.returncode == 1
+        assert name in complaint(done)
+        assert why in complaint(done)
+    for path in (old, odd):
+        assert cli("cat", path).stdout == path.read_bytes()
+
+
+@pytest.mark.parametrize("after", [0.3, 0.6, 0.9])
+def test_told_to_stop_a_command_leaves_nothing_beside(world, session, after):
+    """SIGTERM while the old file waits for its last look: it goes before the command ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "brainsurgeon", "restore", session, "--config", world.config_file()],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(after)
+    process.terminate()
+
+    assert process.wait(timeout=20) in (143, 0, -signal.SIGTERM)  # the last before anything began
+    assert world.leftovers() == []
+
+
+@pytest.mark.parametrize("words", [("scan", "--once"), ("restore", "--all")], ids=" ".join)
+@pytest.mark.parametrize("after", [0.25, 0.5, 0.9])
+def test_stopped_amid_many_sessions_nothing_is_left_beside(world, words, after):
+    """SIGTERM in a pass over many sessions: each is as before or as after, and nothing is left."""
+    before = {}
+    for number in range(12):
+        talk = Conversation(f"{number:08x}-0000-4000-8000-000000000000")
+        talk.turn("x" * 3000)
+        talk.turn("y" * 3000)
+        before[world.put(f"s{number}.jsonl", talk.bytes())] = talk.bytes()
+    if words[0] == "restore":
+        world.scan(keep_recent=0)
+    config = world.config_file(keep_recent=0)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "brainsurgeon", *words, "--config", config],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(after)
+    process.terminate()
+
+    assert process.wait(timeout=20) in (143, 0, -signal.SIGTERM)
+    assert world.leftovers() == []
+    world.restore_all(pristine=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_cat_as_json_holds_every_byte(world, session, cli):
+    """The lines of `cat --json` put together are the bytes of `cat`, broken ones included."""
+    path = world.directory / "s.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"odd": "\xff\xfe"}\nno end')
+
+    plain, said = cli("cat", "main/s").stdout, document(cli("cat", "main/s", "--json"))
+
+    assert "\n".join(said["lines"]).encode("utf-8", "surrogateescape") == plain
+    assert b"[[extracted-" not in plain
+    assert said["session"] == "main/s"
+
+
+def test_a_broken_configuration_lists_every_problem(world, session):
+    """All problems come at once, each with its place, and no command does anything."""
+    world.config_file()
+    config = world.base / "broken.toml"
+    config.write_text(
+        f'state_dir = "{world.base}/fresh"\nkeep_recent = "three"\nretention = "1 day"\n'
+        'trigger_types = ["thinking", "nonsense"]\nno_such_key = 1\nmin_reclaim = "lots"\n'
+        f'[[roots]]\npath = "{world.root}"\nformat = "word"\n'
+    )
+    before = state(world.base)
+    commands = [("scan", "--once"), ("restore", "--all"), ("sessions",), ("cat", "main/s")]
+    for done in together(lambda *words: run(*words, "--config", config), commands).values():
+        said = done.stderr.decode()
+
+        assert done.returncode == 2
+        assert done.stdout == b""
+        assert str(config) in said.splitlines()[0]
+        assert "nothing was run" in said.splitlines()[0]
+        for place in (
+            "keep_recent", "retention", "trigger_types[1]", "no_such_key", "min_reclaim",
+            "roots[0].format",
+        ):  # fmt: skip
+            assert f"  {place}: " in said
+        assert len(said.splitlines()) == 7
+    assert state(world.base) == before
+
+
+def test_a_configuration_that_is_missing_or_no_toml_is_named(world):
+    """A file that is not there, or not TOML, or a bad variable, is one understandable problem."""
+    config = world.base / "c.toml"
+    missing = run("sessions", "--config", config)
+    config.write_text("keep_recent = = 3\n")
+    no_toml = run("sessions", "--config", config)
+    config.write_text("")
+    variable = run("sessions", "--config", config, BRAINSURGEON_KEEP_RECENT="many")
+
+    assert {done.returncode for done in (missing, no_toml, variable)} == {2}
+    assert "No such file" in missing.stderr.decode()
+    assert "not TOML" in no_toml.stderr.decode()
+    assert "BRAINSURGEON_KEEP_RECENT" in variable.stderr.decode()
+
+
+def test_unknown_and_ambiguous_names_are_told_apart(world, conversation, session, cli):
+    """An unknown entry exits 3 with its name; an ambiguous one exits 4 with the candidates."""
+    world.put("t.jsonl", conversation.bytes())
+    world.scan()
+    before = state(world.root)
+    unknown = cli("restore", "deadbeef")
+    nowhere = cli("restore", session, "--session", "nobody")
+    ambiguous = cli("restore", session)
+    key = cli("show", session, "--session", "main/s", "--key", "nothing")
+
+    assert "deadbeef" in complaint(unknown)
+    assert "nobody" in complaint(nowhere)
+    assert PATH in complaint(key)
+    assert [done.returncode for done in (unknown, nowhere, ambiguous, key)] == [3, 3, 4, 3]
+    assert ambiguous.stderr.decode().splitlines()[1:] == ["  main/s", "  main/t"]
+    assert state(world.root) == before
+
+
+def no_database(path):
+    """Put text where the store should be."""
+    path.write_text("these are not the bytes that you are looking for\n" * 100)
+
+
+def newer(path):
+    """Let a version to come have written the store."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+            " VALUES ('brainsurgeon', 'm999_from_the_future', '2030')"
+        )
+
+
+def empty(path):
+    """Leave nothing of the store."""
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [no_database, newer, empty])
+def test_an_unusable_store_stops_every_command_and_is_left_alone(world, session, cli, harm):
+    """Not a database, of a newer version, or empty: exit 7, one line, nothing is touched."""
+    world.close()
+    harm(world.state / "store.db")
+    before = bytes_below(world.base)
+    commands = [
+        ("scan", "--once"), ("scan", "--once", "--dry-run"), ("restore", session),
+        ("show", session),
+    ]  # fmt: skip
+    if harm is newer:
+        commands += [
+            ("restore", "--all"), ("cat", "main/s"), ("sessions",), ("context", "main/s"),
+            ("set-extractable", session, "false"), ("status",), ("retention",),
+        ]  # fmt: skip
+    for words, done in together(cli, commands).items():
+        assert done.returncode == 7, words
+        assert str(world.state / "store.db") in complaint(done)
+        assert "nothing was touched" in complaint(done)
+    assert bytes_below(world.base) == before
+
+
+def test_a_damaged_value_is_not_put_back(world, session, cli):
+    """A blob that is not what was stored stops the restore; session and store stay as they are."""
+    with closing(sqlite3.connect(world.state / "store.db")) as database, database:
+        database.execute("UPDATE blobs SET data = zeroblob(length(data))")
+    before = state(world.root)
+    restore, show = cli("restore", session), cli("show", session)
+
+    assert (restore.returncode, show.returncode) == (7, 7)
+    assert "damaged" in complaint(restore)
+    assert state(world.root) == before
+
+
+@pytest.mark.parametrize("place", ["the state directory", "its parent", "the store"])
+def test_a_state_directory_that_cannot_be_written_is_named(shared_world, conversation, place):
+    """Without a place for originals nothing is cut: exit 7, one line, sessions untouched."""
+    world = shared_world
+    conversation.turn()
+    conversation.turn()
+    path = world.put("s.jsonl", conversation.bytes())
+    shut = world.state
+    if place == "its parent":
+        shut = world.base / "parent"
+        shut.mkdir()
+        world.state = shut / "state"
+    elif place == "the store":
+        world.scan(min_session_bytes=10**9)
+        world.close()
+    else:
+        shut.mkdir()
+    call = bound(world)
+    give_away(world)
+    shut.chmod(0o500)
+    done = call("scan", "--once", ordinary=True)
+    looked = call("sessions", ordinary=True)
+    shut.chmod(0o700)
+
+    assert done.returncode == 7
+    assert str(world.state) in complaint(done)
+    assert looked.returncode == 0
+    assert path.read_bytes() == conversation.bytes()
+
+
+@contextmanager
+def small_disk(directory, size):
+    """Mount a small file system; say whether that was allowed."""
+    directory.mkdir(exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(directory)]
+    allowed = ROOT and subprocess.run(words, capture_output=True, check=False).returncode == 0
+    try:
+        yield allowed
+    finally:
+        if allowed:
+            subprocess.run(["umount", str(directory)], check=True)
+
+
+def large(conversation, turns=4, size=400_000):
+    """Add turns with results that do not compress."""
+    for number in range(turns):
+        conversation.turn(random.Random(number).randbytes(size // 2).hex())
+    conversation.turn("short")
+    return conversation.bytes()
+
+
+def test_a_disk_that_fills_up_while_storing_loses_nothing(world, conversation, cli):
+    """With no room for the originals nothing is cut, the session is named, and later it works."""
+    path = world.put("s.jsonl", large(conversation))
+    with small_disk(world.state, "600k") as mounted:
+
+        def limit():
+            if not mounted:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+        done = cli("scan", "--once", limit=limit)
+        said = (done.stdout + done.stderr).decode()
+
+        assert path.read_bytes() == conversation.bytes()
+        assert done.returncode == 1 if mounted else done.returncode in (1, 7)
+        assert "main/s" in said or not mounted
+        assert "disk is full" in said or not mounted
+        assert world.leftovers() == []
+        if mounted:
+            subprocess.run(["mount", "-o", "remount,size=9m", str(world.state)], check=True)
+
+        assert cli("scan", "--once").returncode == 0
+        assert path.read_bytes() != conversation.bytes()
+        assert cli("cat", "main/s").stdout == conversation.bytes()
+
+
+@pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
+def test_a_disk_without_room_for_a_new_file_loses_nothing(world, conversation, cli):
+    """Where the new file does not fit beside the old one, the old one stays and is named."""
+    with small_disk(world.root, "2m") as mounted:
+        if not mounted:
+            # Root in most containers may not mount; nothing else makes a disk that is really full.
+            pytest.skip("mounting is not allowed here")
+        world.directory.mkdir(parents=True)
+        path = world.put("s.jsonl", large(conversation, turns=3))
+        (world.root / "ballast").write_bytes(b"b" * 800_000)
+        world.put("t.jsonl", Conversation().bytes())
+        done = cli("scan", "--once", BRAINSURGEON_KEEP_RECENT="8")
+        said = (done.stdout + done.stderr).decode()
+
+        assert done.returncode == 1
+        assert "main/s: failed, No space left on device" in said
+        assert path.read_bytes() == conversation.bytes()
+        assert world.leftovers() == []
+
+
+@pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
+def test_a_disk_without_room_for_a_store_is_one_line(world, conversation, cli):
+    """Where not even an empty store fits, that is said, and nothing was touched."""
+    path = world.put("s.jsonl", large(conversation, turns=1))
+    with small_disk(world.state, "16k") as mounted:
+        if not mounted:
+            # Root in most containers may not mount; nothing else makes a disk that is really full.
+            pytest.skip("mounting is not allowed here")
+        done = cli("scan", "--once")
+
+        assert done.returncode == 1
+        assert "the disk is full" in complaint(done)
+        assert path.read_bytes() == conversation.bytes()
+
+
+@contextmanager
+def read_only(directory):
+    """Make a directory read-only: by a mount where that is allowed, else by its mode."""
+    mounted = ROOT and not any(
+        subprocess.run(words, capture_output=True, check=False).returncode
+        for words in (
+            ["mount", "--bind", str(directory), str(directory)],
+            ["mount", "-o", "remount,bind,ro", str(directory)],
+        )
+    )
+    inner = [path for path in directory.rglob("*") if path.is_dir()]
+    if not mounted:
+        for path in inner:
+            path.chmod(0o500)
+    try:
+        yield
+    finally:
+        for path in inner if not mounted else ():
+            path.chmod(0o700)
+        if mounted:
+            subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_read_only_root_is_named_and_left_alone(shared_world, conversation):
+    """Where nothing can be written every command says so in a line, and nothing is lost."""
+    world = shared_world
+    first = conversation.turn()
+    conversation.turn("y" * 2000)
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    pruned = path.read_bytes()
+    conversation.turn("z" * 2000)
+    other = world.put("t.jsonl", conversation.bytes())
+    call = bound(world)
+    world.close()
+    give_away(world)
+    with read_only(world.root):
+        scan = call("scan", "--once", ordinary=True)
+        restore = call("restore", first, "--session", "main/s", ordinary=True)
+        every = call("restore", "--all", ordinary=True)
+        pinned = call("set-extractable", first, "false", "--session", "main/s", ordinary=True)
+        show = call("show", first, "--session", "main/s", ordinary=True)
+        cat = call("cat", "main/s", ordinary=True)
+    said = (scan.stdout + scan.stderr).decode()
+
+    assert scan.returncode == 1
+    assert "main/t: failed, " in said
+    assert (path.read_bytes(), other.read_bytes()) == (pruned, conversation.bytes())
+    assert world.leftovers() == []
+    assert show.stdout == b"x" * 2000
+    assert cat.stdout == b"".join(map(dump, conversation.lines[:9]))
+    assert every.returncode == 1
+    assert "main/s: failed" in (every.stdout + every.stderr).decode()
+    for done in (restore, pinned):
+        assert done.returncode == 1
+        assert "main/s" in complaint(done)
+        assert "untouched" in complaint(done) or "left as it is" in complaint(done)

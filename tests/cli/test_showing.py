@@ -1,0 +1,323 @@
+"""What is printed, for people, for pipes, and for nobody."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+from building.processes import bound, complaint, document, run, together
+from building.world import SAMPLES, Conversation, append, dump, entry_text, state
+
+PATH = "message.content.0.text"
+
+
+# --- printing ------------------------------------------------------------------------------------
+
+
+def test_a_run_in_which_nothing_happened_prints_nothing(world, conversation, cli):
+    """No output, no mail: unchanged and deferred sessions are silence, with exit code 0."""
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.put("busy.jsonl", conversation.bytes() + dump(conversation.lines[1]), age=60)
+    runs = [cli("scan", "--once") for _ in range(2)]
+    elsewhere = run("scan", "--once")
+
+    assert {(done.returncode, done.stdout, done.stderr) for done in (*runs, elsewhere)} == {
+        (0, b"", b"")
+    }
+
+
+def test_every_command_works_in_an_empty_home(own_home):
+    """Without a configuration, sessions or a store each command gives its plain answer."""
+    expected = {
+        ("scan", "--once"): 0, ("scan", "--once", "--dry-run"): 0, ("sessions",): 0,
+        ("sessions", "--json"): 0, ("show", "a"): 3, ("cat", "a"): 3, ("context", "a"): 3,
+        ("--version",): 0, ("status",): 0, ("retention", "--dry-run"): 0,
+    }  # fmt: skip
+    for words, done in together(run, expected).items():
+        assert done.returncode == expected[words], words
+        assert len(done.stderr.splitlines()) == (expected[words] > 0)
+    looked = sorted(path.name for path in own_home.rglob("*"))
+    later = {
+        ("restore", "a"): 3, ("restore", "--all"): 0, ("set-extractable", "a", "false"): 3,
+        ("restore", "--all", "--session", "a"): 3,
+    }  # fmt: skip
+    for words, done in together(run, later).items():
+        assert done.returncode == later[words], words
+
+    assert set(looked) <= {".local", "state", "brainsurgeon", "store.db", "locks"}
+
+
+def test_looking_never_makes_a_store(own_home):
+    """Commands that only look leave an empty home empty."""
+    commands = [
+        ("scan", "--once", "--dry-run"), ("sessions",), ("show", "a"), ("cat", "a"),
+        ("context", "a"), ("status",), ("retention", "--dry-run"),
+    ]  # fmt: skip
+    together(run, commands)
+
+    assert list(own_home.iterdir()) == []
+
+
+CANARY = "CANARY-7f3a9"
+
+
+def test_no_value_reaches_any_output_but_that_of_showing(world, conversation):
+    """What sessions say stands in no log, report or error, only where it was asked for."""
+    conversation.user(CANARY)
+    conversation.call(arguments={"command": CANARY})
+    ident = conversation.result(CANARY * 300, _extractable=CANARY, _restored=CANARY)
+    conversation.assistant(CANARY)
+    conversation.turn(CANARY * 200)
+    torn = f'{{"type":"message","id":"torn","message":{{"role":"user","content":"{CANARY}'.encode()
+    path = world.put("s.jsonl", conversation.bytes())
+    world.put("torn.jsonl", conversation.bytes() + torn, age=60)
+    world.put("odd.jsonl", f'{{"type":"session","version":"{CANARY}","id":"x"}}\n'.encode())
+    world.put("none.jsonl", f"{CANARY}\n".encode())
+    (world.directory / "s.jsonl.lock").write_text(f'{{"pid": "{CANARY}"}}')
+    os.utime(world.directory / "s.jsonl.lock", (1, 1))
+    call = bound(world, log_level="debug", keep_recent=0)
+    scan = call("scan", "--once")
+    looks = [
+        ("scan", "--once", "--dry-run"), ("sessions",), ("sessions", "--json"), ("status",),
+        ("context", "main/s"), ("context", "main/s", "--json"), ("show", "deadbeef"),
+        ("cat", "main"), ("restore", ident, "--session", "main/s", "--key", "nothing"),
+    ]  # fmt: skip
+    quiet = [scan, *together(call, looks).values(), call("restore", ident, "--session", "main/s")]
+    shows = [("show", ident, "--session", "main/s"), ("cat", "main/s")]
+    loud = list(together(call, shows).values())
+    append(path, [conversation.lines[1]])
+    loud.append(call("restore", ident, "--session", "main/s"))
+
+    for done in quiet:
+        assert CANARY.encode() not in done.stdout + done.stderr, done.args
+    for done in loud:
+        assert CANARY.encode() in done.stdout
+        assert CANARY.encode() not in done.stderr
+    events = [json.loads(line) for line in scan.stderr.decode().splitlines()]
+    cut = next(event for event in events if event.get("entry_id") == ident)
+
+    assert cut["event"] == "extraction"
+    assert (cut["module"], cut["session"], cut["level"]) == ("scan", "main/s", "debug")
+    assert (cut["keys_extracted"], cut["sizes_bytes"]) == ([PATH], {PATH: len(CANARY) * 300 + 2})
+    assert events[-1]["event"] == "scan_finished"
+
+
+def test_a_shown_value_is_its_bytes_and_nothing_else(world, conversation, cli):
+    """`show` prints a value raw, without a newline of its own; several stand under their paths."""
+    value = "tab\there, é 😀, \u2028, nul \x00, \x1b[31m and no newline" + "." * 600
+    conversation.user()
+    conversation.call()
+    ident = conversation.result(value, details={"aggregated": "a" * 700})
+    conversation.assistant()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    one = cli("show", ident, "--key", PATH)
+    both = cli("show", ident)
+
+    assert one.stdout == value.encode()
+    assert (one.stderr, both.stderr) == (b"", b"")
+    assert both.stdout.decode() == (
+        f"==> {PATH} <==\n{value}\n==> message.details.aggregated <==\n{'a' * 700}\n"
+    )
+
+
+def test_a_whole_session_is_printed_as_it_was(world, cli):
+    """`cat` of a real session that was pruned is its original, byte for byte."""
+    sample = SAMPLES / "pi" / "large-session.derived-v3.jsonl"
+    world.copy("pi", sample.name)
+    world.scan()
+    done = cli("cat", str(world.directory / sample.name))
+
+    assert done.stdout == sample.read_bytes()
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_reader_that_goes_away_is_no_error(world, cli):
+    """`cat` into a pipe that closes early ends without a word."""
+    world.copy("pi", "large-session.derived-v3.jsonl", name="s.jsonl")
+    words = [sys.executable, "-m", "brainsurgeon", "cat", "main/s", "--config",
+             str(world.config_file())]  # fmt: skip
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        said = process.stderr.read()
+
+        assert (process.wait(timeout=30), said) == (0, b"")
+
+
+def test_an_output_that_cannot_be_written_is_an_error(world, session, cli):
+    """A full disk behind stdout never looks like success."""
+    with open("/dev/full", "wb") as full:
+        done = cli("show", session, stdout=full)
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_pending_restore_prints_the_value_at_once(world, conversation, session, cli):
+    """What an agent asks for in its turn stands on stdout, raw, after what it should know."""
+    append(world.directory / "s.jsonl", [conversation.lines[1]])
+    before = state(world.root)
+    plain = cli("restore", session)
+    told = document(cli("restore", session, "--json"))
+    every = cli("restore", "--all")
+    note = plain.stdout.removesuffix(b"x" * 2000).decode()
+
+    assert note != plain.stdout.decode()
+    assert "not put back yet" in note
+    assert "scan --once" in note
+    assert plain.stderr == b""
+    assert (told["restored"], told["pending"]) == (True, True)
+    assert told["content"] == {PATH: "x" * 2000}
+    assert "main/s: pending" in every.stdout.decode()
+    assert {plain.returncode, every.returncode} == {0}
+    assert state(world.root) == before
+
+
+def test_a_settled_restore_says_what_it_did(world, conversation, session, cli):
+    """The person reads what was put back; the second time, the advice to pin it."""
+    done = cli("restore", f"[[extracted-{session}]]")
+    again = cli("restore", session)
+
+    assert f"main/s {session}" in done.stdout.decode()
+    assert PATH in done.stdout.decode()
+    assert "put back" in done.stdout.decode()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert entry_text(world.directory / "s.jsonl", session) == "x" * 2000
+    assert again.returncode == 6
+    assert "left as it is" in complaint(again)
+
+
+def on_a_terminal(*words, **environment):
+    """Run the program on a terminal of 80 columns; give everything that it wrote there."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.update(environment)
+        os.execv(sys.executable, [sys.executable, "-m", "brainsurgeon", *map(str, words)])
+    said = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            said += chunk
+    except OSError:  # the other end is closed
+        pass
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return said
+
+
+def test_there_is_no_colour_without_a_terminal_or_with_no_color(world, session, cli):
+    """Nothing but text goes into a pipe, and no colour to a terminal that wants none."""
+    config = world.config_file(log_level="debug")
+    piped = [
+        cli("scan", "--once", "--dry-run"), cli("sessions"), cli("context", "main/s"),
+        cli("restore", "a"), cli("nonsense"), run("--help"),
+    ]  # fmt: skip
+    shown = b"".join(
+        on_a_terminal(*words, "--config", config, NO_COLOR="1", TERM="xterm-256color")
+        for words in (("scan", "--once"), ("sessions",), ("nonsense",), ("restore", "a"))
+    )
+
+    for done in piped:
+        assert b"\x1b" not in done.stdout + done.stderr
+    assert b"main/s" in shown
+    assert b"scan_finished" in shown
+    for part in shown.split(b"\x1b[")[1:]:
+        assert part[:1] == b"K", part
+
+
+def test_tables_fit_80_columns(world, cli):
+    """However long names of sessions and tools are, the tables stay within the terminal."""
+    name = "n" * 150
+    long = Conversation()
+    for tool in ("mcp__" + "t" * 59, "exec"):
+        long.turn("x" * 123_456, tool=tool)
+    long.turn()
+    world.put(f"{name}.jsonl", long.bytes())
+    world.put("s.jsonl", long.bytes())
+    listed = cli("sessions").stdout.decode().split("\n\n")[0].splitlines()
+    filling = cli("context", "main/s").stdout.decode().split("\n\n")[1].splitlines()
+
+    assert len(listed) == 3
+    assert len(filling) > 4
+    assert max(map(len, listed)) <= 80
+    assert max(map(len, filling)) <= 80
+    assert listed[0].split() == ["session", "format", "size", "saved", "state"]
+
+
+def test_a_session_has_many_names(world, conversation, cli):
+    """A session is known by path, id, prefix, each behind its agent, and by its session key."""
+    names = ("0f3c1111-0000-4000-8000-000000000001", "0f3c2222-0000-4000-8000-000000000002")
+    first, _ = (world.put(f"{name}.jsonl", conversation.bytes()) for name in names)
+    registry = {"agent:main:main": {"sessionId": names[0], "sessionFile": str(first)},
+                "agent:main:cron:1": {"sessionId": names[1]}}  # fmt: skip
+    (world.directory / "sessions.json").write_text(json.dumps(registry))
+    (world.base / "link.jsonl").symlink_to(first)
+    known = [
+        str(first), names[0], "0f3c1", f"main/{names[0]}", "main/0f3c1", "agent:main:main",
+        world.base / "link.jsonl", os.path.relpath(first, "/"),
+    ]  # fmt: skip
+    others = {"0f3c": 4, "main/0f3c": 4, "other/0f3c1": 3, "f3c1": 3, "": 3}
+    for words, done in together(cli, [("context", name, "--json") for name in known]).items():
+        assert document(done).get("session") == f"main/{names[0]}", words
+    for (_, name), done in together(cli, [("context", name) for name in others]).items():
+        assert done.returncode == others[name], name
+
+
+def test_names_with_escapes_are_printed_escaped(world, conversation, cli):
+    """What a file is called, or an agent wrote into a key, never steers the terminal."""
+    hostile = "evil\x1b[31m\x07\r"
+    conversation.user()
+    conversation.call(name=hostile, arguments={hostile: "x" * 2000})
+    conversation.result("y" * 2000, tool=hostile, ident=hostile)
+    conversation.assistant()
+    data = conversation.bytes()
+    for number in (1, 2):
+        world.put(f"{hostile}{number}.jsonl", data)
+    (world.directory / os.fsdecode(b"broken\xff.jsonl")).write_bytes(data)
+    settings = {"keep_recent": 0, "trigger_types": ["tool_result", "tool_call"]}
+    call = bound(world, **settings)
+    dry = call("scan", "--once", "--dry-run")
+    world.scan(**settings)
+    looks = [
+        ("sessions",), ("context", f"{hostile}1"), ("context", "evil"), ("show", hostile),
+        ("restore", "\x1b"), ("context", "\x1b"), ("restore", hostile), ("cat", "evil"),
+        ("set-extractable", hostile, "false"), ("cat", "broken"), ("status",),
+        ("scan", "--once", "--dry-run", "--json"), ("sessions", "--json"),
+        ("context", f"{hostile}1", "--json"), ("context", "evil", "--json"),
+    ]  # fmt: skip
+    looked = together(call, looks)
+    for done in (dry, *looked.values(), call("restore", "--all")):
+        assert b"\x1b" not in done.stdout + done.stderr, done.args[3:-2]
+        assert b"\x07" not in done.stdout + done.stderr, done.args[3:-2]
+    for words in looks[-4:]:
+        assert document(looked[words])
+    assert b"evil\\x1b[31m" in dry.stdout
+    assert b"broken\\xff" in dry.stdout
+
+
+def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
+    """A tool name or key with a lone surrogate, as truncation leaves it, stops no command."""
+    conversation.user()
+    conversation.call(name="T", arguments={"K": "x" * 2000})
+    ident = conversation.result("y" * 2000, tool="T", details={"K": "z" * 2000})
+    conversation.assistant()
+    data = conversation.bytes().replace(b'"T"', b'"t\\ud83d"').replace(b'"K"', b'"k\\ud83d"')
+    path = world.put("s.jsonl", data)
+    call = bound(world, keep_recent=0, trigger_types=["tool_result", "tool_call"])
+    steps = [
+        [("scan", "--once", "--dry-run"), ("scan", "--once", "--dry-run", "--json")],
+        [("scan", "--once", "--json")],
+        [
+            ("context", "main/s"), ("context", "main/s", "--json"), ("show", ident),
+            ("show", ident, "--json"), ("cat", "main/s"),
+        ],
+        [("restore", "--all", "--pristine")],
+    ]  # fmt: skip
+    for step in steps:
+        for words, done in together(call, step).items():
+            assert done.returncode == 0, (words, done.stderr)
+            assert "--json" not in words or document(done)
+    assert path.read_bytes() == data

@@ -1,0 +1,315 @@
+"""What every format promises, tried on real sessions, on traps and on made-up lines."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainsurgeon.formats import FORMATS, HEAD_LINES, recognise
+from brainsurgeon.formats.base import value_at
+from brainsurgeon.formats.spans import locate, splice
+from brainsurgeon.model.entries import KINDS, OLD, stands, stub_text, stub_token
+from building.readings import WINDOW, entries, survey
+from building.world import SAMPLES, dump
+
+OPENCLAW = FORMATS["openclaw"]
+GENERIC = FORMATS["generic"]
+TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
+
+
+def cut_everything(form, data):
+    """Cut every part that is not locked, in every line; give the new file and what was cut."""
+    look = survey(form, data)
+    edits, cut = [], {}
+    for offset, raw, number, entry in entries(data):
+        ident = form.identity(entry, raw, number)
+        going = [part for part in form.parts(entry, look, offset) if not part.locked]
+        if ident is None or not going:
+            continue
+        places = locate(raw, [part.path for part in going])
+        for part in going:
+            start, end = places[part.path]
+            token = stub_token(stub_text(ident), block=part.block)
+            edits.append((offset + start, offset + end, token))
+        cut[number] = (stub_text(ident), going)
+    return splice(data, edits), cut
+
+
+def without(entry, taken):
+    """Give the entry as text with None in the places that were cut."""
+    entry = json.loads(json.dumps(entry))
+    for part in taken:
+        value_at(entry, part.path[:-1])[part.path[-1]] = None
+    return json.dumps(entry)
+
+
+class FormatContract:
+    """What every format owes. An adapter joins by naming itself, its samples and its words."""
+
+    form = None
+    samples = ()
+    never = frozenset()
+    """Keys that are never the end of a path, outside what a tool was given or gave."""
+    free = frozenset()
+    """Keys below which a tool's own words begin."""
+    words = ()
+    """The format's keys and values, of which random entries are made."""
+
+    def test_it_recognises_its_own_files(self, sample):
+        """The first lines of a sample name this format."""
+        head = sample.read_bytes().split(b"\n")[:HEAD_LINES]
+
+        assert recognise(head) == (self.form, "")
+
+    def test_a_part_is_a_real_value(self, sample):
+        """Each part names a value that stands in the line, is not empty, and is as long as said."""
+        data = sample.read_bytes()
+        look = survey(self.form, data)
+        seen = 0
+        for offset, raw, _, entry in entries(data):
+            found = list(self.form.parts(entry, look, offset))
+            places = locate(raw, [part.path for part in found])
+            for part in found:
+                value = value_at(entry, part.path)
+                seen += 1
+
+                assert part.kind in KINDS
+                assert part.chars > 0
+                assert part.path in places
+                if part.block:
+                    assert isinstance(value, dict)
+                elif not part.locked:
+                    assert isinstance(value, str)
+                    assert len(value) == part.chars
+        assert seen
+
+    def test_no_part_is_on_the_list_of_what_is_never_touched(self, sample):
+        """No path ends in a key that the agent needs to read its own file."""
+        data = sample.read_bytes()
+        look = survey(self.form, data)
+
+        for offset, _, _, entry in entries(data):
+            for part in self.form.parts(entry, look, offset):
+                assert self.free & set(part.path) or part.path[-1] not in self.never
+
+    def test_parts_do_not_overlap(self, sample):
+        """No two parts of an entry share a byte, so that all can be cut at once."""
+        data = sample.read_bytes()
+        look = survey(self.form, data)
+
+        for offset, raw, _, entry in entries(data):
+            found = [part.path for part in self.form.parts(entry, look, offset)]
+            spans = sorted(locate(raw, found).values())
+
+            assert len(spans) == len(found)
+            assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+
+    def test_identities_are_unique_and_usable(self, sample):
+        """Every entry that has parts has a name of its own, and a stub that fits into the line."""
+        data = sample.read_bytes()
+        look = survey(self.form, data)
+        names = [
+            self.form.identity(entry, raw, number)
+            for offset, raw, number, entry in entries(data)
+            if list(self.form.parts(entry, look, offset))
+        ]
+
+        assert None not in names
+        assert len(names) == len(set(names))
+        assert all(json.loads(stub_token(stub_text(name), block=False)) for name in names)
+
+    def test_positions_count_back_from_the_end(self, sample):
+        """From the last line back each message is one further away; others stand with the next."""
+        data = sample.read_bytes()
+        said = {offset: entry for offset, _, _, entry in entries(data)}
+        look = survey(self.form, data)
+        messages = 0
+        for offset in sorted(look.positions, reverse=True):
+            counts = self.form.counts(said[offset])
+
+            assert look.position(offset) == (messages if counts else max(messages - 1, 0))
+            messages += counts
+
+        assert messages > WINDOW
+        assert look.position(min(said)) == OLD
+
+    @pytest.mark.parametrize("window", [0, 1, 10])
+    def test_windows_agree(self, sample, window):
+        """What a small window knows, a large one knows too, and says the same of it."""
+        data = sample.read_bytes()
+        large = survey(self.form, data, 10**9)
+        small = survey(self.form, data, window)
+
+        assert small.positions.items() <= large.positions.items()
+        assert max(small.positions.values()) <= window
+        assert {at for at, position in large.positions.items() if position < window} <= (
+            small.positions.keys()
+        )
+        assert (small.open_turn, small.last_user, small.parent) == (
+            large.open_turn, large.last_user, large.parent,
+        )  # fmt: skip
+
+    def test_what_is_cut_passes_its_own_reading(self, sample):
+        """With every part cut, the format reads the same entries, turn and positions as before."""
+        before = sample.read_bytes()
+        after, cut = cut_everything(self.form, before)
+        old, new = entries(before), entries(after)
+        was, now = survey(self.form, before, 10), survey(self.form, after, 10)
+
+        assert cut
+        assert len(after) < len(before)
+        assert now.open_turn == was.open_turn
+        assert now.parent == was.parent
+        for (old_at, old_raw, number, entry), (new_at, new_raw, _, fresh) in zip(
+            old, new, strict=True
+        ):
+            taken = cut.get(number, ("", ()))[1]
+
+            assert without(fresh, taken) == without(entry, taken)
+            assert self.form.counts(fresh) == self.form.counts(entry)
+            assert self.form.identity(fresh, new_raw, number) == self.form.identity(
+                entry, old_raw, number
+            )
+            assert now.position(new_at) == was.position(old_at)
+
+    def test_what_is_cut_is_never_cut_again(self, sample):
+        """With every part cut, each part that the format still sees is a stub, or locked."""
+        after, cut = cut_everything(self.form, sample.read_bytes())
+        look = survey(self.form, after)
+
+        for offset, _, number, entry in entries(after):
+            for part in self.form.parts(entry, look, offset):
+                value = value_at(entry, part.path)
+                assert part.locked or stands(value, cut[number][0], block=False)
+
+    def test_calls_and_answers_are_what_stands_there(self, sample):
+        """A call holds its arguments, an answer its text and equal copies, both their call's id."""
+        called, answered = set(), set()
+        for _, _, _, entry in entries(sample.read_bytes()):
+            for call in self.form.calls(entry):
+                called.add(call.call_id)
+
+                assert value_at(entry, call.path) == call.arguments
+                assert self.form.anchor(entry, call.path) == call.call_id
+            for answer in self.form.answers(entry):
+                answered.add(answer.call_id)
+
+                assert value_at(entry, answer.path) == answer.text
+                assert self.form.anchor(entry, answer.path) == answer.call_id
+                assert {value_at(entry, path).strip() for path in answer.copies} <= {
+                    answer.text.strip()
+                }
+
+        assert called
+        assert answered <= called
+
+    def test_no_line_of_a_trap_raises(self):
+        """Whatever a line holds, the format has an answer."""
+        for trap in TRAPS:
+            data = trap.read_bytes()
+            look = survey(self.form, data)
+            for offset, raw, number, entry in entries(data):
+                self.form.identity(entry, raw, number)
+                self.form.counts(entry)
+                list(self.form.parts(entry, look, offset))
+
+    def test_no_entry_raises(self):
+        """Whatever JSON an entry is made of, the format has an answer, and its parts are real."""
+
+        @settings(max_examples=100, deadline=None)
+        @given(st.lists(made_of(self.words), min_size=1, max_size=3))
+        def check(lines):
+            data = b"".join(dump(line) for line in lines)
+            look = survey(self.form, data)
+            recognise(data.split(b"\n"))
+            self.form.refuses(lines[0])
+            for offset, raw, number, entry in entries(data):
+                self.form.identity(entry, raw, number)
+                self.form.counts(entry)
+                for call in self.form.calls(entry):
+                    assert value_at(entry, call.path) is call.arguments
+                for answer in self.form.answers(entry):
+                    assert value_at(entry, answer.path) is answer.text
+                for part in self.form.parts(entry, look, offset):
+                    value = value_at(entry, part.path)
+                    self.form.anchor(entry, part.path)
+                    assert value
+                    assert part.locked or isinstance(value, dict if part.block else str)
+                    assert self.free & set(part.path) or part.path[-1] not in self.never
+
+        check()
+
+
+def made_of(words):
+    """Give entries made of a format's own words, in places where nobody would write them."""
+    word = st.sampled_from(words)
+    value = st.recursive(
+        st.one_of(word, st.none(), st.booleans(), st.integers(-1, 3), st.just("x" * 9)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(word, inner, max_size=4)
+        ),
+        max_leaves=12,
+    )
+    block = st.dictionaries(st.sampled_from(("type", *words)), value, max_size=5)
+    message = st.dictionaries(word, st.one_of(value, st.lists(block, max_size=3)), max_size=5)
+    return st.dictionaries(
+        st.sampled_from(("type", "message", *words)), st.one_of(value, message), max_size=6
+    )
+
+
+def pytest_generate_tests(metafunc):
+    """Hand each sample of a format to each promise of the contract."""
+    if "sample" in metafunc.fixturenames:
+        samples = metafunc.cls.samples
+        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
+
+
+class TestOpenClawContract(FormatContract):
+    """OpenClaw of two versions, and pi."""
+
+    form = OPENCLAW
+    samples = (
+        *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
+        SAMPLES / "pi" / "large-session.derived-v3.jsonl",
+    )
+    never = frozenset({
+        "id", "parentId", "timestamp", "firstKeptEntryId", "targetId", "fromId", "summary", "role",
+        "type", "toolCallId", "toolName", "name", "stopReason", "api", "provider", "model",
+        "thinkingSignature", "textSignature", "thoughtSignature", "partialJson", "partialArgs",
+        "label", "data", "mimeType", "isError",
+    })  # fmt: skip
+    free = frozenset({"details", "arguments"})
+    words = (
+        "type", "message", "role", "content", "text", "thinking", "thinkingSignature", "toolCall",
+        "toolResult", "arguments", "partialArgs", "image", "data", "details", "assistant", "user",
+        "custom_message", "custom", "leaf", "targetId", "appendMode", "side", "parentId", "id",
+        "appendParentId", "session", "version", "stopReason", "stop", "api", "anthropic-messages",
+        "redacted", "output", "bashExecution", "parentSession", "summary", "label", "toolName",
+    )  # fmt: skip
+
+
+class TestGenericContract(FormatContract):
+    """Entries of no agent in particular."""
+
+    form = GENERIC
+    samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
+    never = frozenset({
+        "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",
+        "signature", "thinkingSignature", "_restored",
+    })  # fmt: skip
+    free = frozenset({"arguments", "input", "output", "result", "data"})
+    words = (
+        "type", "__id", "id", "message", "role", "user", "assistant", "system", "tool", "content",
+        "text", "thinking", "signature", "tool_use", "toolCall", "tool_call", "tool_result",
+        "input", "arguments", "output", "result", "data", "image", "source", "base64", "name",
+    )  # fmt: skip
+
+
+def test_every_format_has_joined_the_contract():
+    """A format in the registry is held to the contract: a class of a few lines above this test."""
+    joined = {contract.form.name for contract in FormatContract.__subclasses__()}
+
+    assert {form.name for form in FORMATS.values()} == joined
+    assert {form.name: form for form in FORMATS.values()} == FORMATS

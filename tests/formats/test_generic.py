@@ -1,0 +1,200 @@
+"""What may be cut from generic entries, and when a generic turn is closed."""
+
+import pytest
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.entries import OLD
+from building.readings import entries, parts, paths, survey
+from building.world import dump
+
+GENERIC = FORMATS["generic"]
+
+
+def pytest_generate_tests(metafunc):
+    """Hand each sample of a format to each promise of the contract."""
+    if "sample" in metafunc.fixturenames:
+        samples = metafunc.cls.samples
+        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
+
+
+TEXT = {"type": "text", "text": "words"}
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+
+
+# Generic entries.
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "found"),
+    [
+        ({"type": "tool_result", "output": "x"}, "tool_result", {"output"}),
+        ({"type": "tool_result", "content": "x"}, "tool_result", {"content"}),
+        ({"type": "tool_result", "text": "x"}, "tool_result", {"text"}),
+        ({"type": "tool_result", "result": {"stdout": "x", "code": 0, "lines": ["y", 1]}},
+         "tool_result", {"result.stdout", "result.lines.0"}),
+        ({"type": "tool_result", "data": "x", "note": "y"}, "tool_result", {"data"}),
+        ({"type": "tool_result", "message": "x"}, "tool_result", {"message"}),
+        ({"type": "tool_result", "message": {"role": "tool", "content": "x"}}, "tool_result",
+         {"message.content"}),
+        ({"type": "message", "message": {"role": "tool", "content": "x"}}, "tool_result",
+         {"message.content"}),
+        ({"type": "message", "message": {"role": "user", "content": "x"}}, "user",
+         {"message.content"}),
+        ({"type": "message", "role": "assistant", "content": [{"type": "text", "text": "x"}]},
+         "assistant", {"content.0.text"}),
+        ({"type": "message", "role": "system", "text": "x"}, "system", {"text"}),
+        ({"type": "thinking", "thinking": "x"}, "thinking", {"thinking"}),
+        ({"type": "custom", "text": "x"}, "custom", {"text"}),
+        ({"type": "user", "text": "x"}, "user", {"text"}),
+        ({"type": "tool_call", "name": "write", "arguments": {"path": "/w", "content": "x"}},
+         "tool_call", {"arguments.path", "arguments.content"}),
+        ({"type": "tool_result", "arguments": {"path": "/w"}, "output": "x"}, "tool_result",
+         {"output"}),
+        ({"type": "tool_result", "content": [{"stdout": "x"}, "y", 7]}, "tool_result",
+         {"content.0.stdout", "content.1"}),
+    ],
+)  # fmt: skip
+def test_generic_names_what_may_be_cut(entry, kind, found):
+    """The strings below the value keys, at the top level and inside `message`, are parts."""
+    assert paths(GENERIC, entry) == found
+    assert {part.kind for part in parts(GENERIC, entry)} == {kind}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "message", "role": "narrator", "text": "x"},
+        {"type": "message", "message": {"content": "x"}},
+        {"type": "message", "message": "x"},
+        {"type": "note", "text": "x"},
+        {"text": "x"},
+        {"type": ["tool_result"], "text": "x"},
+        {"type": "message", "role": ["user"], "text": "x"},
+    ],
+)
+def test_generic_has_no_parts_in_what_maps_to_no_kind(entry):
+    """An entry without a kind neither counts nor has parts."""
+    assert parts(GENERIC, entry) == []
+    assert GENERIC.counts(entry) is False
+
+
+def blocks(*content, **fields):
+    """Give a generic assistant message of these blocks."""
+    body = {"role": "assistant", "content": list(content)}
+    return {"type": "message", "__id": "m", "message": body, **fields}
+
+
+@pytest.mark.parametrize(
+    ("block", "kind", "found"),
+    [
+        ({"type": "text", "text": "x"}, "assistant", {"text"}),
+        ({"type": "thinking", "thinking": "x"}, "thinking", {"thinking"}),
+        ({"type": "tool_use", "id": "t", "name": "read", "input": {"path": "x"}}, "tool_call",
+         {"input.path"}),
+        ({"type": "toolCall", "id": "t", "name": "read", "arguments": {"path": "x"}}, "tool_call",
+         {"arguments.path"}),
+        ({"type": "tool_result", "tool_use_id": "t", "content": "x"}, "tool_result", {"content"}),
+        ({"type": "tool_result", "tool_use_id": "t", "content": [TEXT, TEXT]}, "tool_result",
+         {"content.0.text", "content.1.text"}),
+        ({"type": "tool_result", "tool_use_id": "t", "content": [IMAGE]}, "tool_result",
+         {"content.0"}),
+        (IMAGE, "assistant", {""}),
+    ],
+)  # fmt: skip
+def test_generic_looks_into_blocks_as_agents_write_them(block, kind, found):
+    """Blocks of a content have the shape that providers read: their `type` and ids stay."""
+    entry = blocks(block)
+    inner = block.get("content") if isinstance(block.get("content"), list) else []
+
+    assert paths(GENERIC, entry) == {f"message.content.0.{end}".rstrip(".") for end in found}
+    assert {part.kind for part in parts(GENERIC, entry)} == {kind}
+    assert {part.block for part in parts(GENERIC, entry)} == {IMAGE in (block, *inner)}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        blocks({"type": "thinking", "thinking": "x", "signature": "c2ln"}),
+        blocks({"type": "thinking", "thinking": "x", "thinkingSignature": "c2ln"}),
+        {"type": "thinking", "thinking": "x", "signature": "c2ln"},
+        {"type": "message", "message": {"role": "assistant", "thinking": "x", "signature": "s"}},
+    ],
+)
+def test_generic_leaves_thinking_that_somebody_signed(entry):
+    """Nobody knows here who verifies the signature, so that text and signature stay."""
+    (part,) = parts(GENERIC, entry)
+
+    assert part.kind == "thinking"
+    assert part.locked == "thinking signed by its provider"
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"__id": "msg-7", "id": "other"}, "msg-7"),
+        ({"__id": None, "id": "other"}, "other"),
+        ({"id": 7}, "7"),
+        ({"__id": "", "id": "other"}, None),
+        ({"__id": True}, None),
+    ],
+)
+def test_generic_names_entries_by_their_own_id(entry, name):
+    """`__id` names an entry, else `id`; one that cannot be used names nothing."""
+    assert GENERIC.identity(entry, b"raw", 3) == name
+
+
+def test_generic_names_other_entries_by_line_and_digest():
+    """Without any id the line's number and a digest of what we never change stand in."""
+    name = GENERIC.identity({"type": "tool_result"}, b"raw", 3)
+
+    assert name.startswith("L3-")
+    assert name == GENERIC.identity({"type": "tool_result"}, b"raw", 3)
+    assert name != GENERIC.identity({"type": "tool_result"}, b"raw", 4)
+    assert name != GENERIC.identity({"type": "tool_result", "tool": "x"}, b"raw", 3)
+    assert name == GENERIC.identity({"type": "tool_result", "output": "y"}, b"other", 3)
+    assert name == GENERIC.identity({"type": "tool_result", "_restored": "z"}, b"other", 3)
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        ({"type": "message", "role": "assistant", "text": "x"}, None),
+        ({"type": "thinking", "thinking": "x"}, None),
+        ({"type": "system", "text": "x"}, None),
+        ({"type": "custom", "text": "x"}, None),
+        ({"type": "message", "role": "user", "text": "x"}, "a user message"),
+        ({"type": "tool_call", "name": "read"}, "a tool call"),
+        ({"type": "tool_result", "output": "x"}, "a tool result"),
+        ({"type": "message", "message": {"role": "tool", "content": "x"}}, "a tool result"),
+    ],
+)
+def test_the_last_generic_entry_says_whether_a_turn_is_open(last, reason):
+    """A prompt, a call or a result keeps the turn open, whatever does not count comes after."""
+    before = dump({"type": "message", "__id": 1, "role": "user", "text": "x"})
+    for after in (b"", dump({"type": "note", "text": "x"}), b"\n", b"[1]\n", b"{broken\n"):
+        found = survey(GENERIC, before + dump(last) + after).open_turn
+
+        assert found is None if reason is None else found.endswith(reason)
+
+
+def test_a_torn_last_line_keeps_a_generic_turn_open():
+    """An unterminated last line counts when it parses; torn, it says that a write goes on."""
+    closed = dump({"type": "message", "__id": 1, "role": "assistant", "text": "x"})
+
+    assert survey(GENERIC, closed[:-1]).open_turn is None
+    assert "torn" in survey(GENERIC, closed[:-2]).open_turn
+    assert "torn" in survey(GENERIC, closed + b'{"type"').open_turn
+
+
+def test_generic_positions_are_those_of_the_file():
+    """Every entry that maps to a kind is one step; the others stand with the next."""
+    lines = [
+        {"type": "tool_result", "__id": 1}, {"type": "note"}, {"type": "tool_call", "__id": 2},
+        {"type": "note"}, {"type": "message", "__id": 3, "role": "assistant"}, {"type": "note"},
+    ]  # fmt: skip
+    data = b"".join(dump(line) for line in lines)
+    offsets = [offset for offset, *_ in entries(data)]
+    large, small = survey(GENERIC, data, 10), survey(GENERIC, data, 1)
+
+    assert [large.position(offset) for offset in offsets] == [2, 1, 1, 0, 0, 0]
+    assert [small.position(offset) for offset in offsets] == [OLD, OLD, 1, 0, 0, 0]

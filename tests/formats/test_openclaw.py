@@ -1,0 +1,380 @@
+"""What may be cut from OpenClaw's entries, and when one of its turns is closed."""
+
+import pytest
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.sessions import Survey
+from building.readings import HEADER, WINDOW, parts, paths, survey
+from building.world import Conversation, dump
+
+OPENCLAW = FORMATS["openclaw"]
+
+
+def pytest_generate_tests(metafunc):
+    """Hand each sample of a format to each promise of the contract."""
+    if "sample" in metafunc.fixturenames:
+        samples = metafunc.cls.samples
+        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
+
+
+# OpenClaw and pi: the parts.
+
+
+def message(role, content=None, **fields):
+    """Give an OpenClaw entry."""
+    body = {"role": role, **fields} if content is None else {"role": role, "content": content}
+    return {"type": "message", "id": "a1", "parentId": None, "message": {**body, **fields}}
+
+
+def thinking(api, signature=None, **fields):
+    """Give an assistant message that thinks."""
+    block = {"type": "thinking", "thinking": "hm" * 300, **fields}
+    if signature is not None:
+        block["thinkingSignature"] = signature
+    return message("assistant", [block], api=api, stopReason="stop")
+
+
+TEXT = {"type": "text", "text": "words"}
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "tool", "found"),
+    [
+        (message("user", "a plain string"), "user", None, {"message.content"}),
+        (message("user", [TEXT]), "user", None, {"message.content.0.text"}),
+        (message("user", [TEXT, IMAGE]), "user", None,
+         {"message.content.0.text", "message.content.1"}),
+        (message("assistant", [TEXT]), "assistant", None, {"message.content.0.text"}),
+        (message("assistant", "a plain string"), "assistant", None, {"message.content"}),
+        (message("custom", "words"), "custom", None, {"message.content"}),
+        (message("bashExecution", command="ls", output="words"), "tool_result", "bash",
+         {"message.output"}),
+        (message("toolResult", [TEXT, IMAGE], toolName="read"), "tool_result", "read",
+         {"message.content.0.text", "message.content.1"}),
+        (message("toolResult", [TEXT], toolName="exec", details={
+            "status": "completed", "exitCode": 0, "aggregated": "words", "cwd": "/w",
+            "truncation": {"content": "words", "truncated": True}}), "tool_result", "exec",
+         {"message.content.0.text", "message.details.status", "message.details.aggregated",
+          "message.details.cwd", "message.details.truncation.content"}),
+        ({"type": "custom_message", "id": "a1", "content": "words"}, "custom", None, {"content"}),
+        ({"type": "custom_message", "id": "a1", "content": [TEXT]}, "custom", None,
+         {"content.0.text"}),
+    ],
+)  # fmt: skip
+def test_openclaw_names_what_may_be_cut(entry, kind, tool, found):
+    """Content of either shape, details with their copies, and images are parts of their kind."""
+    listed = parts(OPENCLAW, entry)
+
+    assert {".".join(map(str, part.path)) for part in listed} == found
+    assert {(part.kind, part.tool, part.locked) for part in listed} == {(kind, tool, None)}
+    assert {part.path[-1] for part in listed if part.block} <= {1}
+
+
+def test_openclaw_never_touches_the_copies_of_a_call():
+    """The strings of `arguments` may go; `partialArgs`, `partialJson`, id and name stay."""
+    call = {"type": "toolCall", "id": "call_1|fc_1", "name": "write",
+            "arguments": {"path": "/w/a", "edits": [{"newText": "words"}], "n": 1},
+            "partialArgs": '{"path":"/w/a"}', "partialJson": '{"path":"/w/a"}'}  # fmt: skip
+    entry = message("assistant", [call], stopReason="toolUse")
+
+    assert {(part.kind, part.tool) for part in parts(OPENCLAW, entry)} == {("tool_call", "write")}
+    assert paths(OPENCLAW, entry) == {
+        "message.content.0.arguments.path", "message.content.0.arguments.edits.0.newText",
+    }  # fmt: skip
+
+
+def test_openclaw_leaves_the_arguments_of_a_signed_call():
+    """Gemini may verify what its `thoughtSignature` signed, so that such a call stays whole."""
+    call = {"type": "toolCall", "id": "call_1", "name": "write", "thoughtSignature": "c2ln",
+            "arguments": {"path": "/w/a"}}  # fmt: skip
+    (part,) = parts(OPENCLAW, message("assistant", [call], stopReason="toolUse"))
+
+    assert part.locked == "call signed by its provider"
+
+
+@pytest.mark.parametrize("arguments", ['{"path":"/w/a"}', None, ["words"], 7])
+def test_openclaw_leaves_arguments_that_are_no_object(arguments):
+    """Arguments kept as text are JSON to somebody; a bare stub would not be."""
+    call = {"type": "toolCall", "id": "call_1", "name": "write", "arguments": arguments}
+
+    assert parts(OPENCLAW, message("assistant", [call])) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "session", "version": 3, "id": "s", "cwd": "words" * 200},
+        {"type": "compaction", "id": "c", "summary": "words", "details": {"readFiles": ["words"]}},
+        {"type": "branch_summary", "id": "b", "fromId": "a", "summary": "words"},
+        {"type": "custom", "id": "c", "customType": "model-snapshot", "data": {"text": "words"}},
+        {"type": "label", "id": "l", "targetId": "a", "label": "words"},
+        {"type": "model_change", "id": "m", "provider": "words", "modelId": "words"},
+        {"type": "session_info", "id": "i", "name": "words"},
+        {"type": "leaf", "id": "l", "targetId": "a", "message": {"role": "user", "content": "x"}},
+        {"type": "metadata", "id": "x", "message": {"role": "user", "content": "words"}},
+        {"type": "message", "id": "m", "message": "words"},
+        {"type": "message", "id": "m", "message": {"role": "hookMessage", "content": "words"}},
+        {"type": "message", "id": "m", "message": {"content": "words"}},
+        {"message": {"role": "user", "content": "words"}},
+    ],
+)
+def test_openclaw_has_no_parts_in_anything_else(entry):
+    """Headers, summaries, labels, state and unknown types are carried along whole."""
+    assert parts(OPENCLAW, entry) == []
+
+
+@pytest.mark.parametrize(
+    "api",
+    ["anthropic-messages", "bedrock-converse-stream", "openai-responses", "openai-completions",
+     "google-generative-ai", "somebody-else", None],
+)  # fmt: skip
+def test_unsigned_thinking_is_cut_in_place(api):
+    """Thinking without a signature is plain text to every provider, before and after a prompt."""
+    for before in (True, False):
+        (part,) = parts(OPENCLAW, thinking(api), before_last_user=before)
+
+        assert part.path == ("message", "content", 0, "thinking")
+        assert (part.kind, part.chars, part.block, part.locked) == ("thinking", 600, False, None)
+
+
+@pytest.mark.parametrize("api", ["anthropic-messages", "bedrock-converse-stream"])
+def test_thinking_signed_by_anthropic_leaves_as_a_block(api):
+    """Text and signature leave together, and only in turns before the last user message.
+
+    pi-ai providers/anthropic.js sends the pair as it is; a changed text is refused with 400.
+    """
+    entry = thinking(api, "EqQBCkYIBRgC")
+
+    (before,) = parts(OPENCLAW, entry, before_last_user=True)
+    (after,) = parts(OPENCLAW, entry, before_last_user=False)
+
+    assert (before.path, before.block, before.locked) == (("message", "content", 0), True, None)
+    assert after.locked == "signed thinking of the last turn"
+
+
+@pytest.mark.parametrize(
+    ("api", "signature"),
+    [
+        ("openai-responses", '{"type":"reasoning","id":"rs_1","encrypted_content":"x"}'),
+        ("openai-codex-responses", '{"type":"reasoning","id":"rs_1"}'),
+        ("azure-openai-responses", "rs_1"),
+        ("google-generative-ai", "c2lnbmVk"),
+        ("google-vertex", "c2lnbmVk"),
+        ("google-vertex", "reasoning_content"),
+        ("openai-completions", '[{"type":"reasoning.encrypted"}]'),
+        ("openai-completions", {"id": "rs_1"}),
+        ("somebody-else", "c2lnbmVk"),
+        (None, "c2lnbmVk"),
+    ],
+)  # fmt: skip
+def test_thinking_that_others_signed_stays(api, signature):
+    """Whoever else verifies or pairs a signature gets it back with its text (pi-ai providers)."""
+    (part,) = parts(OPENCLAW, thinking(api, signature))
+
+    assert part.locked == "thinking signed by its provider"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
+def test_the_name_of_a_field_is_no_signature(name):
+    """openai-completions keeps the name of the provider's field there: the text may go.
+
+    The name stays (pi-ai providers/openai-completions.js writes the text under it).
+    """
+    assert paths(OPENCLAW, thinking("openai-completions", name)) == {"message.content.0.thinking"}
+
+
+@pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", None])
+def test_redacted_thinking_stays(api):
+    """A block that the provider redacted is opaque and stays whole."""
+    (part,) = parts(OPENCLAW, thinking(api, "c2lnbmVk", redacted=True))
+
+    assert part.locked == "redacted thinking"
+
+
+def test_thinking_without_text_is_no_part():
+    """An empty thought has nothing to cut, whoever signed it."""
+    assert parts(OPENCLAW, thinking("anthropic-messages", "c2lnbmVk", thinking="")) == []
+    assert parts(OPENCLAW, thinking("anthropic-messages", "c2lnbmVk", thinking=7)) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "counts"),
+    [
+        (message("user", "x"), True),
+        (message("assistant", []), True),
+        (message("toolResult", []), True),
+        (message("bashExecution"), True),
+        (message("custom", "x"), True),
+        ({"type": "custom_message", "content": "x"}, True),
+        ({"type": "compaction", "summary": "x"}, False),
+        ({"type": "custom", "data": {}}, False),
+        ({"type": "label"}, False),
+        ({"type": "session"}, False),
+        ({"type": "leaf"}, False),
+        ({"type": "message", "message": {"role": "other"}}, False),
+        ({"type": "message"}, False),
+    ],
+)
+def test_openclaw_counts_what_is_a_step_of_the_conversation(entry, counts):
+    """Messages of every role and custom messages count; control entries do not."""
+    assert OPENCLAW.counts(entry) is counts
+
+
+def test_openclaw_names_entries_by_id_and_the_header_never():
+    """The header's id is the session's; an entry without an id cannot be named."""
+    assert OPENCLAW.identity(message("user", "x"), b"", 2) == "a1"
+    assert OPENCLAW.identity(HEADER, b"", 1) is None
+    assert OPENCLAW.identity({"type": "message"}, b"", 2) is None
+
+
+def test_openclaw_pairs_calls_with_their_answers_and_copies():
+    """A call and its answer name the same call; `details.aggregated` is found as the copy it is."""
+    call = {"type": "toolCall", "id": "call_1", "name": "exec", "arguments": {"command": "ls"}}
+    asked = message("assistant", [TEXT, call, {**call, "id": "call_2", "arguments": "text"}])
+    told = message("toolResult", [{"type": "text", "text": "a\n"}, IMAGE], toolCallId="call_1",
+                   details={"aggregated": "a", "cwd": "b"})  # fmt: skip
+
+    (made,) = OPENCLAW.calls(asked)
+    (answer,) = OPENCLAW.answers(told)
+
+    assert (made.path, made.call_id) == (("message", "content", 1, "arguments"), "call_1")
+    assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
+    assert answer.copies == (("message", "details", "aggregated"),)
+    assert list(OPENCLAW.answers(asked)) == list(OPENCLAW.calls(told)) == []
+    assert OPENCLAW.anchor(asked, made.path) == OPENCLAW.anchor(told, answer.path) == "call_1"
+    assert OPENCLAW.anchor(asked, ("message", "content", 0, "text")) is None
+
+
+# OpenClaw and pi: is the last turn closed?
+
+
+def last_turn(*steps):
+    """Build a session that ends as `steps` do it, and say what keeps its last turn open."""
+    conversation = Conversation()
+    conversation.turn()
+    for step in steps:
+        step(conversation)
+    return survey(OPENCLAW, conversation.bytes()).open_turn
+
+
+def says(role, **fields):
+    """Give a step that adds a message of this role."""
+    return lambda conversation: conversation.entry(message={"role": role, **fields})
+
+
+def adds(kind, **fields):
+    """Give a step that adds an entry of another type."""
+    return lambda conversation: conversation.entry(kind, **fields)
+
+
+def stops(reason, content="done."):
+    """Give a step in which the assistant stops for this reason."""
+    return lambda conversation: conversation.assistant(content, stop=reason)
+
+
+def calls(stop="toolUse"):
+    """Give a step in which the assistant calls a tool."""
+    return lambda conversation: conversation.assistant(
+        [{"type": "toolCall", "id": "call_1", "name": "exec", "arguments": {}}], stop=stop
+    )
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "error", "aborted"])
+def test_a_turn_that_stopped_is_closed(reason):
+    """An assistant that stopped, however, without calling a tool closes the turn."""
+    assert last_turn(stops(reason)) is None
+    assert last_turn(stops(reason, [])) is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([says("user", content="go on")], "a user message"),
+        ([says("toolResult", toolCallId="c", toolName="exec", content=[], isError=False)],
+         "a tool result"),
+        ([calls()], "a tool call"),
+        ([calls("aborted")], "a tool call"),
+        ([stops("toolUse")], "has not stopped"),
+        ([stops(None)], "has not stopped"),
+        ([stops([])], "has not stopped"),
+        ([stops("something new")], "has not stopped"),
+        ([stops("stop"), says("user", content="and")], "a user message"),
+    ],
+)  # fmt: skip
+def test_a_turn_that_has_not_stopped_is_open(steps, reason):
+    """A prompt, a call, a result or an assistant that goes on keeps the turn open."""
+    assert reason in last_turn(*steps)
+
+
+AFTERTHOUGHTS = [
+    adds("label", targetId="x", label="here"),
+    adds("custom", customType="model-snapshot", data={}),
+    adds("model_change", provider="p", modelId="m"),
+    adds("thinking_level_change", thinkingLevel="off"),
+    adds("session_info", name="n"),
+    adds("leaf", targetId="00000001"),
+    adds("compaction", summary="s", firstKeptEntryId="00000001"),
+    adds("branch_summary", summary="s", fromId="00000001"),
+    adds("custom_message", content="words"),
+    says("bashExecution", command="ls", output="words"),
+    says("custom", content="words"),
+    lambda conversation: conversation.lines.append("a bare string"),
+    lambda conversation: conversation.lines.append(["a list"]),
+]
+
+
+@pytest.mark.parametrize("after", range(len(AFTERTHOUGHTS)))
+def test_what_is_no_step_of_a_turn_is_passed_over(after):
+    """Labels, state, summaries, bash executions and custom messages change nothing."""
+    assert last_turn(stops("stop"), AFTERTHOUGHTS[after]) is None
+    assert "a user message" in last_turn(says("user", content="go"), AFTERTHOUGHTS[after])
+
+
+def test_an_unterminated_line_counts_when_it_parses():
+    """A last line without its newline says what it says; torn, it says that a write goes on."""
+    conversation = Conversation()
+    conversation.turn()
+    closed = conversation.bytes()[:-1]
+    conversation.user()
+    opened_again = conversation.bytes()[:-1]
+
+    assert survey(OPENCLAW, closed).open_turn is None
+    assert "a user message" in survey(OPENCLAW, opened_again).open_turn
+    for torn in (closed[:-1], closed[:-40], opened_again[:-1], closed + b"\n{", closed + b"\n\xff"):
+        assert "torn" in survey(OPENCLAW, torn).open_turn
+
+
+def test_a_broken_line_in_the_middle_is_passed_over():
+    """A line that ended and does not parse is no write under way."""
+    conversation = Conversation()
+    conversation.turn()
+
+    assert survey(OPENCLAW, conversation.bytes() + b'{"torn":\n').open_turn is None
+    assert survey(OPENCLAW, conversation.bytes() + b"\n\n").open_turn is None
+
+
+def test_a_turn_is_judged_off_the_branch_too():
+    """Whatever a leaf control selects, a prompt that stands last in the file is being answered."""
+    root = adds("leaf", targetId=None)
+    words = [adds("custom_message", content="words")] * (WINDOW + 2)
+
+    assert "a user message" in last_turn(says("user", content="go"), root)
+    assert "a user message" in last_turn(says("user", content="go"), *words)
+    assert last_turn(stops("stop"), root) is None
+
+
+def test_a_file_without_messages_has_no_open_turn():
+    """Nothing has begun where only a header stands, or nothing at all."""
+    assert survey(OPENCLAW, dump(HEADER)) == Survey(WINDOW, {}, None)
+    assert survey(OPENCLAW, b"") == Survey(WINDOW, {}, None)
+
+
+def test_a_fork_names_the_session_it_came_from():
+    """`parentSession` of the header is the parent, behind a mark of byte order too."""
+    parent = "/agents/main/sessions/parent.jsonl"
+    data = Conversation(parentSession=parent).bytes()
+
+    assert survey(OPENCLAW, data).parent == parent
+    assert survey(OPENCLAW, b"\xef\xbb\xbf" + data).parent == parent
+    assert survey(OPENCLAW, Conversation(parentSession=7).bytes()).parent is None

@@ -1,0 +1,193 @@
+"""Where an entry stands on the branch that is sent."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.entries import OLD
+from building.readings import HEADER, WINDOW, entries, survey
+from building.world import Conversation, dump
+
+OPENCLAW = FORMATS["openclaw"]
+
+
+def pytest_generate_tests(metafunc):
+    """Hand each sample of a format to each promise of the contract."""
+    if "sample" in metafunc.fixturenames:
+        samples = metafunc.cls.samples
+        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
+
+
+TEXT = {"type": "text", "text": "words"}
+
+
+# OpenClaw and pi: the active branch.
+
+
+def positions(lines, window=WINDOW):
+    """Give the position of every entry by its id; None for what is old."""
+    data = b"".join(dump(line) for line in lines)
+    look = survey(OPENCLAW, data, window)
+    return {
+        entry.get("id"): None if look.position(offset) == OLD else look.position(offset)
+        for offset, _, _, entry in entries(data)
+        if entry.get("type") != "session"
+    }
+
+
+def node(ident, parent, kind="message", **fields):
+    """Give an entry of the tree: a user message, or of another type."""
+    body = {"message": {"role": "user", "content": "x"}} if kind == "message" else {}
+    return {"type": kind, "id": ident, "parentId": parent, **body, **fields}
+
+
+CHAIN = [node("a", None), node("b", "a"), node("c", "b")]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param([], {"a": 2, "b": 1, "c": 0}, id="a chain"),
+        pytest.param([node("d", "a")], {"a": 1, "b": None, "c": None, "d": 0}, id="a branch"),
+        pytest.param([node("l", "c", "label")], {"a": 2, "b": 1, "c": 0, "l": 0}, id="a label"),
+        pytest.param([node("k", "c", "compaction"), node("d", "k")],
+                     {"a": 3, "b": 2, "c": 1, "k": 0, "d": 0}, id="a compaction"),
+        pytest.param([node("l", "c", "leaf", targetId="a")],
+                     {"a": 0, "b": None, "c": None, "l": None}, id="a leaf control"),
+        pytest.param([node("l", "c", "leaf", targetId="a"), node("d", "a")],
+                     {"a": 1, "b": None, "c": None, "l": None, "d": 0}, id="after a leaf control"),
+        pytest.param([node("l", "c", "leaf", targetId="a"), node("d", "l")],
+                     {"a": 1, "b": None, "c": None, "l": None, "d": 0}, id="through the control"),
+        pytest.param([node("l", "c", "leaf", targetId=None)],
+                     {"a": None, "b": None, "c": None, "l": None}, id="a leaf control to nothing"),
+        pytest.param([node("l", "c", "leaf", targetId=None), node("d", None)],
+                     {"a": None, "b": None, "c": None, "l": None, "d": 0}, id="a fresh root"),
+        pytest.param([node("s", "c", appendMode="side")],
+                     {"a": 2, "b": 1, "c": 0, "s": None}, id="a side append"),
+        pytest.param([node("s", "c", appendMode="side"), node("d", "c")],
+                     {"a": 3, "b": 2, "c": 1, "s": None, "d": 0}, id="after a side append"),
+        pytest.param([node("s", "b", appendMode="side"), node("d", "s")],
+                     {"a": 3, "b": 2, "c": 1, "s": None, "d": 0}, id="the cursor at a side append"),
+        pytest.param([node("l", "c", "leaf", targetId="c", appendParentId="a"), node("d", "a")],
+                     {"a": 3, "b": 2, "c": 1, "l": None, "d": 0}, id="the cursor beside the leaf"),
+        pytest.param([node("l", "c", "leaf", targetId="c", appendParentId=None), node("d", None)],
+                     {"a": 3, "b": 2, "c": 1, "l": None, "d": 0}, id="the cursor at the root"),
+        pytest.param([node("p", "c", "plugin-metadata"), node("d", "p")],
+                     {"a": 3, "b": 2, "c": 1, "p": None, "d": 0}, id="an unknown type"),
+        pytest.param([node("p", "a", "plugin-metadata"), node("d", "c"), node("e", "p")],
+                     {"a": 1, "b": None, "c": None, "p": None, "d": None, "e": 0},
+                     id="a branch from an unknown type"),
+        pytest.param([{"type": "message", "id": "d", "message": {"role": "user", "content": "x"}}],
+                     {"a": 3, "b": 2, "c": 1, "d": 0}, id="an entry without a parent"),
+        pytest.param([node("d", 7)], {"a": 2, "b": 1, "c": 0, "d": None}, id="no parent at all"),
+        pytest.param([node("", "c")], {"a": 2, "b": 1, "c": 0, "": None}, id="no id"),
+        pytest.param([node("d", "gone")], {"a": None, "b": None, "c": None, "d": 0},
+                     id="a parent that is gone"),
+        pytest.param([node("d", "d")], {"a": None, "b": None, "c": None, "d": 0}, id="a loop"),
+    ],
+)  # fmt: skip
+def test_positions_follow_the_active_branch(more, expected):
+    """What is not on the way from the leaf to the root is old, however young it is.
+
+    openclaw 2026.7.35 `transcript-tree`: a leaf control selects its target; a side append or an
+    entry of an unknown type moves the cursor but not the leaf.
+    """
+    assert positions([HEADER, *CHAIN, *more], window=10) == expected
+
+
+def active(lines):
+    """Walk the tree forwards, as openclaw's `scanSessionTranscriptTree` reads it."""
+    known, leaf, cursor = {}, None, None
+    for entry in lines:
+        ident, kind = entry["id"], entry["type"]
+        moves = kind != "plugin-metadata" and entry.get("appendMode") != "side"
+        if kind == "leaf":
+            target, after = entry["targetId"], entry.get("appendParentId", entry["targetId"])
+            known[ident] = (entry, target)
+            leaf, cursor = target, after
+            continue
+        parent = entry.get("parentId", leaf)
+        if kind != "plugin-metadata":
+            if "parentId" in entry and entry.get("appendMode") != "side" and parent == cursor:
+                parent = leaf
+            while parent in known and known[parent][0]["type"] == "leaf":
+                parent = known[parent][1]
+        known[ident] = (entry, parent)
+        cursor = ident
+        leaf = ident if moves else leaf
+    branch = []
+    while leaf in known:
+        entry, leaf = known[leaf]
+        branch.append(entry)
+    return branch
+
+
+@st.composite
+def trees(draw):
+    """Grow a session file entry by entry: any type, anywhere on the tree."""
+    lines = []
+    for number in range(draw(st.integers(1, 14))):
+        idents = [entry["id"] for entry in lines]
+        place = st.sampled_from([None, *idents, *idents[-1:] * 3])
+        kind = draw(st.sampled_from(("message", "message", "message", "label", "leaf",
+                                     "plugin-metadata")))  # fmt: skip
+        entry = node(f"n{number}", draw(place), kind)
+        if kind == "leaf":
+            entry["targetId"] = draw(place)
+            if draw(st.booleans()):
+                entry["appendParentId"] = draw(place)
+        elif draw(st.integers(0, 5)) == 0:
+            entry["appendMode"] = "side"
+        elif kind == "message" and draw(st.integers(0, 5)) == 0:
+            del entry["parentId"]
+        lines.append(entry)
+    return lines
+
+
+@settings(max_examples=300, deadline=None)
+@given(trees())
+def test_the_walk_back_finds_the_branch_that_openclaw_sends(lines):
+    """Walking back from the end finds what reading the whole tree forwards finds."""
+    expected, messages = {}, 0
+    for entry in active(lines):
+        counts = entry["type"] == "message"
+        if entry["type"] in ("message", "label"):
+            expected[entry["id"]] = messages if counts else max(messages - 1, 0)
+        messages += counts
+
+    found = {key: value for key, value in positions(lines, 100).items() if value is not None}
+
+    assert found == expected
+
+
+def test_the_last_user_message_is_the_one_that_is_sent():
+    """A prompt off the active branch opens no turn: what was signed since the real one stays."""
+    conversation = Conversation()
+    conversation.user("the prompt")
+    block = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
+    conversation.assistant([block, TEXT], api="anthropic-messages")
+    answer = conversation.last
+    before = conversation.bytes()
+    conversation.user("a prompt that was taken back")
+    conversation.entry("leaf", targetId=answer)
+    after = conversation.bytes()
+
+    for data in (before, after):
+        look = survey(OPENCLAW, data)
+        (offset, _, _, entry) = entries(data)[2]
+        (locked,) = [part for part in OPENCLAW.parts(entry, look, offset) if part.locked]
+
+        assert locked.locked == "signed thinking of the last turn"
+
+
+def test_the_last_user_message_is_found_however_far_back():
+    """A long turn does not hide the prompt that opened it."""
+    conversation = Conversation()
+    conversation.user("the prompt")
+    for _ in range(50):
+        conversation.call()
+        conversation.result('a result that says "user"')
+    data = conversation.bytes()
+
+    assert survey(OPENCLAW, data, window=2).last_user == entries(data)[1][0]

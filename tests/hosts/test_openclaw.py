@@ -1,0 +1,472 @@
+"""Locks, registry and database of an agent: who is at work, and who has moved."""
+
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon.hosts import openclaw
+from building.processes import Puppet
+
+NOW = 1_800_000_000.0
+NAME = "a1.jsonl"
+HALF_AN_HOUR = 1800.0
+HOUR = 3600.0
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Give a directory of sessions with one session in it, and its descriptor."""
+    path = tmp_path / "sessions"
+    path.mkdir()
+    (path / NAME).write_text("{}\n")
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    yield Place(path, descriptor)
+    os.close(descriptor)
+
+
+class Place:
+    """A directory of sessions as a path and as a descriptor."""
+
+    def __init__(self, path, descriptor):
+        self.path, self.descriptor = path, descriptor
+
+    def lock(self, payload, age=0.0):
+        """Write the agent's lock, last modified `age` seconds before NOW."""
+        path = self.path / f"{NAME}.lock"
+        path.write_bytes(payload if isinstance(payload, bytes) else json.dumps(payload).encode())
+        os.utime(path, (NOW - age, NOW - age))
+        return path
+
+    def held(self):
+        """Ask who holds the lock."""
+        return openclaw.lock_held(self.descriptor, NAME, NOW)
+
+    def registry(self, **entry):
+        """Write `sessions.json` with one entry."""
+        text = json.dumps({"agent:main:main": entry})
+        (self.path / "sessions.json").write_text(text)
+
+    def busy(self, abandoned=HOUR):
+        """Ask whether the agent is at work."""
+        return openclaw.agent_busy(self.descriptor, NAME, NOW, abandoned)
+
+
+@pytest.fixture
+def agent():
+    """Give a process that lives, as the agent would."""
+    one = Puppet()
+    yield one
+    one.kill()
+
+
+def started(pid):
+    """Give the start time of a process as the agent writes it into its lock."""
+    with open(f"/proc/{pid}/stat") as handle:
+        return int(handle.read().rsplit(")", 1)[1].split()[19])
+
+
+def new_lock(pid, starttime):
+    """Give the lock that OpenClaw 2026.7.35 writes."""
+    text = json.dumps(
+        {"pid": pid, "createdAt": "2026-11-21T04:27:00.000Z", "maxHoldMs": 300000,
+         "starttime": starttime}, indent=2,
+    )  # fmt: skip
+    return text.encode()
+
+
+def old_lock(pid):
+    """Give the lock that OpenClaw 2026.2.19 writes."""
+    return {"pid": pid, "createdAt": "2026-02-20T04:27:00.000Z"}
+
+
+def dead():
+    """Give the pid of a process that has ended."""
+    one = Puppet()
+    one.kill()
+    return one.pid
+
+
+def test_without_a_lock_nobody_holds_it(directory):
+    """No lock file, no holder."""
+    assert directory.held() is None
+
+
+@pytest.mark.parametrize("age", [0, 10 * HOUR])
+def test_the_lock_of_a_living_agent_is_respected(directory, agent, age):
+    """Locks of both versions hold while their process lives, however old they are."""
+    directory.lock(new_lock(agent.pid, started(agent.pid)), age)
+    new = directory.held()
+    directory.lock(old_lock(agent.pid), age)
+    old = directory.held()
+
+    assert new == f"locked by process {agent.pid}"
+    assert old == f"locked by process {agent.pid}"
+
+
+def test_the_lock_of_a_dead_agent_holds_nothing(directory):
+    """A lock whose process has ended holds nothing, young as it may be."""
+    pid = dead()
+    directory.lock(new_lock(pid, 123))
+    new = directory.held()
+    directory.lock(old_lock(pid))
+
+    assert (new, directory.held()) == (None, None)
+
+
+def test_a_recycled_pid_is_not_the_agent(directory, agent):
+    """A process that only has the number of the lock's owner, but started otherwise, is another."""
+    directory.lock(new_lock(agent.pid, started(agent.pid) - 1))
+
+    assert directory.held() is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may signal everybody")
+def test_a_process_that_may_not_be_signalled_lives(directory):
+    """The process of another user counts as living."""
+    directory.lock(old_lock(1))
+
+    assert directory.held() == "locked by process 1"
+
+
+UNTOLD = [
+    b"", b"{", b"null", b"[]", b'"1"', b"\xff\xfe", b"{}", {"pid": None}, {"pid": "12"},
+    {"pid": 0}, {"pid": -1}, {"pid": True}, {"pid": 1.5}, {"createdAt": "2026-11-21T04:27:00Z"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", UNTOLD, ids=repr)
+def test_a_lock_without_an_owner_holds_while_it_is_young(directory, payload):
+    """An empty lock is about to get its payload; unreadable ones hold for half an hour."""
+    directory.lock(payload, HALF_AN_HOUR - 1)
+    young = directory.held()
+    directory.lock(payload, HALF_AN_HOUR)
+    old = directory.held()
+
+    assert young == "a lock stands"
+    assert old is None
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**40, 2**63 - 1, 2**70])
+def test_a_pid_beyond_every_process_is_dead(directory, pid):
+    """A number that no process can have belongs to none."""
+    directory.lock(old_lock(pid), HOUR)
+
+    assert directory.held() is None
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "loop"])
+def test_a_lock_that_is_no_file_stands(directory, kind):
+    """Some programs lock with a directory; a link is not followed: the session is left alone."""
+    path = directory.path / f"{NAME}.lock"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        os.symlink(path if kind == "loop" else directory.path / "elsewhere", path)
+
+    assert directory.held() == "a lock stands that cannot be read"
+
+
+def test_a_lock_that_is_a_pipe_does_not_hold_us_up(directory):
+    """Nobody can make us wait by putting a pipe in the lock's place."""
+    os.mkfifo(directory.path / f"{NAME}.lock")
+
+    assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "a lock stands"
+
+
+def test_the_lock_is_only_looked_at(directory, agent):
+    """Looking never changes, removes or creates a lock."""
+    path = directory.lock(new_lock(agent.pid, started(agent.pid)))
+    before = path.read_bytes(), path.stat()
+    directory.busy()
+    path_after = path.read_bytes(), path.stat()
+    path.unlink()
+    directory.busy()
+
+    assert path_after[0] == before[0]
+    assert path_after[1].st_mtime_ns == before[1].st_mtime_ns
+    assert path_after[1].st_ino == before[1].st_ino
+    assert not path.exists()
+
+
+def test_a_lock_of_another_session_says_nothing(directory, agent):
+    """Only the lock beside this very session counts."""
+    (directory.path / "b2.jsonl.lock").write_bytes(new_lock(agent.pid, started(agent.pid)))
+
+    assert directory.held() is None
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"sessionId": "a1"},
+        {"sessionId": "other", "sessionFile": f"/anywhere/{NAME}"},
+        {"sessionFile": NAME},
+    ],
+)
+def test_a_session_marked_running_is_busy(directory, entry):
+    """The gateway's mark counts for the session it names, by its id or by its file."""
+    directory.registry(status="running", updatedAt=(NOW - 60) * 1000, **entry)
+
+    assert directory.busy() == "marked as running by its agent"
+
+
+def test_a_running_mark_without_a_time_is_busy(directory):
+    """Where the mark says no time, it counts as fresh."""
+    directory.registry(sessionId="a1", status="running")
+
+    assert directory.busy() == "marked as running by its agent"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"sessionId": "a1", "status": "running", "updatedAt": (NOW - HOUR) * 1000},
+        {"sessionId": "b2", "status": "running", "updatedAt": NOW * 1000},
+        {"sessionFile": "/anywhere/b2.jsonl", "status": "running", "updatedAt": NOW * 1000},
+        {"sessionId": "a1", "status": "done", "updatedAt": NOW * 1000},
+        {"sessionId": "a1", "status": None, "updatedAt": NOW * 1000},
+        {"sessionId": "a1", "updatedAt": NOW * 1000},
+        {"sessionId": ["a1"], "status": "running"},
+        {},
+    ],
+    ids=repr,
+)
+def test_other_marks_do_not_keep_a_session(directory, entry):
+    """An abandoned run, another session's run, and a run that ended say nothing."""
+    directory.registry(**entry)
+
+    assert directory.busy() is None
+
+
+def test_a_dead_owner_with_an_old_mark_is_not_at_work(directory):
+    """After a crash of the gateway the lock's dead owner and the old mark free the session."""
+    directory.lock(new_lock(dead(), 5))
+    directory.registry(sessionId="a1", status="running", updatedAt=(NOW - 2 * HOUR) * 1000)
+
+    assert directory.busy() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 1, "b": [], "c": null}', "\xff"])
+def test_a_registry_that_says_nothing_is_no_error(directory, text):
+    """A registry that is being written, broken or of another shape marks nobody."""
+    (directory.path / "sessions.json").write_text(text, "latin-1")
+
+    assert directory.busy() is None
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "pipe"])
+def test_a_registry_that_is_no_file_is_no_error(directory, kind):
+    """Whatever stands in the registry's place, nobody waits for it and it marks nobody."""
+    path = directory.path / "sessions.json"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        os.symlink(directory.path / NAME, path)
+
+    assert directory.busy() is None
+    assert list(openclaw.registry(directory.descriptor)) == []
+
+
+def test_the_lock_is_looked_at_again_after_the_mark(directory, agent, monkeypatch):
+    """A run that begins between the look at the lock and the look at the mark is seen."""
+
+    def marking(*arguments):
+        directory.lock(new_lock(agent.pid, started(agent.pid)))
+
+    monkeypatch.setattr(openclaw, "_marked_running", marking)
+
+    assert directory.busy() == f"locked by process {agent.pid}"
+
+
+@pytest.mark.parametrize("sign", ["lock", "mark"])
+def test_a_pass_leaves_a_session_at_work_alone_and_comes_back(world, conversation, agent, sign):
+    """A busy session is deferred with the agent's sign as the reason, and done when it is gone."""
+    conversation.turn("x" * 4000)
+    path = world.put(NAME, conversation.bytes())
+    if sign == "lock":
+        beside = path.with_name(f"{NAME}.lock")
+        beside.write_bytes(new_lock(agent.pid, started(agent.pid)))
+    else:
+        beside = path.with_name("sessions.json")
+        fresh = {"sessionId": "a1", "status": "running", "updatedAt": time.time() * 1000}
+        beside.write_text(json.dumps({"agent:main:main": fresh}))
+    first = world.scan(keep_recent=0)
+    untouched = path.read_bytes()
+    beside.unlink()
+    second = world.scan(keep_recent=0)
+
+    assert [one.outcome for one in first.sessions] == ["deferred"]
+    assert untouched == conversation.bytes()
+    assert second.sessions_changed == 1
+
+
+def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, agent, monkeypatch):
+    """The agent's signs are looked at once more right before the names are exchanged."""
+    conversation.turn("x" * 4000)
+    path = world.put(NAME, conversation.bytes())
+    assert world.store
+    fsync, ready = os.fsync, []
+
+    def syncing(descriptor):
+        ready.append(world.leftovers())
+        path.with_name(f"{NAME}.lock").write_bytes(new_lock(agent.pid, started(agent.pid)))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    report = world.scan(keep_recent=0)
+
+    assert [(one.outcome, one.reason) for one in report.sessions] == [
+        ("deferred", f"locked by process {agent.pid}")
+    ]
+    assert len(ready[0]) == 1
+    assert path.read_bytes() == conversation.bytes()
+    assert world.leftovers() == []
+
+
+@pytest.fixture(params=["plain", "o%20dd?mode=rw#x\n\udcff'\""])
+def home(tmp_path, request):
+    """Give an agent's directory, also of an odd name."""
+    path = os.path.join(tmp_path, request.param)
+    os.makedirs(os.path.join(path, "agent"))
+    return Home(path)
+
+
+class Home:
+    """An agent's own directory, with its database."""
+
+    def __init__(self, path):
+        self.path = path
+        self.database = os.path.join(path, "agent", "openclaw-agent.sqlite")
+
+    def make(self, *statements, wal=False):
+        """Make the database."""
+        with closing(sqlite3.connect(self.database)) as connection, connection:
+            connection.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
+            for statement in statements:
+                connection.execute(statement)
+
+    def beside(self):
+        """Take down the database and everything beside it, bytes and all."""
+        state = {}
+        for name in os.listdir(os.path.dirname(self.database)):
+            path = os.path.join(os.path.dirname(self.database), name)
+            if not name.endswith("-shm") and os.path.isfile(path):
+                with open(path, "rb") as handle:
+                    state[name] = handle.read()
+            else:
+                state[name] = None
+        return state
+
+    def migrated(self):
+        """Ask, and see that asking left no trace."""
+        before = self.beside()
+        answer = openclaw.migrated(self.path)
+        assert self.beside() == before
+        return answer
+
+
+EVENTS = "CREATE TABLE transcript_events (id INTEGER PRIMARY KEY, event TEXT)"
+ROW = "INSERT INTO transcript_events (event) VALUES ('{}')"
+OTHER = "CREATE TABLE other (id)"
+
+
+def test_without_a_database_an_agent_is_not_migrated(home):
+    """An agent without the database keeps its sessions in files."""
+    assert not home.migrated()
+
+
+@pytest.mark.parametrize("wal", [False, True])
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        ([EVENTS, ROW], True),
+        ([EVENTS], False),
+        ([OTHER], False),
+        (["CREATE VIEW transcript_events AS SELECT 1"], False),
+    ],
+)
+def test_a_database_with_transcripts_makes_an_agent_migrated(home, wal, statements, expected):
+    """Rows in the table of transcripts tell, in either journal mode, and asking leaves no trace."""
+    home.make(*statements, wal=wal)
+
+    assert home.migrated() is expected
+
+
+@pytest.fixture
+def gateway(home):
+    """Give a running gateway whose rows stand in the write-ahead log alone."""
+    home.make(EVENTS, wal=True)
+    one = Puppet(
+        "globals().update(sqlite3=__import__('sqlite3'))",
+        f"globals().update(db=sqlite3.connect({home.database!r}, isolation_level=None))",
+        "str(db.execute('PRAGMA wal_autocheckpoint = 0'))",
+        f"str(db.execute({ROW!r}))",
+    )
+    yield one
+    one.kill()
+
+
+def test_rows_in_the_write_ahead_log_of_a_running_gateway_count(home, gateway):
+    """What the gateway wrote and has not moved into the database yet is seen."""
+    assert home.migrated()
+
+
+def test_rows_in_the_write_ahead_log_of_a_killed_gateway_count(home, gateway):
+    """The log that a killed gateway left behind is read, and neither removed nor moved."""
+    gateway.kill()
+
+    assert home.migrated()
+
+
+def test_a_write_ahead_log_without_its_index_gets_none_from_us(home, gateway):
+    """Where the log's index is missing none is made; what cannot be told counts as migrated."""
+    gateway.kill()
+    os.unlink(home.database + "-shm")
+
+    assert home.migrated()
+
+
+@pytest.mark.parametrize(
+    "content", [b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 4000, b"SQLite format 3\0"]
+)
+def test_a_database_that_cannot_be_read_counts_as_migrated(home, content):
+    """In doubt nothing is written beside a database that nobody understands."""
+    with open(home.database, "wb") as handle:
+        handle.write(content)
+
+    assert home.migrated()
+
+
+def test_a_truncated_database_counts_as_migrated(home):
+    """A database that lacks its end is not taken for an empty one."""
+    home.make(EVENTS, *[ROW] * 50)
+    os.truncate(home.database, 4096)
+
+    assert home.migrated()
+
+
+@pytest.mark.parametrize("kind", ["directory", "broken link", "pipe"])
+def test_what_is_no_database_counts_as_migrated(home, kind):
+    """Something else under the database's name is a doubt, too, and nobody waits for it."""
+    if kind == "directory":
+        os.mkdir(home.database)
+    elif kind == "pipe":
+        os.mkfifo(home.database)
+    else:
+        os.symlink(home.database + ".gone", home.database)
+
+    assert home.migrated()
+
+
+def test_an_empty_file_is_no_transcript(home):
+    """A database that was only just created holds nothing."""
+    with open(home.database, "wb"):
+        pass
+
+    assert not home.migrated()

@@ -1,0 +1,271 @@
+"""What each action of the tool answers, in pages where it is long."""
+
+import json
+import os
+import time
+
+import pytest
+
+from brainsurgeon.lookup.scope import Scope
+from brainsurgeon.render import paging
+from building.tool import SESSION, VALUE, Agent, answered, asking, fence, pruned, said_twice
+
+# --- the actions ---------------------------------------------------------------------------------
+
+
+def test_show_gives_the_value_and_touches_nothing(world):
+    """`show` answers with the value under its path; file and store stay as they are."""
+    agent = pruned(world)
+    before = fence(agent.path)
+
+    told = agent.told(action="show", entry="[[extracted-00000003]]", session=SESSION)
+
+    assert told == {
+        "entry_id": "00000003", "session": f"main/{SESSION}",
+        "content": {"message.content.0.text": VALUE},
+    }  # fmt: skip
+    assert fence(agent.path) == before
+
+
+def test_get_context_lists_what_is_extracted_and_what_is_next(world):
+    """`get_context` says id, kind, tool, path, size, age, expiry and beginning of each value."""
+    agent = pruned(world)
+    before = fence(agent.path)
+
+    told = agent.told(action="get_context", session=SESSION)
+
+    assert told["session"] == f"main/{SESSION}"
+    assert told["state"] == "settled"
+    assert told["extracted_total"] == len(told["extracted"]) == 3
+    oldest = told["extracted"][-1]
+    assert oldest["age_seconds"] < 600
+    assert oldest["expires_at"] > oldest["extracted_at"]
+    assert {key: oldest[key] for key in ("entry_id", "kind", "tool", "path")} == {
+        "entry_id": "00000003", "kind": "tool_result",
+        "tool": "exec", "path": "message.content.0.text",
+    }  # fmt: skip
+    assert oldest["chars"] == len(VALUE)
+    assert oldest["size_bytes"] == len(json.dumps(VALUE, ensure_ascii=False).encode())
+    assert oldest["preview"].startswith("the first result: naïve 😀")
+    assert len(oldest["preview"]) <= 80
+    assert told["next"] == []
+    assert fence(agent.path) == before
+
+
+def test_get_context_is_given_in_pages(world):
+    """`limit` and `offset` page through the list, the newest first, and say where to go on."""
+    agent = pruned(world)
+    whole = agent.told(action="get_context", session=SESSION)["extracted"]
+
+    first = agent.told(action="get_context", session=SESSION, limit=2)
+    second = agent.told(action="get_context", session=SESSION, limit=2, offset=2)
+
+    assert first["next_offset"] == 2
+    assert second["next_offset"] is None
+    assert first["extracted_total"] == 3
+    assert [one["entry_id"] for one in first["extracted"] + second["extracted"]] == [
+        one["entry_id"] for one in whole
+    ]
+
+
+def test_what_will_be_next_is_told(world):
+    """What the next scan would take is listed with its reason before it goes."""
+    agent = Agent(world)
+    for number in range(3):
+        agent.talk.turn(f"{number}" + "z" * 900)
+    agent.write()
+    world.scan(enabled=False)
+
+    told = agent.told(action="get_context", session=SESSION)
+
+    assert told["extracted"] == []
+    assert [one["entry_id"] for one in told["next"]] == ["00000003", "00000007"]
+    assert told["next_total"] == 2
+    assert "tool_result" in told["next"][0]["reason"]
+    assert told["next_gain_bytes"] > 1500
+
+
+def test_set_extractable_pins_an_entry_from_its_call_on(world):
+    """A pin asked for in the middle of a turn is noted, binds, and is set when the turn is over."""
+    agent = pruned(world)
+    call = {"action": "set_extractable", "entry": "0000000b", "value": False}
+    before = asking(agent, call)
+    untouched = fence(agent.path)
+
+    told = agent.told(**call)
+
+    assert told["set"] is True
+    assert told["pending"] is True
+    assert told["extractable"] is False
+    assert fence(agent.path) == untouched
+    answered(agent, before, json.dumps(told))
+    world.scan(keep_recent=0)
+    assert agent.entries()["0000000b"]["_extractable"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [(True, True), ("false", False), ("7", 7), (0, 0), ("TRUE", True)]
+)
+def test_what_models_write_for_a_value_is_understood(world, given, meant):
+    """Booleans and numbers are taken as such and as words; 0 is a number and no `false`."""
+    agent = pruned(world)
+
+    told = agent.told(action="set_extractable", entry_id="0000000f", value=given, session=SESSION)
+
+    assert told["extractable"] == meant
+    assert type(told["extractable"]) is type(meant)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "action"),
+        ({"action": "purge"}, "action"),
+        ({"action": "show"}, "entry"),
+        ({"action": "restore", "entry": "00000003", "keys": 7}, "keys"),
+        ({"action": "show", "entry": "00000003", "keys": ["nothing"]}, "there are message.content"),
+        ({"action": "show", "entry": "00000003", "sesion": "x"}, "sesion"),
+        ({"action": "show", "entry": "00000003", "limit": 0}, "limit"),
+        ({"action": "show", "entry": "00000003", "offset": -1}, "offset"),
+        ({"action": "set_extractable", "entry": "00000003"}, "value"),
+        ({"action": "set_extractable", "entry": "00000003", "value": -1}, "value"),
+        ({"action": "set_extractable", "entry": "00000003", "value": 1.5}, "value"),
+        ({"action": "set_extractable", "entry": "00000003", "value": "perhaps"}, "value"),
+    ],
+)
+def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
+    """What is wrong is named, as an error of the tool; session and store stay as they are."""
+    agent = pruned(world, session=SESSION)
+    agent.scope = Scope("main", SESSION)
+    before = fence(agent.path)
+
+    assert words in agent.refused(**arguments)
+
+    assert fence(agent.path) == before
+    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+def test_everything_that_is_wrong_is_told_at_once(world):
+    """Two wrong arguments make one error that names both."""
+    told = Agent(world).refused(action="purge", limit="many")
+
+    assert "action" in told
+    assert "limit" in told
+
+
+@pytest.mark.parametrize(
+    "keys", [["content"], "content", "content, nothing", ["message.content.0.text"]]
+)
+def test_keys_come_as_a_list_or_with_commas(world, keys):
+    """`keys` is a list or words with commas between; a whole path or a name in it will do."""
+    agent = pruned(world)
+
+    told = agent.told(action="show", entry="00000003", keys=keys, session=SESSION)
+
+    assert list(told["content"]) == ["message.content.0.text"]
+
+
+def test_arguments_given_as_nothing_are_not_given(world):
+    """Hosts that name every argument may give null for what is not meant."""
+    agent = pruned(world)
+
+    told = agent.told(
+        action="show", entry="00000003", entry_id=None, session=SESSION, keys=None, value=None,
+        limit=None, offset=None,
+    )  # fmt: skip
+
+    assert told["content"] == {"message.content.0.text": VALUE}
+
+
+def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
+    """An exception that nobody expected becomes an error of the tool that quotes nothing."""
+    agent = pruned(world)
+
+    def breaks(*_):
+        raise ValueError(VALUE)
+
+    monkeypatch.setattr(paging, "fitted", breaks)
+
+    words = agent.refused(action="show", entry="00000003", session=SESSION)
+
+    assert words.startswith("unexpected: ValueError at test_answering.py:")
+    assert VALUE[:20] not in words
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
+    """Head and tail are given with the range of bytes left out between them."""
+    agent = pruned(world)
+    data = VALUE.encode()
+
+    told = agent.told(action="show", entry="00000003", session=SESSION, limit=101)
+    ends = told["content"]["message.content.0.text"]
+
+    start, end = ends["left_out"]
+    assert ends["head"].encode() == data[:start]
+    assert ends["tail"].encode() == data[end:]
+    assert ends["size"] == len(data)
+    assert start + (len(data) - end) <= 101
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500, 10**6])
+def test_pages_put_together_are_the_value(world, limit):
+    """`offset` and `limit` give every byte of a value exactly once, and no half characters."""
+    agent = pruned(world, text="ä😀b" * 200)
+    text, offset, pages = "", 0, 0
+    while offset is not None:
+        told = agent.told(
+            action="show", entry="00000003", session=SESSION, limit=limit, offset=offset
+        )
+        page = told["content"]["message.content.0.text"]
+        text += page["text"]
+        assert page["range"][0] == offset
+        assert page["next_offset"] is None or page["next_offset"] > offset
+        offset, pages = page["next_offset"], pages + 1
+        if pages == 20:  # enough of the tiny pages
+            break
+
+    assert text == "ä😀b" * 200 or (pages == 20 and ("ä😀b" * 200).startswith(text))
+
+
+def test_a_restore_in_pages_wants_one_value(world):
+    """An offset for several values at once is refused, and nothing is asked for."""
+    agent = said_twice(world)
+
+    before = fence(agent.path)
+    told = agent.refused(action="restore", entry="00000003", session=SESSION, offset=0)
+
+    assert "message.details.aggregated" in told
+    assert fence(agent.path) == before
+    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+def test_a_copy_that_does_not_fit_is_given_as_a_path(world):
+    """The same text twice in an entry does not fill the context twice."""
+    agent = said_twice(world)
+
+    limit = len(VALUE.encode()) + 10
+    told = agent.told(action="show", entry="00000003", session=SESSION, limit=limit)
+
+    assert told["content"] == {
+        "message.content.0.text": VALUE,
+        "message.details.aggregated": {"same_as": "message.content.0.text"},
+    }
+
+
+def test_half_a_character_survives_the_way(world):
+    """A lone surrogate, which truncated output contains, arrives as what it is."""
+    agent = Agent(world)
+    value = "cut in two \ud83d" + "x" * 900
+    agent.talk.turn("PLACE")
+    for _ in range(3):
+        agent.talk.turn("short")
+    agent.path.write_bytes(agent.talk.bytes().replace(b'"PLACE"', json.dumps(value).encode()))
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+    world.scan()
+
+    told = agent.told(action="show", entry="00000003", session=SESSION)
+
+    assert told["content"] == {"message.content.0.text": value}

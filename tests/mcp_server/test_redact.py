@@ -1,0 +1,334 @@
+"""From the call that asks to the value put back and the call shortened."""
+
+import json
+import os
+import sqlite3
+import time
+
+import pytest
+
+from brainsurgeon.lookup.scope import Scope
+from brainsurgeon.mcp_server.answering import NOT_HERE
+from building.tool import OTHER, SESSION, VALUE, Agent, answered, asking, fence, pruned, said_twice
+from building.world import dump
+
+CALL = {"action": "restore", "entry": "00000003"}
+
+
+# --- the whole circle ----------------------------------------------------------------------------
+
+
+def test_the_whole_circle_of_a_restore_by_the_tool(world):
+    """Cut, asked for in a turn, put back, its call redacted, cut again, undone to the byte."""
+    agent = pruned(world)
+    before = asking(agent, CALL)
+    untouched = fence(agent.path)
+
+    failed, text = agent.call(**CALL)
+
+    told = json.loads(text)
+    assert not failed
+    assert fence(agent.path) == untouched
+    assert told["restored"] is told["pending"] is told["redacted"] is True
+    assert told["content"] == {"message.content.0.text": VALUE}
+    assert told["keys_restored"] == ["message.content.0.text"]
+    assert "previous_restored_at" not in told
+    answered(agent, before, text)
+    world.scan()
+    entries = agent.entries()
+    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert "_restored" in entries["00000003"]
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
+    assert entries[f"answer{before}"]["_redacted"] is True
+    call = entries[f"call{before}"]["message"]["content"][0]
+    assert call["arguments"] == {"action": "restore", "entry": "00000003"}
+    assert entries[f"call{before}"]["_redacted"] is True
+    assert entries[f"answer{before}"]["message"]["toolCallId"] == call["id"]
+    assert VALUE not in json.dumps(entries[f"answer{before}"], ensure_ascii=False)
+    world.scan(keep_recent=0)
+    assert agent.entries()["00000003"]["message"]["content"][0]["text"] == VALUE
+    world.clock = lambda: time.time() + 601
+    world.scan(keep_recent=0)
+    again = agent.entries()["00000003"]
+    assert again["message"]["content"][0]["text"] == "[[extracted-00000003]]"
+    assert again["_restored"] == entries["00000003"]["_restored"]
+
+    world.clock = time.time
+    second = asking(agent, CALL)
+    told = agent.told(**CALL)
+    assert told["previous_restored_at"] == entries["00000003"]["_restored"]
+    assert "_extractable: false" in told["suggestion"]
+    answered(agent, second, json.dumps(told, ensure_ascii=False))
+    world.scan(keep_recent=0)
+    assert agent.entries()["00000003"]["message"]["content"][0]["text"] == VALUE
+    world.restore_all(pristine=True)
+    assert agent.path.read_bytes() == agent.written
+
+
+def test_asking_twice_in_a_turn_is_redacted_twice(world):
+    """Both answers of a value asked for in pages are shortened, and no wish stays open."""
+    agent = pruned(world)
+    before = asking(agent, {**CALL, "limit": 100})
+    _, first = agent.call(**CALL, limit=100)
+    since = len(agent.talk.lines)
+    agent.talk.result(first, "purge_control", call=f"call_{before}", ident="answer1")
+    agent.talk.call("purge_control", {**CALL, "offset": 50}, call="again", ident="call2")
+    agent.append(since=since)
+    _, second = agent.call(**CALL, offset=50)
+    since = len(agent.talk.lines)
+    agent.talk.result(second, "purge_control", call="again", ident="answer2")
+    agent.talk.assistant("thanks", ident="thanks")
+    agent.append(since=since)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+
+    world.scan()
+
+    entries = agent.entries()
+    for ident in ("answer1", "answer2"):
+        assert entries[ident]["message"]["content"][0]["text"] == "Restored 00000003."
+    left = "SELECT count(*) FROM wishes WHERE state = 'open'"
+    assert world.store._connection.execute(left).fetchone() == (0,)
+
+
+def test_a_foreign_tool_of_that_name_is_untouched(world):
+    """A tool of somebody else that is called restore, with our arguments, keeps what it said."""
+    agent = pruned(world)
+    before = asking(agent, CALL, name="restore")
+    agent.talk.result("restored from the backup tape " * 5, "restore", call=f"call_{before}",
+                      ident="foreign")  # fmt: skip
+    agent.talk.assistant("fine", ident="fine")
+    agent.append(since=len(agent.talk.lines) - 2)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+    agent.told(**CALL, session=SESSION)
+
+    world.scan()
+
+    assert "_redacted" not in agent.entries()["foreign"]
+    assert "restored from the backup tape" in json.dumps(agent.entries()["foreign"])
+
+
+def test_a_shell_command_that_asked_stays_and_its_answer_goes(world):
+    """Asked by the shell, the answer is shortened; the command itself is nothing but a command."""
+    agent = pruned(world)
+    command = {"command": "brainsurgeon restore 00000003"}
+    before = asking(agent, command, name="exec")
+    _, text = agent.call(**CALL, session=SESSION)
+    answered(agent, before, text)
+
+    world.scan()
+
+    entries = agent.entries()
+    assert entries[f"call{before}"]["message"]["content"][0]["arguments"] == command
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
+
+
+def test_a_call_that_its_provider_signed_stays(world):
+    """Arguments under a provider's signature are left as they are; the answer is shortened."""
+    agent = pruned(world)
+    before = asking(agent, {**CALL, "keys": "content"})
+    signed = agent.path.read_bytes().replace(
+        b'"name":"brainsurgeon__purge_control"',
+        b'"thoughtSignature":"c2ln","name":"brainsurgeon__purge_control"',
+    )
+    agent.path.write_bytes(signed)
+    _, text = agent.call(**CALL, keys="content")
+    answered(agent, before, text)
+
+    world.scan()
+
+    entries = agent.entries()
+    assert entries[f"call{before}"]["message"]["content"][0]["arguments"]["keys"] == "content"
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
+
+
+SHAPES = {
+    "flat": (
+        {"type": "tool_call", "__id": "c1", "call_id": "k", "arguments": "ARGUMENTS"},
+        {"type": "tool_result", "__id": "r1", "call_id": "k", "output": "TEXT"},
+    ),
+    "as text": (
+        {"type": "tool_call", "__id": "c1", "arguments": "ARGUMENTS AS TEXT"},
+        {"type": "tool_result", "__id": "r1", "output": "TEXT"},
+    ),
+    "blocks": (
+        {"type": "message", "__id": "c1", "message": {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "k", "name": "x", "input": "ARGUMENTS"}]}},
+        {"type": "message", "__id": "r1", "message": {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "k",
+             "content": [{"type": "text", "text": "TEXT"}]}]}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_generic_calls_are_redacted_in_every_shape(world, shape):
+    """The whole circle in a generic session: asked in a turn, put back, both entries shortened."""
+    agent, (call, result) = Agent(world), SHAPES[shape]
+    first = {"type": "tool_result", "__id": "m1", "output": VALUE}
+    old = [first, *({"type": "assistant", "__id": f"a{n}", "text": "short"} for n in range(4))]
+    agent.path.write_bytes(b"".join(map(dump, old)))
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+    world.scan()
+    arguments = {"action": "restore", "entry": "m1", "keys": "output"}
+    said = json.dumps(call).replace('"ARGUMENTS AS TEXT"', json.dumps(json.dumps(arguments)))
+    call = json.loads(said.replace('"ARGUMENTS"', json.dumps(arguments)))
+    asked = dump({"type": "user", "__id": "u1", "content": "what?"}) + dump(call)
+    with open(agent.path, "ab") as file:
+        file.write(asked)
+
+    _, text = agent.call(**arguments)
+    rest = dump(json.loads(json.dumps(result).replace('"TEXT"', json.dumps(text))))
+    rest += dump({"type": "assistant", "__id": "end", "text": "thanks"})
+    with open(agent.path, "ab") as file:
+        file.write(rest)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+    world.scan()
+
+    entries = {one["__id"]: one for one in map(json.loads, agent.path.read_bytes().splitlines())}
+    short = {"action": "restore", "entry": "m1"}
+    assert entries["m1"]["output"] == VALUE
+    assert "_redacted" in entries["c1"]
+    assert "_redacted" in entries["r1"]
+    assert "keys" not in json.dumps(entries["c1"])
+    assert "Restored m1." in json.dumps(entries["r1"])
+    assert VALUE[:30] not in json.dumps(entries["r1"], ensure_ascii=False)
+    plain = entries["c1"].get("arguments", short)
+    assert (json.loads(plain) if isinstance(plain, str) else plain) == short
+    world.restore_all(pristine=True)
+    assert agent.path.read_bytes() == b"".join(map(dump, old)) + asked + rest
+
+
+def test_calls_are_kept_where_the_configuration_says_so(world):
+    """`keep_purge_control_calls` holds also when it is set after the value was asked for."""
+    agent = pruned(world)
+    before = asking(agent, CALL)
+    _, text = agent.call(**CALL)
+    answered(agent, before, text)
+
+    world.scan(keep_purge_control_calls=True)
+
+    entries = agent.entries()
+    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == text
+    assert "_redacted" not in entries[f"call{before}"]
+
+
+def test_ids_that_begin_alike_are_not_mixed_up(world):
+    """Two answers that are the same for their first hundreds of characters keep their entries."""
+    agent = Agent(world)
+    ids = ["i" * 200 + end for end in "ab"]
+    for ident in ids:
+        agent.talk.user()
+        agent.talk.call()
+        agent.talk.result(f"of {ident[-1]} " * 200, ident=ident)
+        agent.talk.assistant()
+    for _ in range(2):
+        agent.talk.turn("short")
+    agent.write()
+    world.scan()
+    calls = [{"action": "restore", "entry": ident} for ident in ids]
+    before = asking(agent, calls[0])
+    agent.talk.lines[-1]["message"]["content"].append(
+        {"type": "toolCall", "id": "second", "name": "x", "arguments": calls[1]}
+    )
+    said = agent.path.read_bytes().splitlines(keepends=True)[:-1]
+    agent.path.write_bytes(b"".join(said) + dump(agent.talk.lines[-1]))
+    texts = [agent.call(**call)[1] for call in calls]
+    since = len(agent.talk.lines)
+    agent.talk.result(texts[0], call=f"call_{before}", ident="r1")
+    agent.talk.result(texts[1], call="second", ident="r2")
+    agent.talk.assistant(ident="end")
+    agent.append(since=since)
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+
+    world.scan()
+
+    entries = agent.entries()
+    for name, ident in zip(("r1", "r2"), ids, strict=True):
+        assert entries[name]["message"]["content"][0]["text"] == f"Restored {ident}."
+
+
+def test_a_fork_sees_nothing_that_its_parent_said_later(world):
+    """A server for a fork gives what stands in it as a stub, and nothing its parent cut since."""
+    parent = pruned(world)
+    fork = Agent(world, session=OTHER)
+    inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
+    fork.talk.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
+    fork.talk.lines += inherited[1:]
+    fork.write()
+    world.scan()
+    fork.scope = Scope("main", str(fork.path))
+
+    assert fork.told(action="show", entry="00000003")["content"] == {
+        "message.content.0.text": VALUE
+    }
+    assert b"[[extracted-00000007]]" in parent.path.read_bytes()
+    assert fork.refused(action="show", entry="00000007") == NOT_HERE
+
+
+def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
+    """Where one value of an entry has expired, the others come, and it is listed as missed."""
+    agent = said_twice(world, VALUE + "more")
+    with world.store.transaction():
+        world.store._connection.execute(
+            "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+            " expired_why = 'test' WHERE path LIKE '%aggregated%'"
+        )
+
+    told = agent.told(action="show", entry="00000003", session=SESSION)
+
+    assert told["content"] == {"message.content.0.text": VALUE}
+    assert told["missed"] == ["message.details.aggregated: expired"]
+
+
+def test_a_pin_where_the_file_is_gone_says_so(world):
+    """A session whose file is gone cannot be written; that is told, as `show` still works."""
+    agent = pruned(world)
+    agent.path.unlink()
+
+    words = agent.refused(action="set_extractable", entry="00000003", value=False, session=SESSION)
+
+    assert "its file is gone" in words
+    assert agent.told(action="show", entry="00000003", session=SESSION)
+
+
+@pytest.mark.parametrize("value", [10**30, "9" * 4000, 2**53 + 1])
+def test_a_number_that_no_reader_keeps_is_refused(world, value):
+    """A window so large that JavaScript would round it is refused, and nothing is set."""
+    agent = pruned(world)
+
+    agent.refused(action="set_extractable", entry="0000000b", value=value, session=SESSION)
+
+    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "named", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
+)
+def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
+    """Spaces, back quotes and quotes around an id or a stub do not matter."""
+    agent = pruned(world)
+
+    told = agent.told(action="show", entry=named, entry_id=named, session=SESSION)
+
+    assert told["entry_id"] == "00000003"
+
+
+def test_a_migrated_agent_still_gets_its_values(world):
+    """Where the agent moved to SQLite and its file is gone, context and values are still given."""
+    agent = pruned(world)
+    database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
+    database.parent.mkdir()
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE transcript_events (x)")
+        connection.execute("INSERT INTO transcript_events VALUES (1)")
+    connection.close()
+    agent.path.unlink()
+
+    listed = agent.told(action="get_context", session=SESSION)
+    shown = agent.told(action="show", entry="00000003", session=SESSION)
+
+    assert listed["state"] == "its file is gone"
+    assert listed["extracted_total"] == 3
+    assert listed["extracted"][0]["expires_at"] is None
+    assert shown["content"] == {"message.content.0.text": VALUE}

@@ -1,0 +1,141 @@
+"""Whose values a server gives: one agent's, one session's, and nobody else's."""
+
+import json
+
+import pytest
+
+from brainsurgeon.lookup.scope import Scope
+from brainsurgeon.mcp_server.answering import NOT_HERE
+from building.tool import OTHER, SESSION, Agent, asking, pruned
+
+# --- whose it is ---------------------------------------------------------------------------------
+
+
+def expired(world, agent):
+    """Let retention have deleted what the agent's session held."""
+    with world.store.transaction():
+        world.store._connection.execute(
+            "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+            " expired_why = 'test' WHERE stub = '[[extracted-00000003]]'"
+        )
+
+
+def test_unknown_foreign_and_expired_are_one_answer(world):
+    """An id of nobody, of another agent and of an expired value, and unknown sessions: one text."""
+    agent = pruned(world)
+    foreign = Agent(world, "other", OTHER)
+    foreign.talk.turn("short")
+    for number in range(8):
+        foreign.talk.turn(f"secret of the other {number} " * 50)
+    foreign.write()
+    world.scan()
+    foreign_only = "0000001f"
+    assert f"[[extracted-{foreign_only}]]".encode() in foreign.path.read_bytes()
+    before = foreign.path.read_bytes()
+    answers = {
+        agent.refused(action="show", entry="ffffffff", session=SESSION),
+        agent.refused(action="show", entry=foreign_only, session=SESSION),
+        agent.refused(action="restore", entry=foreign_only, session=SESSION),
+        agent.refused(action="set_extractable", entry=foreign_only, value=True, session=SESSION),
+        agent.refused(action="show", entry="00000003", session=OTHER),
+        agent.refused(action="show", entry="00000003", session=f"other/{OTHER}"),
+        agent.refused(action="show", entry="00000003", session=str(foreign.path)),
+        agent.refused(action="get_context", session="nobody"),
+        agent.refused(action="get_context", session=OTHER),
+        agent.refused(action="set_extractable", entry="ffffffff", value=False, session=SESSION),
+        agent.refused(action="set_extractable", entry="00000003", value=False, session=OTHER),
+    }
+    expired(world, agent)
+    for action in ("show", "restore"):
+        answers.add(agent.refused(action=action, entry="00000003", session=SESSION))
+
+    assert answers == {NOT_HERE}
+    assert foreign.path.read_bytes() == before
+    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+def test_two_agents_never_see_each_other(world):
+    """Servers of two agents with the same entry ids give and list their own values only."""
+    one = pruned(world, "main", SESSION, text="of the first " * 100)
+    two = pruned(world, "other", OTHER, text="of the second " * 100)
+
+    for agent, own, foreign in ((one, SESSION, OTHER), (two, OTHER, SESSION)):
+        told = agent.told(action="show", entry="00000003", session=own)
+        assert ("first" in str(told)) == (agent is one)
+        words = agent.refused(action="show", entry="00000003")
+        assert own in words
+        assert foreign not in words
+        assert foreign not in str(agent.told(action="get_context", session=own))
+
+
+def test_one_agent_name_below_two_roots_is_never_mixed(world):
+    """Where two agents have the name, nothing is told until the directory says which."""
+    one = pruned(world, "main", SESSION, text="of the first " * 100)
+    elsewhere = world.base / "elsewhere"
+    elsewhere.mkdir()
+    roots = [{"path": str(world.root)}, {"path": str(elsewhere)}]
+    two = Agent(world, session=OTHER)
+    two.path = elsewhere / "main" / "sessions" / f"{OTHER}.jsonl"
+    two.path.parent.mkdir(parents=True)
+    two.talk.turn("of the second " * 100)
+    two.talk.turn()
+    two.write()
+    world.scan(roots=roots)
+    one.settings = {"roots": roots}
+
+    assert one.refused(action="show", entry="00000003", session=SESSION) == NOT_HERE
+    one.scope = Scope(str(world.root / "main"))
+    assert "first" in str(one.told(action="show", entry="00000003", session=SESSION))
+    assert one.refused(action="show", entry="00000003", session=OTHER) == NOT_HERE
+
+
+def test_a_server_for_one_session_gives_only_that(world):
+    """With --session the same entry id means that session, and no other can be named."""
+    pruned(world, "main", SESSION, text="of the first " * 100)
+    two = pruned(world, "main", OTHER, text="of the second " * 100)
+    two.scope = Scope("main", str(two.path))
+
+    assert "second" in str(two.told(action="show", entry="00000003"))
+    assert "second" in str(two.told(action="show", entry="00000003", session=OTHER[:4]))
+    assert two.refused(action="show", entry="00000003", session=SESSION) == NOT_HERE
+
+
+def test_the_session_is_the_one_whose_open_turn_holds_the_call(world):
+    """With the same entry id in two sessions, the one that is calling is meant."""
+    pruned(world, "main", SESSION, text="of the first " * 100)
+    two = pruned(world, "main", OTHER, text="of the second " * 100)
+    call = {"action": "show", "entry": "00000003"}
+
+    assert SESSION in two.refused(**call)
+    asking(two, call)
+
+    assert "second" in str(two.told(**call))
+
+
+def test_where_no_session_can_be_told_candidates_are_listed(world):
+    """Nobody calls, or two make the same call at once: the sessions are listed, nothing is done."""
+    one = pruned(world, "main", SESSION)
+    two = pruned(world, "main", OTHER)
+    call = {"action": "restore", "entry": "00000003"}
+    for agent in (one, two):
+        asking(agent, call)
+
+    words = one.refused(**call)
+
+    assert f"main/{SESSION}" in words
+    assert f"main/{OTHER}" in words
+    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("name", [SESSION, SESSION[:6], f"main/{SESSION}", "agent:main:main", None])
+def test_a_session_is_named_in_every_way(world, name):
+    """By id, its beginning, agent and id, session key, or path."""
+    agent = pruned(world)
+    pruned(world, "main", OTHER)
+    (agent.path.parent / "sessions.json").write_text(
+        json.dumps({"agent:main:main": {"sessionId": SESSION}})
+    )
+
+    told = agent.told(action="show", entry="00000003", session=name or str(agent.path))
+
+    assert told["session"] == f"main/{SESSION}"

@@ -1,0 +1,31 @@
+"""A pruned session, and a clock that stands still."""
+
+import time
+
+import pytest
+
+from building.world import Clock
+
+
+@pytest.fixture
+def clock(world):
+    """Give the world a clock that stands still at a whole second."""
+    world.clock = Clock(int(time.time()))
+    return world.clock
+
+
+@pytest.fixture
+def pruned(world, conversation, clock):
+    """Give the entry whose value a scan has just cut out of the session `s`."""
+    ident = conversation.turn()
+    conversation.turn("y" * 2000)
+    world.put("s.jsonl", conversation.bytes())
+
+    assert world.scan().values_extracted == 1
+    return ident
+
+
+@pytest.fixture
+def path(world):
+    """Give the file of the session `s`."""
+    return world.directory / "s.jsonl"

@@ -1,0 +1,320 @@
+"""The doctor: each thing that can be wrong is named, with what to do and an exit code.
+
+Only what is safe is repaired; a doctor that only looks changes nothing.
+"""
+
+import json
+import os
+import re
+import sqlite3
+import sys
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon import cli
+from brainsurgeon.cli.given import given
+from brainsurgeon.sessions import leases, retire
+from brainsurgeon.store import opening
+from building.world import Conversation
+
+STRAY = ".brainsurgeon-0123456789abcdef.tmp"
+
+
+@pytest.fixture
+def pruned(world, conversation):
+    """Give a world with one session of two cut values."""
+    conversation.turn("first " + "x" * 3000)
+    conversation.turn("second " + "y" * 3000)
+    world.path = world.put("one.jsonl", conversation.bytes())
+    world.scan(keep_recent=0)
+    return world
+
+
+@pytest.fixture
+def doctor(world, monkeypatch, capsys):
+    """Give the command: what it finds, as (level, what, advice), and its exit code."""
+
+    def run(*words):
+        world.close()
+        monkeypatch.setattr(given, "json", False)
+        told = ["brainsurgeon", "doctor", "--json", "--config", str(world.config_file()), *words]
+        monkeypatch.setattr(sys, "argv", told)
+        capsys.readouterr()
+        try:
+            code = cli._run()
+        finally:
+            given.json = False
+        said = json.loads(capsys.readouterr().out)
+        listed = said if isinstance(said, list) else [said]
+        return [tuple(one.values()) for one in listed], code
+
+    return run
+
+
+def fitting(findings, pattern):
+    """Give the level and the advice of the one finding that fits a pattern."""
+    (found,) = [one for one in findings if re.search(pattern, one[1])]
+    return found[0], found[2]
+
+
+def database(world):
+    """Open the database beside us."""
+    world.close()
+    return closing(sqlite3.connect(world.state / "store.db", isolation_level=None))
+
+
+def everything(world):
+    """Read every file of a world, with its mode."""
+    return {
+        str(path): (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
+        for place in (world.root, world.state)
+        for path in sorted(place.rglob("*"))
+    }
+
+
+def test_a_sound_world_is_found_sound_and_left_as_it_is(pruned, doctor):
+    """Where nothing is wrong, nothing is said to be, nothing changes, and the exit code is 0."""
+    pruned.close()
+    before = everything(pruned)
+    findings, code = doctor()
+    assert code == 0
+    assert {level for level, *_ in findings} == {"ok"}
+    assert fitting(findings, "2 stubs stand in live files, 2 lead to a value, 0 to a tombstone")
+    assert fitting(findings, "all 2 stored values have their digest")
+    assert fitting(findings, "leases work")
+    assert everything(pruned) == before
+
+
+def test_before_the_first_scan_nothing_is_made(world, doctor):
+    """Without a store the doctor says so and does not make one."""
+    findings, code = doctor()
+    assert code == 0
+    assert fitting(findings, "the first scan makes it")[0] == "note"
+    assert not world.state.exists()
+
+
+def test_in_words_each_finding_stands_with_its_advice(pruned, doctor, monkeypatch, capsys):
+    """People get a line for each finding, and below it what to do."""
+    (pruned.directory / STRAY).touch()
+    doctor()
+    monkeypatch.setattr(sys, "argv", [one for one in sys.argv if one != "--json"])
+    assert cli._run() == 1
+    said = capsys.readouterr().out
+    assert re.search(rf"error +\S+{re.escape(STRAY)}: a file of ours that no journal names", said)
+    assert "compare it before removing it" in said
+
+
+@pytest.mark.parametrize("table", ["blobs", "extractions", "sessions", "journal"])
+def test_a_damaged_database_is_named(pruned, doctor, table):
+    """Whichever table a damaged page belongs to, the doctor says what to do, and writes nothing."""
+    with database(pruned) as opened:
+        page = opened.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
+        ).fetchone()[0]
+    with open(pruned.state / "store.db", "r+b") as handle:
+        handle.seek((page - 1) * opening._PAGE)
+        handle.write(b"\xff" * 64)
+    before = pruned.path.read_bytes()
+    findings, code = doctor()
+    assert code == 1
+    level, advice = fitting(findings, "the database is damaged")
+    assert level == "error"
+    assert "backup" in advice
+    assert fitting(findings, "leases work")[0] == "ok"
+    assert doctor("--repair")[1] == 1
+    assert pruned.path.read_bytes() == before
+
+
+def test_what_is_no_database_is_refused(pruned, doctor):
+    """A file that is no store of ours is left alone, with exit code 7."""
+    pruned.close()
+    with open(pruned.state / "store.db", "r+b") as handle:
+        handle.write(b"\0" * 100)
+    findings, code = doctor()
+    assert code == 7
+    assert "nothing was touched" in str(findings)
+
+
+def test_a_damaged_value_is_counted(pruned, doctor):
+    """A stored value that is not, bit for bit, what was stored is an error."""
+    with database(pruned) as opened:
+        opened.execute("UPDATE blobs SET data = zeroblob(40) WHERE id = 1")
+    findings, code = doctor()
+    assert code == 1
+    level, advice = fitting(findings, "1 of 2 stored values are damaged")
+    assert level == "error"
+    assert "backup" in advice
+
+
+def test_a_missing_value_is_no_sound_one(pruned, doctor):
+    """A stub whose value is simply not there any more is never said to lead to one."""
+    with database(pruned) as opened:
+        opened.execute("PRAGMA foreign_keys = OFF")
+        opened.execute("DELETE FROM blobs WHERE id = 1")
+    findings, code = doctor()
+    assert code == 1
+    assert fitting(findings, "1 rows of the store lead to what is not there")[0] == "error"
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "wanted"),
+    [("", 0o755, "700"), ("", 0o2750, "700"), ("store.db", 0o644, "600")],
+)
+def test_what_others_can_read_is_an_error(pruned, doctor, name, mode, wanted):
+    """The state directory and the database are this user's alone, or the doctor says how."""
+    pruned.close()
+    place = pruned.state / name
+    place.chmod(mode)
+    findings, code = doctor()
+    assert code == 1
+    level, advice = fitting(findings, "is open to others")
+    assert (level, advice) == ("error", f"chmod {wanted} {place}")
+    assert place.stat().st_mode & 0o7777 == mode
+
+
+def _interrupt(world, monkeypatch):
+    """Leave a rewrite with the old file beside the session."""
+
+    def killed(*arguments, **keywords):
+        raise retire.StillOpenError
+
+    world.put("two.jsonl", other_session())
+    with monkeypatch.context() as patch:
+        patch.setattr(retire, "retire", killed)
+        world.scan(keep_recent=0)
+    assert len(world.leftovers()) == 1
+
+
+def other_session():
+    """Write another session."""
+    one = Conversation()
+    one.turn("third " + "z" * 3000)
+    one.turn("fourth " + "w" * 3000)
+    return one.bytes()
+
+
+def test_an_interrupted_rewrite_is_named_and_finished_on_request(pruned, doctor, monkeypatch):
+    """A rewrite that was stopped is a warning; --repair finishes it and says so."""
+    _interrupt(pruned, monkeypatch)
+    left = pruned.leftovers()
+    findings, code = doctor()
+    assert code == 0
+    level, advice = fitting(findings, "two.jsonl: a rewrite was interrupted")
+    assert level == "warning"
+    assert "--repair" in advice
+    assert pruned.leftovers() == left
+    findings, code = doctor("--repair")
+    assert code == 0
+    assert fitting(findings, "recovered .*two.jsonl: finished")[0] == "note"
+    assert pruned.leftovers() == []
+    findings, code = doctor()
+    assert (code, {level for level, *_ in findings}) == (0, {"ok"})
+
+
+def test_a_file_of_ours_that_no_journal_names_is_left(pruned, doctor):
+    """A stray temporary file may hold original lines: it is an error, and nobody removes it."""
+    stray = pruned.directory / STRAY
+    stray.write_bytes(b"perhaps the only copy\n")
+    for words in ((), ("--repair",)):
+        findings, code = doctor(*words)
+        assert code == 1
+        level, advice = fitting(findings, "no journal names")
+        assert level == "error"
+        assert "compare" in advice
+        assert stray.read_bytes() == b"perhaps the only copy\n"
+
+
+def test_a_stub_unknown_to_the_store_is_a_warning(pruned, doctor):
+    """What only looks like a stub is counted; nothing is done about it."""
+    one = Conversation()
+    one.turn("[[extracted-deadbeef]]")
+    path = pruned.put("pasted.jsonl", one.bytes())
+    findings, code = doctor("--repair")
+    assert code == 0
+    level, advice = fitting(findings, "pasted: 1 texts look like stubs, unknown to the store")
+    assert level == "warning"
+    assert "not the one that cut them" in advice
+    assert path.read_bytes() == one.bytes()
+
+
+def test_with_another_store_every_stub_is_unknown(pruned, doctor):
+    """Where the store was lost, the doctor says so before anybody starts to trust a new one."""
+    pruned.close()
+    (pruned.state / "store.db").unlink()
+    findings, code = doctor()
+    assert code == 0
+    assert fitting(findings, "2 texts look like stubs")[0] == "warning"
+
+
+def test_an_expired_stub_leads_to_its_tombstone(pruned, doctor):
+    """A stub whose value retention has deleted is accounted for, and is no error."""
+    with pruned.store.transaction():
+        row = pruned.store._connection.execute("SELECT min(id) FROM extractions").fetchone()[0]
+        pruned.store.expiry.mark([row], 0.0)
+        pruned.store.expiry.delete([(row, "for the test")], 0.0, orphans=False)
+    findings, code = doctor()
+    assert code == 0
+    assert fitting(findings, "2 stubs stand in live files, 1 lead to a value, 1 to a tombstone")
+
+
+def test_a_missing_root_is_an_error(pruned, doctor):
+    """A root that is not there is named with where to correct it."""
+    pruned.root.rename(pruned.base / "elsewhere")
+    findings, code = doctor()
+    assert code == 1
+    assert fitting(findings, "agents: no such directory$") == (
+        "error", "correct roots in the configuration"
+    )  # fmt: skip
+
+
+def test_a_root_without_leases_is_a_warning(pruned, doctor, monkeypatch):
+    """Where the kernel grants no leases, the doctor says what that means."""
+
+    def none(descriptor):
+        raise leases.LeaseUnsupportedError
+
+    monkeypatch.setattr(leases, "take", none)
+    findings, code = doctor()
+    assert code == 0
+    level, advice = fitting(findings, "leases do not work here")
+    assert level == "warning"
+    assert "quiet for a day" in advice
+    assert pruned.leftovers() == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_root_that_is_not_ours_is_an_error(pruned, doctor):
+    """A root in which we may not write is named with who should run us."""
+    pruned.root.chmod(0o500)
+    findings, code = doctor()
+    pruned.root.chmod(0o700)
+    assert code == 1
+    assert fitting(findings, "Permission denied") == ("error", "run as the user that owns it")
+
+
+def test_an_agent_that_moved_to_sqlite_is_mentioned(pruned, doctor):
+    """Where an agent keeps its sessions in SQLite now, the doctor says that nothing is written."""
+    place = pruned.directory.parent / "agent"
+    place.mkdir()
+    with closing(sqlite3.connect(place / "openclaw-agent.sqlite", isolation_level=None)) as made:
+        made.execute("CREATE TABLE transcript_events (id INTEGER)")
+        made.execute("INSERT INTO transcript_events VALUES (1)")
+    findings, code = doctor()
+    assert code == 0
+    assert fitting(findings, "main: its sessions are in SQLite now") == (
+        "note", "its files are not written any more"
+    )  # fmt: skip
+
+
+def test_the_catalogue_is_corrected_by_the_files(pruned, doctor):
+    """A stub that stands although the store says restored counts as standing after a repair."""
+    state = "SELECT DISTINCT state FROM extractions"
+    with database(pruned) as opened:
+        opened.execute("UPDATE extractions SET state = 'restored'")
+    doctor()
+    with database(pruned) as opened:
+        assert opened.execute(state).fetchall() == [("restored",)]
+    doctor("--repair")
+    with database(pruned) as opened:
+        assert opened.execute(state).fetchall() == [("standing",)]

@@ -1,0 +1,722 @@
+"""Values put back: at once, later, into forks and rewritten histories, and never by forgery."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from brainsurgeon.errors import AmbiguousError, ChangedError, ExpiredError, NotFoundError
+from brainsurgeon.model.entries import KINDS
+from brainsurgeon.model.times import iso
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.show import show as operation
+from brainsurgeon.render.sessions import SUGGESTION, restored_json
+from building.swaps import swaps
+from building.world import (
+    append,
+    close_turn,
+    dump,
+    entry,
+    fork,
+    kept,
+    line_of,
+    open_turn,
+    pin,
+    sql,
+    state,
+    text_of,
+    two_values,
+)
+
+PATH = "message.content.0.text"
+OTHER = "22222222-0000-4000-8000-000000000002"
+
+
+def show(world, reference, session=None):
+    """Give the stored values of an entry."""
+    return operation(world.settings(), world.store, reference, session).content
+
+
+# --- settled -------------------------------------------------------------------------------------
+
+
+def test_a_settled_session_gets_its_value_and_a_mark_back(world, conversation, pruned, path, clock):
+    """The value stands where it stood, and `_restored` is the only other thing that changed."""
+    answer = world.restore(pruned)
+    stamp = iso(clock.now)
+    line = line_of(conversation.bytes(), pruned)
+    marked = line[:-1] + f',"_restored":"{stamp}"}}'.encode()
+
+    assert path.read_bytes() == conversation.bytes().replace(line, marked)
+    assert stamp.endswith("Z")
+    assert restored_json(answer) == {
+        "restored": True,
+        "pending": False,
+        "entry_id": pruned,
+        "session": "main/s",
+        "keys_restored": [PATH],
+        "sizes_bytes": {PATH: 2002},
+        "restored_at": stamp,
+        "redacted": False,
+    }
+    assert restored_json(answer, content=True)["content"] == {PATH: "x" * 2000}
+    assert world.leftovers() == []
+
+
+def test_a_second_restore_tells_of_the_first_and_advises_a_pin(world, pruned, path, clock):
+    """The entry cut again after its protection keeps `_restored`; restoring it anew reports it."""
+    first = iso(clock.now)
+    world.restore(pruned)
+    clock.now += 600
+    world.scan()
+
+    assert entry(path, pruned)["_restored"] == first
+    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+
+    clock.now += 60
+    answer = restored_json(world.restore(pruned))
+
+    assert answer["previous_restored_at"] == first
+    assert answer["suggestion"] == SUGGESTION
+    assert entry(path, pruned)["_restored"] == answer["restored_at"] == iso(clock.now)
+    assert path.read_bytes().count(b"_restored") == 1
+
+
+def test_a_mark_that_the_store_does_not_know_is_reported_too(world, conversation, path, clock):
+    """`_restored` that stood in the entry before we came is the previous restore."""
+    conversation.user()
+    conversation.call()
+    ident = conversation.result("x" * 2000, _restored="2026-02-20T10:00:00Z")
+    conversation.assistant()
+    conversation.turn()
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    answer = restored_json(world.restore(ident))
+
+    assert answer["previous_restored_at"] == "2026-02-20T10:00:00Z"
+    assert answer["suggestion"] == SUGGESTION
+    assert entry(path, ident)["_restored"] == iso(clock.now)
+
+
+def test_a_whole_pasted_stub_names_the_entry(world, pruned, path):
+    """`[[extracted-<id>]]`, white space around it or not, will do wherever an entry is named."""
+    pasted = f" [[extracted-{pruned}]]\n"
+
+    assert show(world, pasted) == {PATH: "x" * 2000}
+    assert pin(world, pasted, 7).entry_id == pruned
+    assert world.restore(pasted).entry_id == pruned
+    assert text_of(path, pruned) == "x" * 2000
+
+
+def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
+    """An id that cannot stand in a stub is known by itself, by its safe id and by the stub."""
+    hostile = "a]] ../x\n\x1b[31m"
+    conversation.user()
+    conversation.call()
+    conversation.result("x" * 2000, ident=hostile)
+    conversation.assistant()
+    conversation.turn()
+    original = conversation.bytes()
+    world.put("s.jsonl", original)
+    world.scan()
+    stub = text_of(path, hostile)
+    named = stub.removeprefix("[[extracted-").removesuffix("]]")
+
+    assert named.startswith("~")
+    for reference in (hostile, named, stub):
+        assert show(world, reference) == {PATH: "x" * 2000}
+
+    assert world.restore(stub, pristine=True).entry_id == hostile
+    assert path.read_bytes() == original
+
+
+@pytest.mark.parametrize(
+    ("keys", "paths"),
+    [
+        ([PATH], {PATH}),
+        (["content"], {PATH, "message.details.content"}),
+        (["aggregated"], {"message.details.aggregated"}),
+        (["details", "nothing"], {"message.details.aggregated", "message.details.content"}),
+        ([], {PATH, "message.details.aggregated", "message.details.content"}),
+    ],
+)
+def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
+    """A whole path, or any name in it, chooses the values; the others stay cut."""
+    ident = two_values(conversation)
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    answer = world.restore(ident, keys=keys)
+    stubs = len(swaps(conversation.bytes(), strip(path)))
+
+    assert set(answer.keys) == paths
+    assert stubs == 3 - len(paths)
+    assert entry(path, ident)["_restored"] == iso(clock.now)
+    assert world.scan().sessions_changed == 0
+
+
+def strip(path):
+    """Read a file without the marks of restores."""
+    return b"\n".join(
+        line.split(b',"_restored"')[0] + b"}" if b',"_restored"' in line else line
+        for line in path.read_bytes().split(b"\n")
+    )
+
+
+def test_a_key_that_names_nothing_is_an_error(world, pruned, path):
+    """Only when no key matches a restore fails; it says which there are and changes nothing."""
+    before = state(world.root)
+    with pytest.raises(NotFoundError, match=PATH):
+        world.restore(pruned, keys=["arguments", "0"])
+
+    assert state(world.root) == before
+
+
+def test_what_a_pass_puts_back_it_does_not_cut(world, conversation, path, clock):
+    """A forced entry that was asked for comes back in one pass and goes again in the next."""
+    conversation.user()
+    conversation.call()
+    ident = conversation.result("x" * 2000, _extractable=True)
+    conversation.assistant()
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    open_turn(path, conversation, clock)
+    world.restore(ident)
+    close_turn(path, conversation, clock)
+    first = world.scan()
+
+    assert (first.sessions[0].values_restored, first.values_extracted) == (1, 0)
+    assert text_of(path, ident) == "x" * 2000
+
+    clock.now += 1
+
+    assert world.scan().values_extracted == 1
+
+
+# --- not settled ---------------------------------------------------------------------------------
+
+
+def test_of_an_unsettled_session_the_value_is_delivered(world, conversation, pruned, path, clock):
+    """In the middle of a turn the caller gets the values, the file nothing, the store a wish."""
+    open_turn(path, conversation, clock)
+    before = state(world.root, directories=True)
+    answer = restored_json(world.restore(pruned))
+
+    assert (answer["restored"], answer["pending"]) == (True, True)
+    assert answer["content"] == {PATH: "x" * 2000}
+    assert answer["redacted"] is True
+    assert "a user message" in answer["why_pending"]
+    assert state(world.root, directories=True) == before
+
+    assert world.scan().files_deferred == 1
+    assert state(world.root, directories=True) == before
+
+    close_turn(path, conversation, clock)
+    clock.now += 40
+    report = world.scan()
+
+    assert report.sessions[0].values_restored == 1
+    assert text_of(path, pruned) == "x" * 2000
+    assert entry(path, pruned)["_restored"] == iso(clock.now)
+
+
+def test_a_wish_that_was_carried_out_protects_from_that_moment(
+    world, conversation, pruned, path, clock
+):
+    """The protection begins with the put-back, not with the asking, and ends on time."""
+    open_turn(path, conversation, clock)
+    world.restore(pruned)
+    close_turn(path, conversation, clock)
+    clock.now += 300
+    world.scan()
+    clock.now += 599
+
+    assert world.scan().values_extracted == 0
+    assert text_of(path, pruned) == "x" * 2000
+
+    clock.now += 1
+
+    assert world.scan().values_extracted >= 1
+    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+
+
+@pytest.mark.parametrize(("protection", "patience"), [(600, 600), (30, 600), (1200, 1200)])
+def test_a_put_back_lapses_when_no_settled_moment_comes_in_time(
+    world, conversation, pruned, path, clock, protection, patience
+):
+    """After the larger of the protection and ten minutes the wish is over, with its reason."""
+    settings = {"keep_after_restore_seconds": protection}
+    open_turn(path, conversation, clock)
+    asked = clock.now
+    world.restore(pruned, **settings)
+    close_turn(path, conversation, clock)
+    clock.now = asked + patience
+    world.scan(**settings)
+    [(how, why)] = sql(world, "SELECT state, why FROM wishes")
+
+    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert how == "lapsed"
+    assert "delivered" in why
+
+
+def test_a_put_back_is_carried_out_until_just_before_it_lapses(
+    world, conversation, pruned, path, clock
+):
+    """One second before the end of its patience a wish still counts."""
+    open_turn(path, conversation, clock)
+    asked = clock.now
+    world.restore(pruned)
+    close_turn(path, conversation, clock)
+    clock.now = asked + 599
+    world.scan()
+
+    assert text_of(path, pruned) == "x" * 2000
+
+
+def test_asking_twice_while_the_turn_is_open_puts_back_once(
+    world, conversation, pruned, path, clock
+):
+    """Two wishes for the same value are one put-back, and both are over then."""
+    open_turn(path, conversation, clock)
+    for _ in range(2):
+        assert restored_json(world.restore(pruned))["content"] == {PATH: "x" * 2000}
+    close_turn(path, conversation, clock)
+
+    assert world.scan().sessions[0].values_restored == 1
+    assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]
+    assert path.read_bytes().count(b"_restored") == 1
+
+
+def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, path, clock):
+    """The wish remembers the keys that were asked for."""
+    ident = two_values(conversation)
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    open_turn(path, conversation, clock)
+    answer = restored_json(world.restore(ident, keys=["aggregated"]))
+    close_turn(path, conversation, clock)
+    world.scan()
+
+    assert answer["content"] == {"message.details.aggregated": "a" * 3000}
+    assert entry(path, ident)["message"]["details"]["aggregated"] == "a" * 3000
+    assert text_of(path, ident) == f"[[extracted-{ident}]]"
+
+
+def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned, path, clock):
+    """A wish for the file as it was adds no mark, and the next scan does not cut at once."""
+    open_turn(path, conversation, clock)
+    world.restore(pruned, pristine=True)
+    close_turn(path, conversation, clock)
+    world.scan()
+
+    assert line_of(path.read_bytes(), pruned) == line_of(conversation.bytes(), pruned)
+    assert world.scan().values_extracted == 0
+
+
+def test_waiting_puts_back_as_soon_as_the_session_is_settled(world, pruned, path):
+    """`--wait` returns when the value stands in the file again, and says when that was."""
+    world.clock = time.time
+    path.touch()
+    begun = time.monotonic()
+    answer = world.restore(pruned, wait=True, quiet_seconds=1)
+
+    assert time.monotonic() - begun > 0.5
+    assert not answer.pending
+    assert text_of(path, pruned) == "x" * 2000
+    assert entry(path, pruned)["_restored"] == iso(answer.at)
+
+
+def test_waiting_ends_when_the_turn_does(world, conversation, pruned, path):
+    """`--wait` outlasts an open turn of the agent."""
+    world.clock = time.time
+    conversation.user()
+    append(path, conversation.lines[-1:])
+    conversation.assistant()
+    agent = threading.Timer(0.3, append, (path, conversation.lines[-1:]))
+    agent.start()
+    answer = world.restore(pruned, wait=True)
+    agent.join()
+
+    assert not answer.pending
+    assert path.read_bytes().endswith(dump(conversation.lines[-1]))
+
+
+# --- naming --------------------------------------------------------------------------------------
+
+
+def test_an_entry_of_two_sessions_wants_its_session_named(world, conversation, pruned, path):
+    """The same id in two sessions lists both and changes neither; `--session` decides."""
+    world.put("t.jsonl", conversation.bytes())
+    world.scan()
+    before = state(world.root)
+    with pytest.raises(AmbiguousError) as told:
+        world.restore(pruned)
+
+    assert told.value.candidates == ("main/s", "main/t")
+    assert state(world.root) == before
+    assert world.restore(pruned, session="main/t").session == "main/t"
+    assert text_of(world.directory / "t.jsonl", pruned) == "x" * 2000
+    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+
+
+def test_two_agents_share_nothing(world, conversation, pruned, path):
+    """Equal sessions of two agents have blobs of their own and are restored one by one."""
+    other = world.root / "other" / "sessions"
+    other.mkdir(parents=True)
+    twin = world.put("../../other/sessions/s.jsonl", conversation.bytes())
+    world.scan()
+
+    assert sql(world, "SELECT count(*), count(DISTINCT agent_id) FROM blobs") == [(2, 2)]
+    with pytest.raises(AmbiguousError) as told:
+        world.restore(pruned)
+    assert told.value.candidates == ("main/s", "other/s")
+
+    world.restore(pruned, session="other/s")
+
+    assert text_of(twin, pruned) == "x" * 2000
+    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+
+
+@pytest.mark.parametrize("session", [None, "main/s"])
+def test_an_unknown_entry_is_an_error(world, pruned, session):
+    """Nothing is extracted from an entry that nobody knows, and nothing changes."""
+    before = state(world.root)
+    with pytest.raises(NotFoundError, match="deadbeef"):
+        world.restore("deadbeef", session=session)
+
+    assert state(world.root) == before
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanned):
+    """Stubs that a fork carried along are shown and restored there, and only there."""
+    copy = fork(path, OTHER)
+    clock.now = int(time.time()) + 1
+    if scanned:
+        world.scan()
+    before = path.read_bytes()
+
+    assert show(world, pruned, OTHER) == {PATH: "x" * 2000}
+    assert world.restore(pruned, session=OTHER).keys == (PATH,)
+    assert text_of(copy, pruned) == "x" * 2000
+    assert path.read_bytes() == before
+
+
+def test_a_fork_with_cuts_of_its_own_gets_both_back(world, conversation, pruned, path, clock):
+    """What the fork lost itself and what its parent lost come back together."""
+    conversation.turn("z" * 2000)
+    conversation.turn("short")
+    copy = fork(path, OTHER, ending=conversation.lines[9:])
+    clock.now = int(time.time()) + 1
+    world.scan()
+
+    assert copy.read_bytes().count(b"[[extracted-") == 3
+
+    world.restore_all(session=OTHER, pristine=True)
+    lines = copy.read_bytes().splitlines(keepends=True)
+
+    assert b"".join(lines[1:]) == b"".join(map(dump, conversation.lines[1:]))
+    assert path.read_bytes().count(b"[[extracted-") == 1
+
+
+def test_a_whole_fork_is_printed_with_its_stubs_filled_in(world, conversation, pruned, path):
+    """`cat` of a fork gives the values of its parent."""
+    copy = fork(path, OTHER)
+    printed = b"".join(cat(world.settings(), world.store, OTHER, world.clock()))
+
+    assert printed.split(b"\n")[1:] == conversation.bytes().split(b"\n")[1:]
+    assert b"[[extracted-" in copy.read_bytes()
+
+
+def test_a_fork_that_was_pinned_first_stays_a_fork(world, conversation, pruned, path, clock):
+    """A field set in a fork before any scan saw it leaves the fork its parent and its format."""
+    copy = fork(path, OTHER)
+    clock.now = int(time.time()) + 1
+    pin(world, conversation.last, 5, OTHER)
+    rows = sql(world, "SELECT name, format, parent FROM sessions ORDER BY name DESC")
+
+    assert rows == [("s", "openclaw", None), (OTHER, "openclaw", str(path))]
+    assert world.restore(pruned, session=OTHER).keys == (PATH,)
+    assert text_of(copy, pruned) == "x" * 2000
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_fork_in_another_agent_gets_nothing(world, conversation, pruned, path, clock, scanned):
+    """Naming another agent's session as its parent gives a session none of its values."""
+    directory = world.root / "other" / "sessions"
+    directory.mkdir(parents=True)
+    conversation.turn("z" * 2000)
+    conversation.turn("short")
+    copy = fork(path, OTHER, ending=conversation.lines[9:], directory=directory)
+    clock.now = int(time.time()) + 1
+    if scanned:
+        world.scan()
+    before = line_of(copy.read_bytes(), pruned)
+
+    with pytest.raises(NotFoundError):
+        show(world, pruned, f"other/{OTHER}")
+    with pytest.raises(NotFoundError):
+        world.restore(pruned, session=f"other/{OTHER}")
+    world.restore_all()
+
+    assert line_of(copy.read_bytes(), pruned) == before
+    assert text_of(path, pruned) == "x" * 2000
+
+
+# --- forgeries -----------------------------------------------------------------------------------
+
+
+def test_a_stub_copied_into_another_session_is_never_expanded(world, conversation, pruned, path):
+    """The same text in the same entry at the same place of another session stays text."""
+    stranger = world.put("t.jsonl", path.read_bytes())
+    before = stranger.read_bytes()
+    world.scan(keep_recent=0)
+    world.restore_all(pristine=True)
+
+    assert stranger.read_bytes() == before
+    assert path.read_bytes() == conversation.bytes()
+    with pytest.raises((NotFoundError, ChangedError)):
+        world.restore(pruned, session="main/t")
+    assert stranger.read_bytes() == before
+
+
+def forged(conversation, stub, how):
+    """Add an entry in which somebody wrote a stub; give its id."""
+    block = [{"type": "text", "text": stub}]
+    if how == "typed by a user":
+        ident = conversation.user(block)
+        conversation.assistant()
+    elif how == "pasted by a model":
+        ident = conversation.assistant(stub)
+    elif how == "printed by a tool":
+        conversation.user()
+        conversation.call(call="call_9")
+        ident = conversation.result(stub, call="call_9")
+        conversation.assistant()
+    elif how == "in another place":
+        conversation.user()
+        conversation.call(call="call_9")
+        ident = conversation.result("short", call="call_9", details={"aggregated": stub})
+        conversation.assistant()
+    else:
+        ident = conversation.user(f"what is {stub}?")
+        conversation.assistant()
+    return ident
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "typed by a user", "pasted by a model", "printed by a tool", "in another place",
+        "within a sentence",
+    ],
+)  # fmt: skip
+def test_a_stub_that_somebody_wrote_is_never_expanded(
+    world, conversation, pruned, path, clock, how
+):
+    """In another entry of the same session a stub that was not cut there stays what it is."""
+    ident = forged(conversation, f"[[extracted-{pruned}]]", how)
+    append(path, conversation.lines[9:])
+    clock.now = int(time.time()) + 1
+    forgery = line_of(path.read_bytes(), ident)
+    world.restore_all(pristine=True)
+
+    assert text_of(path, pruned) == "x" * 2000
+    assert line_of(path.read_bytes(), ident) == forgery
+
+
+def test_a_stub_older_than_the_cut_is_never_expanded(world, conversation, path):
+    """A tool that printed the marker of an earlier entry word for word keeps its output."""
+    ident = conversation.turn()
+    forged(conversation, f"[[extracted-{ident}]]", "printed by a tool")
+    conversation.turn("short")
+    original = conversation.bytes()
+    world.put("s.jsonl", original)
+    world.scan()
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == original
+
+
+# --- rewritten histories -------------------------------------------------------------------------
+
+
+def with_new_ids(lines, prefix):
+    """Give entries as an agent writes its history anew: other ids and times, no fields of ours."""
+    fresh = []
+    for line in lines:
+        known = {k: v for k, v in line.items() if not k.startswith("_")}
+        known["timestamp"] = "2026-11-02T10:00:00.000Z"
+        for key in ("id", "parentId"):
+            if known.get(key):
+                known[key] = prefix + known[key][len(prefix) :]
+        fresh.append(known)
+    return fresh
+
+
+def entries(path):
+    """Read all entries."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_stub_is_found_in_a_history_with_new_ids(world, conversation, pruned, path, clock):
+    """Where the agent wrote its history anew, the stub is found by its text at its place."""
+    header, *lines = entries(path)
+    path.write_bytes(b"".join(map(dump, [header, *with_new_ids(lines, "eeee")])))
+    clock.now = int(time.time()) + 1
+    new = "eeee" + pruned[4:]
+
+    assert text_of(path, new) == f"[[extracted-{pruned}]]"
+    assert world.restore(pruned).keys == (PATH,)
+    assert text_of(path, new) == "x" * 2000
+    assert entry(path, new)["_restored"] == iso(clock.now)
+    assert world.scan().values_extracted == 0
+
+
+def test_a_stub_that_stands_twice_is_restored_twice(world, conversation, pruned, path, clock):
+    """Where the agent branched, the stub of the old branch and that of the new one come back."""
+    lines = entries(path)[1:]
+    append(path, with_new_ids(lines, "eeee"))
+    clock.now = int(time.time()) + 1
+    new = "eeee" + pruned[4:]
+    world.restore_all(pristine=True)
+
+    assert (text_of(path, pruned), text_of(path, new)) == ("x" * 2000, "x" * 2000)
+    assert path.read_bytes().startswith(conversation.bytes())
+
+
+def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, path, clock):
+    """Where the agent wrote the original back from memory, that is said and nothing changes."""
+    path.write_bytes(conversation.bytes())
+    clock.now = int(time.time()) + 1
+    before = state(world.root)
+    with pytest.raises(ChangedError, match="no longer stands") as told:
+        world.restore(pruned)
+
+    assert told.value.exit_code == 6
+    assert state(world.root) == before
+    assert show(world, pruned) == {PATH: "x" * 2000}
+    assert world.scan().values_extracted == 1
+
+
+def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversation, path, clock):
+    """While another wish is carried out in the same rewrite, a stub that is gone is still told."""
+    first, second = conversation.turn(), conversation.turn("y" * 2000)
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    open_turn(path, conversation, clock)
+    world.restore(second)
+    path.write_bytes(path.read_bytes().replace(f"[[extracted-{first}]]".encode(), b"x" * 2000))
+    close_turn(path, conversation, clock)
+    with pytest.raises(ChangedError, match="no longer stands"):
+        world.restore(first)
+
+    assert text_of(path, second) == "y" * 2000
+    assert "_restored" not in entry(path, first)
+
+
+def test_the_store_remembers_a_restore_that_the_file_lost(world, conversation, pruned, path, clock):
+    """The protection holds although the agent's rewrite dropped `_restored`."""
+    world.restore(pruned)
+    path.write_bytes(conversation.bytes())
+    clock.now += 60
+
+    assert world.scan().values_extracted == 0
+    assert kept(world)["restored 60 s ago"] == 1
+
+
+# --- expired and gone ----------------------------------------------------------------------------
+
+
+def test_an_expired_value_shows_its_tombstone(world, pruned, path):
+    """What retention deleted is named with when, why and how big; the file stays as it is."""
+    sql(
+        world,
+        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1771581600.0,"
+        " expired_why = 'retention_standing'",
+    )
+    before = state(world.root)
+    for act in (world.restore, lambda one: show(world, one)):
+        with pytest.raises(ExpiredError, match="2026-02-20T10:00:00Z") as told:
+            act(pruned)
+
+        assert told.value.exit_code == 5
+        assert "2002 bytes" in str(told.value)
+        [tombstone] = told.value.facts()["tombstones"]
+        assert (tombstone["path"], tombstone["why"]) == (PATH, "retention_standing")
+        assert (tombstone["size"], tombstone["entry_id"]) == (2002, pruned)
+    assert state(world.root) == before
+
+
+def test_a_value_outlives_its_session_file(world, pruned, path):
+    """With the file gone the value is still shown; a restore says that it has nowhere to go."""
+    path.unlink()
+
+    assert show(world, pruned) == {PATH: "x" * 2000}
+    assert show(world, pruned, "main/s") == {PATH: "x" * 2000}
+    with pytest.raises((ChangedError, NotFoundError), match="gone"):
+        world.restore(pruned)
+    assert not path.exists()
+    assert [one.state for one in world.restore_all()] == ["gone"]
+
+
+# --- whole blocks --------------------------------------------------------------------------------
+
+
+def blocks(conversation):
+    """Add an image of a user, one of a tool, and signed thinking of a turn that is over."""
+    image = {"type": "image", "data": "iVBOR" * 400, "mimeType": "image/png"}
+    asked = conversation.user([{"type": "text", "text": "look"}, image])
+    thought = conversation.assistant(
+        [
+            {"type": "thinking", "thinking": "t" * 900, "thinkingSignature": "S" * 300},
+            {"type": "toolCall", "id": "call_1", "name": "shot", "arguments": {}},
+        ],
+        stop="toolUse",
+        api="anthropic-messages",
+    )
+    seen = conversation.result("short", tool="shot")
+    conversation.lines[-1]["message"]["content"].append(image)
+    conversation.assistant()
+    conversation.user()
+    conversation.assistant(
+        [{"type": "thinking", "thinking": "u" * 900, "thinkingSignature": "S" * 300}],
+        api="anthropic-messages",
+    )
+    return {asked: 1, thought: 0, seen: 1}
+
+
+def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
+    """An image and signed thinking give way to a text block as a whole, and come back so."""
+    places = blocks(conversation)
+    original = conversation.bytes()
+    world.put("s.jsonl", original)
+    report = world.scan(keep_recent=0, trigger_types=list(KINDS))
+    cut = {stub: json.loads(token) for stub, token in swaps(original, path.read_bytes())}
+
+    assert report.values_extracted == len(places)
+    for ident, index in places.items():
+        stub = {"type": "text", "text": f"[[extracted-{ident}]]"}
+        whole = next(line for line in conversation.lines if line["id"] == ident)
+        assert entry(path, ident)["message"]["content"][index] == stub
+        assert cut[stub["text"]] == whole["message"]["content"][index]
+        assert show(world, ident) == {
+            f"message.content.{index}": whole["message"]["content"][index]
+        }
+    assert b"u" * 900 in path.read_bytes()
+
+    one = next(iter(places))
+    world.restore(one)
+
+    assert entry(path, one)["message"]["content"][1]["type"] == "image"
+    assert world.restore_all(pristine=True)[0].values == 2
+    assert path.read_bytes() == original
+
+
+def test_restoring_what_is_back_says_since_when(world, pruned, clock):
+    """A second restore changes nothing and names the moment of the first."""
+    world.restore(pruned)
+
+    with pytest.raises(ChangedError, match=f"put back at {iso(clock.now)}"):
+        world.restore(pruned)

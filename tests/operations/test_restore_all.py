@@ -1,0 +1,232 @@
+"""Everything put back, and what we inserted taken out again."""
+
+import os
+import time
+
+import pytest
+
+from brainsurgeon.errors import NotFoundError
+from brainsurgeon.model.times import iso
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.render.sessions import restored_json, set_json
+from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.apply import UNFINISHED
+from brainsurgeon.sessions import exchange, retire
+from building.world import (
+    Conversation,
+    close_turn,
+    entry,
+    fork,
+    line_of,
+    open_turn,
+    pin,
+    sql,
+    text_of,
+    two_values,
+)
+
+OTHER = "22222222-0000-4000-8000-000000000002"
+
+
+def test_everything_includes_forks(world, conversation, pruned, path, clock):
+    """`restore --all` leaves no stub in a fork, whether a scan has changed the fork or not."""
+    copy = fork(path, OTHER)
+    clock.now = int(time.time()) + 1
+    world.scan()
+    world.restore_all(pristine=True)
+
+    assert b"[[extracted-" not in copy.read_bytes()
+    assert path.read_bytes() == conversation.bytes()
+
+
+def test_everything_but_the_expired_comes_back(world, conversation, path):
+    """`restore --all` puts back what there is and names what is expired."""
+    ident = two_values(conversation)
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    sql(
+        world,
+        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0"
+        " WHERE path LIKE '%aggregated%'",
+    )
+    [done] = world.restore_all()
+
+    assert (done.state, done.values) == ("restored", 2)
+    assert done.missed == (f"{ident}: expired",)
+    assert entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
+
+
+# --- pristine ------------------------------------------------------------------------------------
+
+
+def test_pristine_takes_recorded_insertions_out_and_names_them(
+    world, conversation, pruned, path, clock
+):
+    """Marks and pins of ours go with the stubs, are named, and the file is as it was."""
+    world.restore(pruned)
+    clock.now += 600
+    world.scan()
+    pin(world, pruned, 9)
+    pin(world, conversation.last, False)
+
+    assert path.read_bytes().count(b"_extractable") == 2
+
+    [done] = world.restore_all(pristine=True)
+
+    assert path.read_bytes() == conversation.bytes()
+    assert done.values == 1
+    assert sorted(done.insertions_removed) == sorted([
+        f"_restored of {pruned}", f"_extractable of {pruned}",
+        f"_extractable of {conversation.last}",
+    ])  # fmt: skip
+    assert sql(world, "SELECT count(*) FROM fields") == [(0,)]
+
+
+def test_pristine_of_one_entry_leaves_the_others(world, conversation, pruned, path, clock):
+    """Only the entry that was named is as it was."""
+    world.restore(pruned)
+    clock.now += 600
+    world.scan()
+    pin(world, conversation.last, False)
+    answer = world.restore(pruned, pristine=True)
+
+    assert line_of(path.read_bytes(), pruned) == line_of(conversation.bytes(), pruned)
+    assert answer.insertions_removed == (f"_restored of {pruned}",)
+    assert entry(path, conversation.last)["_extractable"] is False
+
+
+def test_pristine_takes_the_mark_of_a_restored_entry_out(world, conversation, pruned, path):
+    """Where the value stands already, pristine still undoes the mark, and does not complain."""
+    world.restore(pruned)
+    answer = world.restore(pruned, pristine=True)
+
+    assert path.read_bytes() == conversation.bytes()
+    assert answer.insertions_removed == (f"_restored of {pruned}",)
+
+
+def test_pristine_gives_back_what_stood_in_our_field(world, conversation, path, clock):
+    """A field that we replaced, twice, gets the very bytes of its first owner back."""
+    conversation.user()
+    conversation.call()
+    ident = conversation.result("x" * 2000, _extractable=4)
+    conversation.assistant()
+    conversation.turn("short")
+    original = conversation.bytes().replace(b'"_extractable":4', b'"_extractable" : 4 ')
+    world.put("s.jsonl", original)
+    pin(world, ident, False)
+    pin(world, ident, 50)
+
+    assert entry(path, ident)["_extractable"] == 50
+
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == original
+
+
+def test_an_insertion_that_was_changed_is_reported(world, conversation, pruned, path, clock):
+    """A mark that no longer stands as it was set stays, and is named; the values come back."""
+    world.restore(pruned)
+    clock.now += 600
+    world.scan()
+    data = path.read_bytes().replace(b'"_restored":"', b'"_restored": "')
+    path.write_bytes(data)
+    clock.now = max(clock.now, int(time.time()) + 1)
+    [done] = world.restore_all(pristine=True)
+
+    assert text_of(path, pruned) == "x" * 2000
+    assert b'"_restored": "' in path.read_bytes()
+    assert done.insertions_removed == ()
+    assert done.missed == (f"{pruned}: _restored no longer stands as it was set",)
+
+
+def test_pristine_protects_from_the_next_scan(world, conversation, pruned, path, clock):
+    """What was just undone is not cut at once, though the file does not say that it was undone."""
+    world.restore_all(pristine=True)
+
+    assert world.scan().values_extracted == 0
+    assert path.read_bytes() == conversation.bytes()
+
+    clock.now += 600
+
+    assert world.scan().values_extracted == 1
+
+
+# --- all -----------------------------------------------------------------------------------------
+
+
+def test_everything_is_restored_or_wished_for(world, conversation, pruned, path, clock):
+    """`restore --all` lists what it did with each session; a busy one gets its values later."""
+    busy = world.put("t.jsonl", conversation.bytes())
+    untouched = Conversation(OTHER)
+    untouched.turn("short")
+    world.put("u.jsonl", untouched.bytes())
+    world.scan()
+    open_turn(busy, conversation, clock)
+    done = {one.session: one for one in world.restore_all()}
+
+    assert done["main/s"].state == "restored"
+    assert (done["main/s"].values, entry(path, pruned)["_restored"]) == (1, iso(clock.now))
+    assert done["main/t"].state == "pending"
+    assert "a user message" in done["main/t"].reason
+    assert text_of(busy, pruned) == f"[[extracted-{pruned}]]"
+    assert [one.state for one in world.restore_all("main/s")] == ["nothing to undo"]
+    assert [one.state for one in world.restore_all("main/u")] == ["nothing to undo"]
+    with pytest.raises(NotFoundError):
+        world.restore_all("main/nobody")
+
+    close_turn(busy, conversation, clock)
+    world.scan()
+
+    assert text_of(busy, pruned) == "x" * 2000
+
+
+# --- what is said when not all went well ---------------------------------------------------------
+
+
+@pytest.fixture
+def old_file_kept_open(monkeypatch):
+    """Let somebody open the old file of every rewrite after the exchange, and go on writing."""
+    held, replace = [], exchange.replace
+
+    def replaced(session, temporary, *rest):
+        exchanged = replace(session, temporary, *rest)
+        held.append(os.open(temporary, os.O_WRONLY, dir_fd=session.directory))
+        return exchanged
+
+    monkeypatch.setattr(retire, "LOOK_BACK", 0.05)
+    monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.1)
+    monkeypatch.setattr(exchange, "replace", replaced)
+
+    def let_go():
+        while held:
+            os.close(held.pop())
+
+    yield let_go
+    let_go()
+
+
+def test_an_old_file_that_stays_is_said_by_every_verb(world, pruned, old_file_kept_open):
+    """Where somebody keeps the old file open it stays, every verb says so, and the next ends it."""
+    put_back = world.restore(pruned)
+    pinned = set_extractable(world.settings(), world.store, pruned, False, clock=world.clock)
+    [undone] = world.restore_all(pristine=True)
+
+    assert put_back.missed == (UNFINISHED,)
+    assert restored_json(put_back)["missed"] == [UNFINISHED]
+    assert set_json(pinned)["unfinished"] == UNFINISHED
+    assert undone.missed[-1] == UNFINISHED
+    assert len(world.leftovers()) == 3
+    old_file_kept_open()
+    recover.recover(world.store)
+    assert world.leftovers() == []
+
+
+def test_nothing_put_back_is_not_called_nothing_to_undo(world, pruned):
+    """A session whose only value is damaged in the store is told apart from an untouched one."""
+    with world.store.transaction():
+        world.store._connection.execute("UPDATE blobs SET data = zeroblob(length(data))")
+
+    [done] = world.restore_all()
+
+    assert done.state == "nothing put back"
+    assert done.missed == (f"{pruned}: damaged in the store",)

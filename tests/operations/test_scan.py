@@ -1,0 +1,767 @@
+"""One pass over real sessions: what goes, what stays and why, and that nothing else moves."""
+
+import json
+import os
+import sqlite3
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon.model.entries import KINDS
+from brainsurgeon.operations.context import context
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.render import as_json
+from brainsurgeon.render.passes import report_json
+from brainsurgeon.sessions import leases
+from building.swaps import parse, swaps
+from building.world import (
+    LONG_AGO,
+    SAMPLES,
+    Clock,
+    Conversation,
+    append,
+    copy_tree,
+    dump,
+    entry_text,
+    last_changed,
+    pin,
+    state,
+    text_of,
+    value_at,
+)
+
+TRAPS = sorted(path.name for path in (SAMPLES / "traps").glob("*.jsonl"))
+
+
+COUNTERS = {
+    "files_seen", "files_unchanged", "files_scanned", "files_deferred", "files_failed",
+    "sessions_changed", "entries_extracted", "values_extracted", "bytes_before", "bytes_after",
+    "bytes_stored", "duration_seconds", "dry_run", "sessions",
+}  # fmt: skip
+SESSION_KEYS = {
+    "session", "path", "format", "outcome", "reason", "entries_extracted", "values_extracted",
+    "bytes_before", "bytes_after",
+}  # fmt: skip
+
+
+def only(report):
+    """Give the one session that a report speaks of."""
+    assert len(report.sessions) == 1, report.sessions
+    return report.sessions[0]
+
+
+def deferred(world, **settings):
+    """Scan, check that the one session was deferred and no file was touched, give the reason."""
+    before = state(world.root)
+    report = world.scan(**settings)
+
+    assert (only(report).outcome, report.files_deferred) == ("deferred", 1)
+    assert not report.failed
+    assert state(world.root) == before
+    return only(report).reason
+
+
+@pytest.fixture
+def clock(world):
+    """Give the world a clock that stands still."""
+    world.clock = Clock()
+    return world.clock
+
+
+@pytest.fixture
+def session(world, conversation):
+    """Give a settled session whose first tool result is old, and that result's id."""
+    ident = conversation.turn()
+    conversation.turn("y" * 2000)
+    world.put("s.jsonl", conversation.bytes())
+    return ident
+
+
+def test_a_large_session_shrinks_by_a_third_and_more(world):
+    """A real session of a megabyte loses at least 35 % where tool calls are triggers too."""
+    path = world.copy("pi", "large-session.derived-v3.jsonl")
+    before = path.read_bytes()
+    report = world.scan(trigger_types=["thinking", "tool_result", "tool_call"])
+    after = path.read_bytes()
+
+    assert len(after) <= 0.65 * len(before)
+    assert (report.bytes_before, report.bytes_after) == (len(before), len(after))
+    assert all(parse(line) is not None for line in after.split(b"\n") if line)
+    assert len(swaps(before, after)) == report.values_extracted
+
+
+def test_only_the_swapped_values_of_real_sessions_differ(world):
+    """Outside the swapped values every byte of every real session stays as its agent wrote it."""
+    copy_tree(SAMPLES / "openclaw", world.root)
+    world.copy("pi", "large-session.v1.jsonl")
+    before = {path: path.read_bytes() for path in world.root.rglob("*") if path.is_file()}
+    report = world.scan()
+    swapped = {path: swaps(old, path.read_bytes()) for path, old in before.items()}
+    touched = {str(path) for path, cuts in swapped.items() if cuts}
+
+    assert sum(len(cuts) for cuts in swapped.values()) == report.values_extracted > 30
+    assert touched == {done.path for done in report.sessions if done.outcome == "changed"}
+    assert len(touched) == 4
+    assert not any("trajectory" in path or "v1" in path for path in touched)
+    for cuts in swapped.values():
+        for _, token in cuts:
+            assert len(json.loads(token)) > 500
+
+
+def test_a_second_scan_writes_nothing(world):
+    """A second scan of an unchanged tree leaves every file as it is and says so."""
+    copy_tree(SAMPLES / "openclaw", world.root)
+    copy_tree(SAMPLES / "traps", world.root / "traps" / "sessions")
+    world.copy("pi", "large-session.derived-v3.jsonl")
+    settings = {"trigger_types": list(KINDS), "keep_recent": 0}
+    first = world.scan(**settings)
+    before = state(world.root, directories=True)
+    second = world.scan(**settings)
+
+    assert first.sessions_changed > 10
+    assert state(world.root, directories=True) == before
+    assert (second.files_unchanged, second.files_scanned) == (second.files_seen, 0)
+    assert (second.sessions_changed, second.values_extracted, second.sessions) == (0, 0, [])
+
+
+def test_pristine_gives_back_every_byte_and_nanosecond(world):
+    """What a scan took, `restore --all --pristine` gives back, with both times of each file."""
+    copy_tree(SAMPLES / "openclaw", world.root)
+    world.copy("pi", "large-session.derived-v3.jsonl")
+    paths = sorted(world.root.rglob("*.jsonl"))
+    for number, path in enumerate(paths):
+        moment = time.time_ns() - LONG_AGO * 10**9
+        os.utime(path, ns=(moment + number, moment + 7 * number))
+        path.chmod(0o640)
+    stats = {path: path.stat() for path in paths}
+    originals = {path.name: path.read_bytes() for path in SAMPLES.rglob("*.jsonl")}
+    report = world.scan(trigger_types=list(KINDS), keep_recent=1)
+    pruned = {path: path.stat() for path in paths}
+    world.restore_all(pristine=True)
+    back = {path: path.stat() for path in paths}
+
+    assert report.sessions_changed == 5
+    for path, then in stats.items():
+        for now in (pruned[path], back[path]):
+            assert (now.st_atime_ns, now.st_mtime_ns) == (then.st_atime_ns, then.st_mtime_ns)
+            assert (now.st_mode, now.st_uid, now.st_gid) == (then.st_mode, then.st_uid, then.st_gid)
+        assert path.read_bytes() == originals[path.name]
+    assert world.leftovers() == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_recent": 0, "trigger_types": list(KINDS)}])
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_trap_passes_a_scan_unharmed(world, name, settings):
+    """A file with a trap in it loses nothing but recorded values, and gets them all back."""
+    path = world.copy("traps", name)
+    original = path.read_bytes()
+    report = world.scan(**settings)
+    swapped = swaps(original, path.read_bytes())
+    world.restore_all(pristine=True)
+
+    assert not report.failed
+    assert len(swapped) == report.values_extracted
+    assert path.read_bytes() == original
+
+
+def test_all_traps_together_pass_a_scan_unharmed(world):
+    """One bad file never stops the rest: beside every trap the others are pruned and undone."""
+    for name in TRAPS:
+        world.copy("traps", name)
+    report = world.scan(keep_recent=0)
+    pruned = {name: (world.directory / name).read_bytes() for name in TRAPS}
+    originals = {name: (SAMPLES / "traps" / name).read_bytes() for name in TRAPS}
+    swapped = sum(len(swaps(originals[name], pruned[name])) for name in TRAPS)
+    world.restore_all(pristine=True)
+
+    assert (report.files_seen, report.files_failed) == (len(TRAPS), 0)
+    assert swapped == report.values_extracted >= 15
+    for name, original in originals.items():
+        assert (world.directory / name).read_bytes() == original, name
+
+
+def test_a_session_that_changed_too_recently_is_deferred(world, session, clock):
+    """A session is left alone until it has been silent for `quiet_seconds`, to the second."""
+    changed = last_changed(world.directory / "s.jsonl", clock.now)
+    clock.now = changed + 29
+
+    assert deferred(world, quiet_seconds=30) == "changed 29 s ago, quiet is 30 s"
+
+    clock.now = changed + 30
+
+    assert world.scan(quiet_seconds=30).sessions_changed == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        ("user", "a user message"),
+        ("call", "a tool call"),
+        ("result", "a tool result"),
+        ("unstopped", "the assistant has not stopped"),
+        ("torn", "the last line is torn"),
+    ],
+)
+def test_an_open_turn_is_deferred_until_it_counts_as_abandoned(
+    world, conversation, clock, ending, why
+):
+    """An open turn defers the session; silent for `abandoned_after_seconds` it counts as closed."""
+    ident = conversation.turn()
+    conversation.turn()
+    if ending in ("call", "result"):
+        conversation.user()
+        conversation.call()
+    if ending == "result":
+        conversation.result("short")
+    elif ending == "user":
+        conversation.user()
+    elif ending == "unstopped":
+        conversation.user()
+        conversation.assistant(stop=None)
+    data = conversation.bytes() + (b'{"type":"message","id":"to' if ending == "torn" else b"")
+    path = world.put("s.jsonl", data)
+    changed = last_changed(path, clock.now)
+    clock.now = changed + 3599
+
+    assert why in deferred(world)
+
+    clock.now = changed + 3600
+    report = world.scan()
+
+    assert report.sessions_changed == 1
+    assert entry_text(path, ident) == f"[[extracted-{ident}]]"
+    assert path.read_bytes().endswith(data[-20:])
+
+
+def test_the_tail_test_skips_what_says_nothing_of_the_turn(world, conversation):
+    """Labels, model changes and custom state after the last answer leave the turn closed."""
+    conversation.turn()
+    conversation.turn()
+    conversation.entry("model_change", provider="p", modelId="m")
+    conversation.entry("custom", customType="model-snapshot", data={"timestamp": 1})
+    conversation.entry("label", targetId="x", label="here")
+    world.put("s.jsonl", conversation.bytes(), age=60)
+
+    assert world.scan().sessions_changed == 1
+
+
+def test_a_living_owners_lock_defers_and_a_dead_ones_does_not(world, session):
+    """The agent's lock is looked at, judged by its process, and never touched."""
+    lock = world.directory / "s.jsonl.lock"
+    lock.write_text(json.dumps({"pid": os.getpid(), "createdAt": "2026-11-21T04:00:00.000Z"}))
+
+    assert deferred(world) == f"locked by process {os.getpid()}"
+
+    lock.write_text("")
+
+    assert deferred(world) == "a lock stands"
+
+    child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])
+    os.waitpid(child, 0)
+    lock.write_text(json.dumps({"pid": child, "createdAt": "2026-11-21T04:00:00.000Z"}))
+    report = world.scan()
+
+    assert report.sessions_changed == 1
+    assert json.loads(lock.read_text())["pid"] == child
+
+
+def test_a_session_that_its_agent_marks_as_running_is_deferred(world, session, clock):
+    """`running` in sessions.json defers the session, until it is as old as an abandoned turn."""
+    registry = world.directory / "sessions.json"
+    updated = int(clock.now * 1000)
+    entry = {"sessionId": "s", "status": "running", "updatedAt": updated}
+    registry.write_text(json.dumps({"agent:main:main": entry, "other": {"sessionId": "t"}}))
+
+    assert deferred(world) == "marked as running by its agent"
+
+    clock.now += 3601
+    report = world.scan()
+
+    assert report.sessions_changed == 1
+
+
+def test_a_session_that_is_done_is_not_deferred_by_the_registry(world, session, clock):
+    """`done` in sessions.json, and `running` of another session, defer nothing."""
+    updated = int(clock.now * 1000)
+    listed = {
+        "one": {"sessionId": "s", "status": "done", "updatedAt": updated},
+        "two": {"sessionId": "t", "status": "running", "updatedAt": updated},
+    }
+    (world.directory / "sessions.json").write_text(json.dumps(listed))
+
+    assert world.scan().sessions_changed == 1
+
+
+def migrate(world):
+    """Make OpenClaw's own database, as versions from 2026.8 keep it, beside the sessions."""
+    home = world.root / "main" / "agent"
+    home.mkdir()
+    with closing(sqlite3.connect(home / "openclaw-agent.sqlite")) as database:
+        database.execute("CREATE TABLE transcript_events (id INTEGER PRIMARY KEY)")
+        database.commit()
+    return home / "openclaw-agent.sqlite"
+
+
+def test_the_sessions_of_a_migrated_agent_are_left_alone(world, session):
+    """An agent whose transcripts moved to SQLite keeps its files untouched, with the reason."""
+    path = migrate(world)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO transcript_events DEFAULT VALUES")
+        database.commit()
+    before = state(world.root)
+    report = world.scan()
+
+    assert "SQLite" in only(report).reason
+    assert (report.sessions_changed, report.failed) == (0, False)
+    assert state(world.root) == before
+
+
+def test_a_migration_that_was_undone_is_noticed(world, session):
+    """The session of an agent that is no longer migrated is looked at again, though unchanged."""
+    path = migrate(world)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO transcript_events DEFAULT VALUES")
+        database.commit()
+    world.scan()
+    path.unlink()
+
+    assert world.scan().sessions_changed == 1
+
+
+def test_an_agent_with_an_empty_database_is_not_migrated(world, session):
+    """A database without transcripts does not keep the sessions from being pruned."""
+    migrate(world)
+
+    assert world.scan().sessions_changed == 1
+
+
+def test_a_future_time_counts_from_when_it_was_first_seen(world, session, clock):
+    """A file that claims to be of tomorrow is settled once it was seen unchanged long enough."""
+    path = world.put("s.jsonl", (world.directory / "s.jsonl").read_bytes(), age=-86_400)
+
+    assert "changed 0 s ago" in deferred(world, quiet_seconds=30)
+
+    clock.now += 29
+
+    assert "changed 29 s ago" in deferred(world, quiet_seconds=30)
+
+    clock.now += 1
+    mtime = path.stat().st_mtime_ns
+    report = world.scan(quiet_seconds=30)
+
+    assert report.sessions_changed == 1
+    assert path.stat().st_mtime_ns == mtime
+
+
+def test_a_session_that_somebody_leases_is_deferred(world, session):
+    """A file that another pruner is replacing at this moment is tried again at the next pass."""
+    descriptor = os.open(world.directory / "s.jsonl", os.O_RDONLY)
+    try:
+        assert leases.take(descriptor)
+
+        assert deferred(world)
+    finally:
+        os.close(descriptor)
+
+    assert world.scan().sessions_changed == 1
+
+
+def test_a_session_that_somebody_has_open_is_deferred(world, session):
+    """Nothing is replaced while anybody has the file open; the next pass tries again."""
+    with open(world.directory / "s.jsonl", "ab"):
+        assert deferred(world) == "somebody has the file open"
+
+    assert world.scan().sessions_changed == 1
+    assert world.leftovers() == []
+
+
+def test_wishes_and_cuts_are_carried_out_in_one_rewrite(world, conversation, clock):
+    """A put-back, a pin and new cuts are one replacement of the file."""
+    first, second, third = (conversation.turn(letter * 2000) for letter in "xyz")
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    conversation.turn()
+    append(path, conversation.lines[-4:-1])
+    pending = (world.restore(first).pending, pin(world, second, False).pending)
+    append(path, conversation.lines[-1:])
+    inode, lines = path.stat().st_ino, path.read_bytes().split(b"\n")
+    clock.now = time.time() + 1
+    report = world.scan()
+    fresh = path.read_bytes().split(b"\n")
+    changed = [json.loads(b)["id"] for a, b in zip(lines, fresh, strict=True) if a != b]
+    done = only(report)
+
+    assert pending == (True, True)
+    assert path.stat().st_ino != inode
+    assert (done.values_restored, done.values_extracted) == (1, 1)
+    assert changed == [first, second, third]
+    assert text_of(path, first) == "x" * 2000
+    assert value_at(fresh[7], "_extractable") is False
+    assert world.scan().files_unchanged == 1
+
+
+def reasons(report):
+    """Give why the values of the one session stay, with their counts."""
+    return {kept.reason: kept.values for kept in only(report).plan.kept}
+
+
+def test_a_session_with_too_little_to_gain_is_deferred(world, conversation):
+    """A rewrite that frees less than `min_reclaim` is not made, in share or in bytes."""
+    conversation.turn()
+    for _ in range(40):
+        conversation.turn("kept because it is short " * 15)
+    conversation.turn()
+    size = len(conversation.bytes())
+    path = world.put("s.jsonl", conversation.bytes())
+    gain = 2000 - len("[[extracted-00000003]]")
+
+    assert deferred(world, min_reclaim="99%") == f"too little to gain ({gain} bytes)"
+    assert deferred(world, min_reclaim=gain + 1) == f"too little to gain ({gain} bytes)"
+    assert gain / size < 0.1
+    assert world.scan(min_reclaim=gain + 1).files_unchanged == 1
+    assert world.scan(min_reclaim=gain).sessions_changed == 1
+    assert path.stat().st_size == size - gain
+
+
+def test_what_is_forced_is_done_however_little_it_frees(world, conversation):
+    """A forced value goes although the rewrite frees nothing, whatever its kind or length."""
+    conversation.turn()
+    conversation.user("hi", _extractable=True)
+    path = world.put("s.jsonl", conversation.bytes())
+    last = conversation.last
+    report = world.scan(min_reclaim="50%")
+    entry = json.loads(path.read_bytes().splitlines()[-1])
+
+    assert (report.sessions_changed, report.values_extracted) == (1, 1)
+    assert entry["message"]["content"] == f"[[extracted-{last}]]"
+    assert entry["_extractable"] is True
+
+
+def test_a_pinned_entry_stays(world, conversation):
+    """`_extractable: false` keeps an entry whatever the rules say."""
+    conversation.user()
+    conversation.call()
+    conversation.result("x" * 2000, _extractable=False)
+    conversation.assistant()
+    conversation.turn()
+    path = world.put("s.jsonl", conversation.bytes())
+    report = world.scan(keep_recent=0, trigger_types=["tool_result"])
+
+    assert reasons(report)["pinned"] == 1
+    assert report.values_extracted == 1
+    assert path.read_bytes().count(b"x" * 2000) == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "kept"),
+    [(40, True), (9, True), (8, False), (0, False), (False, True), (-1, False), ("9", False)],
+)
+def test_a_window_of_its_own_holds_however_far_back(world, conversation, window, kept):
+    """`_extractable: N` keeps an entry within N messages, far beyond `keep_recent`; junk does not.
+
+    The result stands nine messages from the end, that is at position 8.
+    """
+    conversation.user()
+    conversation.call()
+    conversation.result("x" * 2000, _extractable=window)
+    conversation.assistant()
+    conversation.turn("short")
+    conversation.user()
+    conversation.call()
+    conversation.assistant()
+    path = world.put("s.jsonl", conversation.bytes())
+    report = world.scan(keep_recent=3)
+
+    assert (b"x" * 2000 in path.read_bytes()) is kept
+    assert report.values_extracted == (not kept)
+    if window in (-1, "9"):
+        assert len(only(report).plan.warnings) == 1
+
+
+@pytest.mark.parametrize(("window", "kept"), [(2, True), (1, False), (0, False)])
+def test_a_small_window_replaces_keep_recent_too(world, conversation, window, kept):
+    """`_extractable: N` below `keep_recent` lets a recent entry go; 0 is a window, not false."""
+    conversation.user()
+    conversation.call()
+    conversation.result("x" * 2000, _extractable=window)
+    conversation.assistant()
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan(keep_recent=3)
+
+    assert (b"x" * 2000 in path.read_bytes()) is kept
+
+
+def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
+    """Where readers would disagree on which entry an id names, neither is cut, and it is said."""
+    conversation.turn("a" * 2000)
+    for letter in "bc":
+        conversation.user()
+        conversation.call()
+        conversation.result(letter * 2000, ident="twice")
+        conversation.assistant()
+    conversation.turn("short")
+    path = world.put("s.jsonl", conversation.bytes())
+    report = world.scan()
+    data = path.read_bytes()
+
+    assert (b"a" * 2000 in data, b"b" * 2000 in data, b"c" * 2000 in data) == (False, True, True)
+    assert report.values_extracted == 1
+    assert reasons(report)["not extractable: its id stands twice in the file"] == 2
+
+
+def test_smaller_sessions_are_left_alone(world, session):
+    """A session below `min_session_bytes` is skipped with the reason, untouched."""
+    size = (world.directory / "s.jsonl").stat().st_size
+    before = state(world.root)
+    report = world.scan(min_session_bytes=size + 1)
+
+    assert only(report).reason == "smaller than min_session_bytes"
+    assert state(world.root) == before
+    assert world.scan(min_session_bytes=size).sessions_changed == 1
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["agent:main", "agent:m*", "session:s", "session:s*", "*/main/sessions/*", "*/s.jsonl"],
+)
+def test_an_excluded_session_is_left_alone(world, session, pattern):
+    """Globs of paths, agents and sessions in `exclude` keep what they name untouched."""
+    before = state(world.root)
+    report = world.scan(exclude=[pattern])
+
+    assert only(report).reason == f"excluded by {pattern}"
+    assert state(world.root) == before
+    assert world.scan(exclude=["agent:other", "session:t", "*/other/*"]).sessions_changed == 1
+
+
+def test_an_agent_in_another_layout_is_excluded_by_name(world, conversation):
+    """`agent:<format>:<directory>` names the agent of a session that stands elsewhere."""
+    conversation.turn()
+    conversation.turn()
+    (world.root / "logs").mkdir()
+    path = world.put("../../logs/s.jsonl", conversation.bytes())
+    report = world.scan(exclude=["agent:openclaw:logs"])
+
+    assert report.sessions_changed == 0
+    assert path.read_bytes() == conversation.bytes()
+
+
+def test_an_excluded_tool_keeps_its_values(world, conversation):
+    """`tool:<glob>` in `exclude` keeps the results of a tool; those of others go."""
+    kept = conversation.turn("r" * 2000, tool="read_file")
+    gone = conversation.turn("e" * 2000, tool="exec")
+    conversation.turn("short")
+    path = world.put("s.jsonl", conversation.bytes())
+    report = world.scan(exclude=["tool:read*"])
+
+    assert (text_of(path, kept)[0], text_of(path, gone)[0]) == ("r", "[")
+    assert reasons(report)["excluded tool"] == 1
+
+
+def test_files_that_are_no_live_sessions_are_never_touched(world, session, conversation):
+    """Trajectories, checkpoints, archives, backups, locks and temporaries stay as they are."""
+    data = conversation.bytes()
+    names = [
+        "s.trajectory.jsonl",
+        "s.checkpoint.0f8fad5b-d9cb-469f-a165-70867728950e.jsonl",
+        "s.jsonl.reset.2026-11-21T04-49-16.343Z",
+        "s.jsonl.deleted.2026-11-21T04-49-58.342Z",
+        "s.jsonl.bak.2026-11-21T04-49-58.342Z",
+        "s.jsonl.bak-123-456",
+        "s.jsonl.repair",
+        "t.jsonl.lock",
+        "sessions.json",
+        "sessions.json.1.tmp",
+        ".jsonl",
+    ]
+    for name in names:
+        world.put(name, data)
+    before = state(world.root)
+    report = world.scan()
+    after = state(world.root)
+    session_file = world.directory / "s.jsonl"
+
+    assert report.files_seen == report.sessions_changed == 1
+    assert before.pop(session_file) != after.pop(session_file)
+    assert after == before
+
+
+def test_a_pass_over_one_session_leaves_the_others(world, session, conversation):
+    """Only the session that was named is looked at; the others are not even counted."""
+    other = world.put("t.jsonl", conversation.bytes())
+    before = other.stat()
+    report = world.scan(only={str(world.directory / "s.jsonl")})
+
+    assert (report.files_seen, report.sessions_changed) == (1, 1)
+    assert other.read_bytes() == conversation.bytes()
+    assert other.stat().st_ino == before.st_ino
+
+
+def test_disabled_changes_nothing(world, session):
+    """With `enabled = false` a scan looks and changes nothing."""
+    before = state(world.root)
+    report = world.scan(enabled=False)
+
+    assert (report.files_scanned, report.sessions_changed) == (1, 0)
+    assert state(world.root) == before
+    assert world.scan().sessions_changed == 1
+
+
+def test_an_unterminated_last_line_is_never_cut(world, conversation):
+    """The last line stays as it is while it has no newline, and goes once it has one."""
+    conversation.turn()
+    conversation.assistant("z" * 2000)
+    data = conversation.bytes().removesuffix(b"\n")
+    path = world.put("s.jsonl", data)
+    settings = {"keep_recent": 0, "trigger_types": list(KINDS)}
+    first = world.scan(**settings)
+
+    assert first.values_extracted == 1
+    assert path.read_bytes().endswith(data[-2000:])
+
+    path.write_bytes(path.read_bytes() + b"\n")
+    world.clock = Clock(time.time() + 5)
+
+    assert world.scan(**settings).values_extracted == 1
+    assert b"z" * 2000 not in path.read_bytes()
+
+
+def test_other_rules_make_every_file_due_again(world, session):
+    """A file that did not change is looked at again as soon as a rule did."""
+    rules = [
+        {"min_value_length": 5000},
+        {"min_value_length": 5000, "keep_recent": 4},
+        {"min_value_length": 5000, "exclude": ["tool:x"]},
+        {"min_value_length": 5000, "min_session_bytes": 1},
+        {"trigger_types": ["thinking"]},
+    ]
+    for settings in rules:
+        assert world.scan(**settings).files_scanned == 1
+        assert world.scan(**settings).files_unchanged == 1
+    assert world.scan().sessions_changed == 1
+
+
+def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clock):
+    """A restored entry is cut again when its protection ends, though its file did not change."""
+    clock.now = int(clock.now)
+    path = world.directory / "s.jsonl"
+    world.scan()
+    world.restore(session)
+
+    assert reasons_of_context(world)["restored 0 s ago"] == 1
+    assert world.scan().sessions_changed == 0
+
+    clock.now += 599
+
+    assert world.scan().files_unchanged == 1
+    assert text_of(path, session) == "x" * 2000
+
+    clock.now += 1
+
+    assert world.scan().values_extracted == 1
+    assert text_of(path, session) == f"[[extracted-{session}]]"
+
+
+def reasons_of_context(world):
+    """Give why the values of the session stay, as `context` says it."""
+    one = context(world.settings(), world.store, "main/s", world.clock())
+    return {kept.reason: kept.values for kept in one.kept}
+
+
+def test_an_unreadable_file_does_not_stop_the_rest(ordinary_world, conversation):
+    """A file and a directory that cannot be read are named as failed, the others are pruned."""
+    world = ordinary_world
+    conversation.turn()
+    conversation.turn()
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        world.put(name, conversation.bytes())
+    shut = world.directory / "b.jsonl"
+    shut.chmod(0)
+    closed = world.root / "closed"
+    closed.mkdir(mode=0)
+    report = world.scan()
+    named = {done.session: (done.outcome, done.reason) for done in report.sessions}
+
+    assert named["main/b"] == ("failed", "Permission denied")
+    assert (report.sessions_changed, report.files_failed, report.failed) == (2, 1, True)
+    assert [(one.path, one.why) for one in report.problems] == [(str(closed), "Permission denied")]
+
+    closed.rmdir()
+    shut.chmod(0o600)
+    world.clock = Clock(time.time() + 5)
+
+    assert world.scan().sessions_changed == 1
+
+
+def test_a_dry_run_without_a_store_writes_nothing_at_all(world, session):
+    """A dry run makes no state directory and touches no file."""
+    before = state(world.base, directories=True)
+    report = scan(world.settings(), None, clock=time.time, dry_run=True)
+
+    assert (report.sessions_changed, report.dry_run, report.bytes_stored) == (1, True, 0)
+    assert state(world.base, directories=True) == before
+    assert not world.state.exists()
+
+
+def counters(report):
+    """Give what a dry run must foretell, session by session."""
+    said = report_json(report)
+    for key in ("duration_seconds", "dry_run", "bytes_stored", "values_restored"):
+        del said[key]
+    said["sessions"] = [{key: one[key] for key in SESSION_KEYS} for one in said["sessions"]]
+    return said
+
+
+def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
+    """Every counter of a dry run is that of the real scan after it, and nothing is written."""
+    copy_tree(SAMPLES / "openclaw", world.root)
+    for name in TRAPS:
+        world.copy("traps", name)
+    conversation.turn()
+    first = conversation.turn("y" * 2000)
+    conversation.turn()
+    world.put("pinned.jsonl", conversation.bytes())
+    world.put("busy.jsonl", conversation.bytes() + dump(conversation.lines[1]))
+    last_changed(world.directory / "busy.jsonl", clock.now - 60)
+    little = Conversation()
+    little.turn("z" * 700)
+    for _ in range(50):
+        little.turn("w" * 400)
+    world.put("little.jsonl", little.bytes())
+    settings = {"keep_recent": 1, "min_reclaim": "5%"}
+    foretold = scan(world.settings(**settings), None, clock=clock, dry_run=True)
+    real = world.scan(**settings)
+
+    assert counters(foretold) == counters(real)
+    assert real.sessions_changed > 10
+    assert real.files_deferred == 2
+    assert (foretold.bytes_stored, real.bytes_stored > 0) == (0, True)
+
+    world.restore(first, session="pinned")
+    world.restore_all(session="main/crlf")
+    settings["trigger_types"] = list(KINDS)
+    clock.now += 700
+    before = state(world.base, directories=True)
+    foretold = world.scan(dry_run=True, **settings)
+    written = state(world.base, directories=True)
+    real = world.scan(**settings)
+
+    assert written == before
+    assert counters(foretold) == counters(real)
+    assert real.sessions_changed > 1
+
+
+def test_the_report_says_at_least_what_is_promised(world, session):
+    """The JSON of a scan has the promised counters, and the promised keys for each session."""
+    report = world.scan(keep_recent=0)
+    said = json.loads(as_json(report_json(report)))
+
+    assert said.keys() >= COUNTERS
+    assert said["sessions"][0].keys() >= SESSION_KEYS
+    assert said["sessions"][0]["session"] == "main/s"
+    assert said["sessions"][0]["path"] == str(world.directory / "s.jsonl")
+    assert said["sessions"][0]["format"] == "openclaw"
+    assert (said["files_seen"], said["files_scanned"], said["values_extracted"]) == (1, 1, 2)
+    assert said["bytes_before"] - said["bytes_after"] == 2 * (2000 - 22)

@@ -1,0 +1,115 @@
+"""One real operation on a small world, in a process of its own, so that it can be traced.
+
+    python operation.py BASE VERB
+
+BASE holds `agents/main/sessions/*.jsonl` and `state/`.
+"""
+
+import sys
+
+from brainsurgeon import clock as clocks
+from brainsurgeon import config
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.rewrite.recover import recover
+from brainsurgeon.sessions import retire
+from brainsurgeon.store import open_store
+
+NOW = 1_795_000_000.0
+DAY = 86_400.0
+ENTRY = "00000003"
+
+
+def settings_of(base):
+    """Give the settings of the world at `base`."""
+    return config.Settings.model_validate({
+        "roots": [{"path": f"{base}/agents"}], "state_dir": f"{base}/state",
+        "quiet_seconds": 0, "min_reclaim": 0, "keep_recent": 0, "keep_after_restore_seconds": 600,
+    })  # fmt: skip
+
+
+class Clock:
+    """A clock that the operation turns."""
+
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        """Give the time."""
+        return self.now
+
+    def turn(self, seconds):
+        """Let time pass, on the boot clock too."""
+        self.now += seconds
+
+
+def cut(settings, store, clock):
+    """Cut everything that may be cut."""
+    scan(settings, store, clock=clock)
+
+
+def pin(settings, store, clock):
+    """Set a field on an entry."""
+    recover(store)
+    set_extractable(settings, store, ENTRY, False, clock=clock)
+
+
+def put_back(settings, store, clock):
+    """Put one entry back."""
+    recover(store)
+    restore(settings, store, ENTRY, clock=clock)
+
+
+def ask(settings, store, clock):
+    """Ask for an entry while its session is not settled: the wish is noted."""
+    recover(store)
+    busy = settings.model_copy(update={"quiet_seconds": 10**9})
+    restore(busy, store, ENTRY, clock=clock)
+
+
+def undo(settings, store, clock):
+    """Put everything back and take every field of ours out."""
+    recover(store)
+    restore_all(settings, store, clock=clock, pristine=True)
+
+
+def let_go(settings, store, clock):
+    """Let retention delete what was put back two days ago: mark, look, delete."""
+    retention(settings, store, clock=clock)
+    clock.turn(3 * DAY)
+    retention(settings, store, clock=clock)
+    clock.turn(60)
+    scan(settings.model_copy(update={"enabled": False}), store, clock=clock)
+    clock.turn(60)
+    retention(settings, store, clock=clock)
+
+
+def undo_and_let_go(settings, store, clock):
+    """Put everything back; when its time has come, let go of the values."""
+    undo(settings, store, clock)
+    let_go(settings, store, clock)
+
+
+VERBS = {
+    "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
+    "undo-and-let-go": undo_and_let_go,
+}  # fmt: skip
+
+
+def act(base, verb):
+    """Do one operation."""
+    clock, before = Clock(), (clocks.boot_clock, retire.LOOK_BACK)
+    clocks.boot_clock, retire.LOOK_BACK = clock, 0.02
+    store = open_store(f"{base}/state")
+    try:
+        VERBS[verb](settings_of(base), store, clock)
+    finally:
+        store.close()
+        clocks.boot_clock, retire.LOOK_BACK = before
+
+
+if __name__ == "__main__":
+    act(*sys.argv[1:])

@@ -1,0 +1,239 @@
+"""The hammer: agents write whole turns while passes without any quiet time cut and put back.
+
+Whatever the agents do to the session, no line of theirs is lost, doubled, torn or out of order,
+and once everything is put back the file is what they wrote. `HAMMER_SECONDS` is for how long the
+long form goes on in all.
+"""
+
+import collections
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import pytest
+
+from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import leases, retire
+from building.processes import WORKERS
+from building.world import World, dump
+from proofs.agent_packages import node_binary
+
+PROGRAMS = {"py": "appender.py", "node": "appender.mjs", "pager": "pager.py"}
+LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
+LEAST, MOST, ROUND = 1.7, 30, 10
+"""Seconds: of a short run, of one that has not seen enough, of one round of the long form."""
+HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
+HELD = "somebody has the file open"
+GOOD = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}
+
+
+class Style(NamedTuple):
+    """How agents write, and what a run must have seen at least to count."""
+
+    agents: tuple[str, ...]
+    gap: float = 0
+    least: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
+    history: str = "grows"
+    look_back: float = 0.05
+
+    def __str__(self):
+        return "+".join(self.agents) + (f", gap {self.gap}" if self.gap else "")
+
+
+STYLES = (
+    Style(("py path",)),
+    Style(("py kept",)),
+    Style(("py path",), 0.02, {"exchanges": 5, "races": 5}),
+    Style(("py storm-path",), least={"deferrals": 20}),
+    Style(("py storm-kept",), least={"deferrals": 20, HELD: 3}),
+    Style(("py path", "node path"), 0.02, {"exchanges": 5, "races": 5}),
+    Style(("py rewrite",), history="truncated"),
+    Style(("py rewrite",), 0.02, {"exchanges": 5, "races": 2, "rollbacks": 1}, "truncated"),
+    Style(("py replace",), history="replaced"),
+    Style(("py replace",), 0.02, {"exchanges": 5, "rollbacks": 1}, "replaced"),
+    Style(("py late",), least={"exchanges": 5, "moved": 3}, look_back=0.2),
+    Style(("py path", "pager late"), least={"exchanges": 3, "caught": 1}),
+    Style(("py rewrite", "pager late"), 0, {"exchanges": 3, "caught": 1}, "truncated"),
+    Style(("py replace", "pager late"), 0, {"exchanges": 3, "caught": 1}, "replaced"),
+    Style(("node path",)),
+    Style(("node kept",)),
+    Style(("node rewrite",), 0.02, {"exchanges": 5, "races": 2}, "truncated"),
+    Style(("node replace",), 0.02, {"exchanges": 5}, "replaced"),
+)
+"""What is written by path in bursts, by one descriptor, without a pause, by two, from memory."""
+
+
+def worker(name, *arguments):
+    """Start one of the other processes; it comes to its end when its input does."""
+    with_python = (sys.executable, "-I", "-S")
+    program = with_python if name.endswith(".py") else (node_binary(),)
+    return subprocess.Popen(
+        [*program, str(WORKERS / name), *map(str, arguments)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process):
+    """Let a process come to its end and give what it says."""
+    process.stdin.close()
+    said = process.stdout.read()
+    assert process.wait(timeout=60) == 0
+    return json.loads(said)
+
+
+def differences(histories, got):
+    """Count what is missing, doubled or torn, and what is out of order within one's history."""
+    wanted = collections.Counter(itertools.chain(*histories))
+    there = collections.Counter(got)
+    places = [{line: number for number, line in enumerate(lines)} for lines in histories]
+    kept = [[place[line] for line in got if line in place] for place in places]
+    return {
+        "lost": sum((wanted - there).values()),
+        "doubled": sum(count - 1 for line, count in there.items() if line in wanted),
+        "torn": sum(count for line, count in there.items() if line not in wanted),
+        "reordered": sum(a > b for order in kept for a, b in itertools.pairwise(order)),
+    }
+
+
+class Gap:
+    """Pauses around each exchange, so that agents are caught there again and again; counts them."""
+
+    def __init__(self, patch, seconds, seen):
+        self._leased = None
+        take, exchange = leases.take, leases.exchange
+        back, settle = exchange._exchange_back, retire.retire
+        same, catch = exchange._same_outside, exchange._catch_late_openers
+        going = []
+
+        def taking(descriptor):
+            self._leased = descriptor
+            return take(descriptor)
+
+        def exchanging(*names):
+            if not going:  # on the way back there is no time for the agent's next step
+                leased = self._leased
+                time.sleep(seconds)
+                seen["races"] += not leases.held(leased)
+            exchange(*names)
+
+        def catching(*arguments):
+            time.sleep(seconds / 4)
+            return catch(*arguments)
+
+        def comparing(*arguments):
+            seen["caught"] += 1
+            return same(*arguments)
+
+        def going_back(*arguments):
+            seen["rollbacks"] += 1
+            seen["caught"] += 1
+            going.append(arguments)
+            try:
+                back(*arguments)
+            finally:
+                going.pop()
+
+        def settle_and_count(*arguments, **keywords):
+            saved = settle(*arguments, **keywords)
+            seen["moved"] += saved > 0
+            return saved
+
+        patch.setattr(leases, "take", taking)
+        patch.setattr(leases, "exchange", exchanging)
+        patch.setattr(exchange, "_same_outside", comparing)
+        patch.setattr(exchange, "_catch_late_openers", catching)
+        patch.setattr(exchange, "_exchange_back", going_back)
+        patch.setattr(retire, "retire", settle_and_count)
+
+
+def work(world, style, seconds, session, agents, seen):
+    """Do pass after pass until the agents have ended: after some seconds, and enough was seen."""
+    begun, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
+    while any(agent.poll() is None for agent in agents):
+        report = world.scan(keep_recent=1, keep_after_restore_seconds=0)
+        seen["passes"] += 1
+        seen["values"] += report.values_extracted
+        for one in report.sessions:
+            seen[names.get(one.outcome, one.outcome)] += 1
+            seen[HELD] += one.reason == HELD
+        if seen["passes"] % 8 == 0:
+            seen["put back"] += sum(one.values for one in world.restore_all(pristine=True))
+        took = time.monotonic() - begun
+        enough = all(seen[what] >= number for what, number in style.least.items())
+        if took > MOST or (took > seconds and enough):
+            for agent in agents:
+                agent.stdin.close()
+        time.sleep(0.005)
+    seen["seconds"] += time.monotonic() - begun
+
+
+def hammer(world, monkeypatch, style, seconds):
+    """Let agents write while passes rewrite, put everything back, and give what was seen."""
+    seen = collections.Counter()
+    session = world.put("hammered.jsonl", dump(HEADER))
+    references = [world.base / f"reference.{number}" for number in range(len(style.agents))]
+    for reference in references:
+        reference.write_bytes(dump(HEADER) if reference is references[0] else b"")
+    with monkeypatch.context() as patch, contextlib.ExitStack() as running:
+        patch.setattr(retire, "LOOK_BACK", style.look_back)
+        Gap(patch, style.gap, seen)
+        reader = running.enter_context(worker("reader.py", session, style.history))
+        agents = [
+            running.enter_context(worker(PROGRAMS[kind], session, reference, how, number))
+            for number, (kind, how) in enumerate(map(str.split, style.agents))
+            for reference in references[number : number + 1]
+        ]
+        work(world, style, seconds, session, agents, seen)
+        told, watched = [finish(agent) for agent in agents], finish(reader)
+    seen.update({key: sum(one[key] for one in told) for key in ("turns", "lines", "rewrites")})
+    seen["longest_ms"] = max(one["longest_ms"] for one in told)
+    seen["snapshots"] = watched["snapshots"]
+    world.restore_all(pristine=True)
+    until = time.monotonic() + 5
+    while seen["stubs"] < seen["turns"] and time.monotonic() < until:
+        world.scan(keep_recent=0, keep_after_restore_seconds=0)
+        seen["stubs"] = session.read_bytes().count(b"[[extracted-")
+    recovered = recover.recover(world.store)
+    world.restore_all(pristine=True)
+    got = session.read_bytes()
+    histories = [one.read_bytes().splitlines(keepends=True) for one in references]
+    wrong = differences(histories, got.splitlines(keepends=True))
+    figures = ", ".join(f"{count:.4g} {what}" for what, count in seen.items())
+    print(f"{style}: {figures}, {wrong}")
+
+    assert wrong == GOOD
+    assert len(got) == sum(one.stat().st_size for one in references)
+    assert watched["bad"] == []
+    assert seen["snapshots"] > 20
+    assert seen["failed"] == 0
+    assert seen["stubs"] >= seen["turns"]
+    assert recovered == []
+    assert world.leftovers() == []
+    assert {what: seen[what] for what in style.least if seen[what] < style.least[what]} == {}
+    return seen
+
+
+@pytest.mark.parametrize("style", STYLES, ids=str)
+def test_an_agent_at_work_loses_nothing(world, monkeypatch, style):
+    """No line is lost, doubled, torn or reordered by passes amid an agent's bursts."""
+    hammer(world, monkeypatch, style, LEAST)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("style", STYLES, ids=str)
+def test_agents_at_work_for_minutes_lose_nothing(tmp_path, monkeypatch, style):
+    """Nor is one in minutes of that, round after round with a session and a store anew."""
+    total, until = collections.Counter(), time.monotonic() + LONG / len(STYLES)
+    while total["rounds"] == 0 or time.monotonic() < until:
+        seconds = max(LEAST, min(ROUND, until - time.monotonic()))
+        one = World(tmp_path / "round")
+        total.update(hammer(one, monkeypatch, style, seconds), rounds=1)
+        one.close()
+        shutil.rmtree(one.base)
+    print(f"{style}, in all: {dict(total)}")

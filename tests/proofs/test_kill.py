@@ -1,0 +1,107 @@
+"""Stopped between any two steps: killed, or told by the disk that it cannot.
+
+The trials are carried out by `workers/killing.py`, two at a time.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from brainsurgeon import store
+from building.processes import WORKERS
+from building.world import Conversation
+
+WORKER = WORKERS / "killing.py"
+KNIFE = {"open", "write", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
+LEAST = {
+    ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
+    ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
+    ("redact", "kill"): 60, ("let-go", "kill"): 10,
+    ("scan", "eio"): 100, ("restore", "eio"): 80, ("put-back", "eio"): 40,
+    ("unleased", "eio"): 28, ("late", "eio"): 30, ("kept", "eio"): 20,
+    ("redact", "eio"): 40, ("let-go", "eio"): 8,
+    ("scan", "enospc"): 100, ("restore", "enospc"): 80, ("put-back", "enospc"): 40,
+    ("redact", "enospc"): 40, ("let-go", "enospc"): 8,
+}  # fmt: skip
+KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
+EXCHANGED = KNIFE | {"exchange"}
+TWO_SESSIONS = ("scan", "restore")
+RACES = ("late", "kept")
+
+
+def sessions(place, count):
+    """Write sessions with two values to cut in each."""
+    place.mkdir(parents=True)
+    for number in range(count):
+        conversation = Conversation()
+        for turn in range(2):
+            conversation.turn(f"session {number} turn {turn} " + "x" * 3000)
+        (place / f"{number}.jsonl").write_bytes(conversation.bytes())
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory):
+    """Begin all trials, two at a time, and give what each has found."""
+    base = tmp_path_factory.mktemp("kill")
+    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
+    beside = os.environ.get("PYTHONPATH")
+    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(base)}
+
+    def trial(scenario, fault):
+        place = base / f"{scenario}-{fault}"
+        sessions(place / "world/agents/main/sessions", 1 + (scenario in TWO_SESSIONS))
+        return subprocess.run(
+            [sys.executable, str(WORKER), str(place), scenario, fault],
+            env={**os.environ, **ours}, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(2) as pool:
+        running = {one: pool.submit(trial, *one) for one in LEAST}
+        yield running
+        pool.shutdown(cancel_futures=True)
+
+
+def found(trials, scenario, fault):
+    """Wait for one trial and give its findings."""
+    done = trials[scenario, fault].result()
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
+    return report
+
+
+@pytest.mark.parametrize(("scenario", "fault"), LEAST)
+def test_nothing_is_lost_wherever_it_stops(trials, scenario, fault):
+    """Stopped at any change to the disk, each session is as before or as after, and undoable.
+
+    After recovery every stub resolves, nothing of ours stands beside a session, the journal is
+    empty and the store whole; doing it again ends as if nothing had happened; undoing everything
+    gives back the original bytes, mode and times, with every late line in its place.
+    """
+    report = found(trials, scenario, fault)
+
+    assert report["bad"] == []
+    assert report["points"] >= LEAST[scenario, fault]
+    assert report["points"] >= report["expected"] - 3 or scenario in RACES
+    assert set(report["kinds"]) >= KINDS.get(scenario, EXCHANGED)
+    assert "fchown" in report["kinds"] or os.geteuid() != 0 or scenario == "let-go"
+
+
+def test_the_kills_come_before_and_after_the_exchange(trials):
+    """The points at which the process is killed lie on both sides of the moment that counts."""
+    outcomes = [found(trials, scenario, "kill")["outcomes"] for scenario in ("scan", "restore")]
+
+    assert all(one["untouched, killed"] > 15 for one in outcomes)
+    assert all(one["changed, killed"] > 15 for one in outcomes)
+
+
+def test_every_session_gets_its_turn_when_one_fails(trials):
+    """A disk that fails once costs one session its pass; the other one is pruned."""
+    outcomes = found(trials, "scan", "eio")["outcomes"]
+
+    assert outcomes["changed, failed"] > 40
+    assert "untouched, failed" not in outcomes

@@ -1,0 +1,344 @@
+"""The live scenario: the real OpenClaw's gateway, a scripted model, and our daemon beside it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from proofs.agent_packages import OPENCLAW, node_binary, package
+from proofs.live.model import Model
+
+pytestmark = pytest.mark.long
+
+
+QUIET = 3
+PROTECTION = 40
+DEADLINE = 120
+STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+
+
+class Witness:
+    """Keeps each line of the session as it stood first: as OpenClaw wrote it."""
+
+    def __init__(self, path):
+        self.path, self.lines, self.states = path, [], 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self):
+        seen = None
+        while not self._stop.wait(0.02):
+            try:
+                status = os.stat(self.path)
+                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                if state == seen:
+                    continue
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                continue
+            seen = state
+            self.states += 1
+            whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+            self.lines += whole[len(self.lines) :]
+
+
+class OpenClaw:
+    """A gateway of its own with one session."""
+
+    def __init__(self, base, start, model):
+        self.base, self.model, self._start = base, model, start
+        self.session = str(uuid.uuid4())
+        self.state = base / "claw" / ".openclaw"
+        self.path = self.state / "agents" / "main" / "sessions" / f"{self.session}.jsonl"
+        self.program = [node_binary(), str(package(OPENCLAW) / "openclaw" / "openclaw.mjs")]
+        self.turns, self.seconds = 0, []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._configure()
+
+    def _configure(self):
+        model = {"id": "scripted", "name": "scripted", "reasoning": False, "input": ["text"],
+                 "contextWindow": 1_000_000, "maxTokens": 8192}  # fmt: skip
+        provider = {"baseUrl": f"http://127.0.0.1:{self.model.port}/v1", "apiKey": "none",
+                    "api": "openai-completions", "models": [model]}  # fmt: skip
+        workspace = self.base / "workspace"
+        workspace.mkdir()
+        (self.state / "agents").mkdir(parents=True)
+        (self.state / "openclaw.json").write_text(json.dumps({
+            "models": {"mode": "replace", "providers": {"loopback": provider}},
+            "agents": {"defaults": {
+                "model": {"primary": "loopback/scripted"}, "workspace": str(workspace),
+                "skipBootstrap": True, "timeoutSeconds": 240,
+            }},
+            "tools": {"exec": {"host": "gateway", "security": "full", "ask": "off"}},
+            "mcp": {"servers": {"brainsurgeon": {
+                "command": sys.executable,
+                "args": ["-m", "brainsurgeon", "mcp", "--agent", "main",
+                         "--config", str(self.base / "config.toml")],
+            }}},
+            "gateway": {"mode": "local", "bind": "loopback", "port": self.port,
+                        "auth": {"mode": "token", "token": "only-here"}},
+        }))  # fmt: skip
+        self.environment = {
+            "HOME": str(self.base / "claw"),
+            "PATH": f"{Path(sys.executable).parent}:{Path(self.program[0]).parent}:{os.defpath}",
+            "OPENCLAW_HOME": str(self.base / "claw"),
+            "OPENCLAW_STATE_DIR": str(self.state),
+            "OPENCLAW_CONFIG_PATH": str(self.state / "openclaw.json"),
+            "OPENCLAW_SKIP_CHANNELS": "1",
+            "OPENCLAW_NO_RESPAWN": "1",
+            "OPENCLAW_NO_AUTO_UPDATE": "1",
+            "OPENCLAW_DISABLE_BONJOUR": "1",
+            "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
+            "NO_COLOR": "1",
+            "CI": "1",
+            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+        }
+
+    def open(self):
+        """Start the gateway and wait until it answers."""
+        words = [*self.program, "gateway", "run", "--port", str(self.port), "--bind", "loopback",
+                 "--token", "only-here"]  # fmt: skip
+        gateway = self._start(words, self.environment, "gateway.log")
+
+        def answers():
+            assert gateway.poll() is None, (self.base / "gateway.log").read_text()[-2000:]
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+            except OSError:
+                return False
+            return True
+
+        wait("the gateway listens", answers)
+
+    def turn(self, *plan):
+        """Do one turn through the gateway; it gives its expected reply. Give its requests."""
+        self.turns += 1
+        closing = f"turn {self.turns} is done"
+        requests = self.model.next_turn(plan, closing)
+        began = time.monotonic()
+        done = subprocess.run(
+            [*self.program, "agent", "--agent", "main", "--session-id", self.session, "--json",
+             "--message", f"please do turn {self.turns}", "--timeout", "240"],
+            env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=300, check=False,
+        )  # fmt: skip
+        self.seconds.append(time.monotonic() - began)
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, (said[-2000:], done.stderr.decode(errors="replace")[-2000:])
+        assert closing in said, said[-2000:]
+        assert len(requests) == len(plan) + 1
+        return requests
+
+    def results(self):
+        """Read the tool results of the session."""
+        entries = [json.loads(line) for line in self.path.read_bytes().splitlines()]
+        return [one for one in entries if one.get("message", {}).get("role") == "toolResult"]
+
+    def result(self, ident):
+        """Read one of them."""
+        return next(one for one in self.results() if one["id"] == ident)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Give a way to start processes that are gone at the end."""
+    with ExitStack() as stack:
+
+        def begin(words, environment, log):
+            output = stack.enter_context(open(tmp_path / log, "ab"))
+            process = subprocess.Popen(
+                words, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output, start_new_session=True,
+            )  # fmt: skip
+            stack.callback(_end, process)
+            return process
+
+        yield begin
+
+
+def _end(process):
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
+
+
+def wait(what, until):
+    """Wait until something holds, and give it."""
+    end = time.monotonic() + DEADLINE
+    while not (found := until()):
+        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def text(entry):
+    """Give the text of a tool result."""
+    return entry["message"]["content"][0]["text"]
+
+
+def printing(tag, lines=80):
+    """Give a call that prints that many lines."""
+    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    return "exec", {"command": command}
+
+
+def writing(path, tag):
+    """Give a call that writes a long file."""
+    return "write", {"path": str(path), "content": f"{tag} is written down.\n" * 150}
+
+
+def stubs(request):
+    """Name the stubs that the model was shown as tool results."""
+    shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
+    return set(STUB.findall(json.dumps(shown)))
+
+
+def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
+    """No turn fails, stubs reach the model, a value asked for comes back, nothing is lost."""
+    with Model() as model:
+        claw = OpenClaw(tmp_path, start, model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
+            f"min_reclaim = 0\nscan_interval_seconds = 2\n"
+            f"keep_after_restore_seconds = {PROTECTION}\n"
+            f'[[roots]]\npath = "{claw.state}/agents"\n'
+        )
+        daemon = start(
+            [sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log"
+        )
+        claw.open()
+        with Witness(claw.path) as witness:
+            _several_turns(claw)
+            ident = _restore_in_a_turn(claw)
+            _protected_then_cut_again(claw, ident)
+            _restore_by_the_tool(claw, ident)
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+            wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
+            pruned = claw.path.stat().st_size
+            _undo(claw)
+        original = b"".join(witness.lines)
+        assert claw.path.read_bytes() == original
+        requests = claw.turn([printing("the turn after all")])
+        assert stubs(requests[0]) == set()
+        print(
+            f"{claw.turns} turns of {min(claw.seconds):.1f} to {max(claw.seconds):.1f} s, all ok; "
+            f"{witness.states} states of the file seen; {len(original):,} bytes written by "
+            f"OpenClaw, {pruned:,} when pruned, {len(original):,} after the undo"
+        )
+
+
+def _several_turns(claw):
+    """Let three turns pass, each pruned before the next; the model is shown more and more stubs."""
+    shown = [set()]
+    for number in range(3):
+        report = claw.base / "workspace" / f"{number}.txt"
+        requests = claw.turn(
+            [printing(f"turn {number}"), writing(report, f"turn {number}")],
+            [("read", {"path": str(report)}), printing(f"turn {number}, more", lines=200)],
+        )
+        assert shown[-1] <= stubs(requests[0])
+        shown.append(stubs(requests[0]))
+        wait("the turn is pruned", lambda least=3 * (number + 1): _pruned(claw) >= least)
+    assert len(shown[-1]) == 6
+
+
+def _pruned(claw):
+    return len({stub for entry in claw.results() for stub in STUB.findall(text(entry))})
+
+
+def _restore_in_a_turn(claw):
+    """Let the model ask for a value by its exec tool; give the id of its entry."""
+    ident = STUB.fullmatch(text(claw.results()[0]))[1]
+    look = f"stat -c '%i %s %y %z' {claw.path}"
+    requests = claw.turn(
+        [("exec", {"command": f"{look} > before; brainsurgeon restore '[[extracted-{ident}]]'; "
+                              f"{look} > after"})],
+        [printing("something else", lines=5)],
+    )  # fmt: skip
+    value = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
+    answer = requests[1]["messages"][-1]["content"]
+    assert value in (answer if isinstance(answer, str) else answer[0]["text"])
+    places = claw.base / "workspace"
+    assert (places / "before").read_text() == (places / "after").read_text() != ""
+    call = claw.results()[-2]
+
+    back, redacted = wait(
+        f"it is back and its call redacted: {text(call)[:300]}",
+        lambda: _put_back(claw, ident, call["id"]),
+    )
+    assert text(back).rstrip() == value
+    assert redacted["_redacted"] is True
+    assert text(redacted) == f"Restored {ident}."
+    assert value.splitlines()[0] not in json.dumps(redacted)
+    return ident
+
+
+def _put_back(claw, ident, call):
+    """Give the entry put back and the call redacted, which one rewrite does, from one reading."""
+    now = {one["id"]: one for one in claw.results()}
+    both = "_restored" in now[ident] and "_redacted" in now[call]
+    return (now[ident], now[call]) if both else None
+
+
+def _protected_then_cut_again(claw, ident):
+    """Check that the next turn sees the value whole, and a stub after its protection."""
+    requests = claw.turn([printing("the turn after")])
+    assert ident not in stubs(requests[0])
+    assert len(stubs(requests[0])) >= 5
+    wait("it is cut again", lambda: text(claw.result(ident)) == f"[[extracted-{ident}]]")
+    requests = claw.turn([printing("the last turn")])
+    assert ident in stubs(requests[0])
+
+
+def _restore_by_the_tool(claw, ident):
+    """Let the model ask again, by purge_control over MCP: the host started our server itself."""
+    requests = claw.turn(
+        [("brainsurgeon__purge_control", {"action": "get_context"})],
+        [("brainsurgeon__purge_control", {"action": "restore", "entry": f"[[extracted-{ident}]]"})],
+    )
+    listed = json.loads(requests[1]["messages"][-1]["content"])
+    assert claw.session in listed["session"]
+    assert ident in {one["entry_id"] for one in listed["extracted"]}
+    told = json.loads(requests[2]["messages"][-1]["content"])
+    value = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
+    assert told["pending"] is True
+    assert value in told["content"]["message.content.0.text"]
+    assert told["previous_restored_at"]
+    call = claw.results()[-1]
+
+    back, redacted = wait("it is back and redacted", lambda: _put_back(claw, ident, call["id"]))
+    assert text(back).rstrip() == value
+    assert text(redacted) == f"Restored {ident}."
+
+
+def _undo(claw):
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", "restore", "--all", "--pristine"],
+        env=claw.environment, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,0 +1,342 @@
+"""The power fails anywhere in a real operation: after recovery everything is there.
+
+One operation is traced; every state of the disk that a power cut may leave by a weak model (see
+`power/tracing.py`) is built, recovered, and undone. To prove that the model bites, every single
+sync is left out in turn: that must break a promise, or stand in the table with its reason.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.store import open_store
+from building.world import Conversation
+from proofs.power import operation as operations
+from proofs.power.tracing import Disk, trace, why_not
+
+NOWHERE = 1 << 60
+STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
+
+
+CANNOT = why_not()
+pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
+
+
+class Traced:
+    """One operation on a small world, as it was traced."""
+
+    def __init__(self, base, verb):
+        self.base, self.verb = str(base), verb
+        self.session = f"{self.base}/agents/main/sessions/one.jsonl"
+        self.original = self._build()
+        if verb != "cut":
+            operations.act(self.base, "cut")
+        before = os.stat(self.session).st_ino
+        contents = {
+            str(path): path.read_bytes() for path in Path(base).rglob("*") if path.is_file()
+        }
+        done = trace(self.base, verb, f"{self.base}.trace")
+        self.disk = Disk(contents, [f"{self.base}/state", os.path.dirname(self.session)], done)
+        ended = {path: number for path, number, *_ in next(iter(self.disk.ends()))}
+        self._numbers = {
+            before: self.disk.numbers[self.session],
+            os.stat(self.session).st_ino: ended[self.session],
+        }
+        self._known = {}
+        self._checked = {}
+
+    def _build(self):
+        os.makedirs(os.path.dirname(self.session))
+        conversation = Conversation()
+        conversation.turn("first " + "x" * 900)
+        conversation.turn("second " + "y" * 700)
+        data = conversation.bytes()
+        Path(self.session).write_bytes(data)
+        open_store(f"{self.base}/state").close()
+        self._age()
+        return data
+
+    def _age(self):
+        for path in Path(self.base, "agents").rglob("*"):
+            os.utime(path, (operations.NOW - 7 * operations.DAY,) * 2)
+
+    def verdict(self, state):
+        """Say what is wrong after a power cut that leaves this state, or None."""
+        if state not in self._known:
+            self._known[state] = self._judge(state)
+        return self._known[state]
+
+    def _judge(self, state):
+        try:
+            mark = self._materialise(state)
+            if mark not in self._checked:
+                self._checked[mark] = self._check()
+        except (sqlite3.Error, BrainsurgeonError, OSError) as error:
+            return f"{type(error).__name__}: {error}"[:90]
+        return self._checked[mark]
+
+    def _materialise(self, state):
+        """Write the state to disk, let SQLite recover, and name the files by their new inodes."""
+        shutil.rmtree(self.base)
+        os.makedirs(os.path.dirname(self.session))
+        os.mkdir(f"{self.base}/state", 0o700)
+        inodes = {}
+        mark = hashlib.blake2b()
+        for path, number, count, half in state:
+            data = self.disk.content(number, count, half)
+            Path(path).write_bytes(data)
+            os.chmod(path, 0o600)
+            inodes[number] = os.stat(path).st_ino
+            if not path.startswith(f"{self.base}/state/"):
+                mark.update(repr((path, number, data)).encode())
+        self._age()
+        with sqlite3.connect(f"{self.base}/state/store.db") as database:
+            sound = database.execute("PRAGMA integrity_check").fetchone()[0]
+            if sound != "ok":
+                raise sqlite3.DatabaseError("the database is damaged")
+            mark.update("\n".join(map(repr, database.iterdump())).encode())
+            self._rename_inodes(database, inodes)
+        database.close()
+        return mark.digest()
+
+    def _rename_inodes(self, database, inodes):
+        """Let the journal speak of the files as they are numbered now."""
+        device = os.stat(self.base).st_dev
+        for row, *named in database.execute("SELECT id, inode, new_inode FROM journal").fetchall():
+            now = [one and inodes.get(self._numbers[one], NOWHERE) for one in named]
+            database.execute(
+                "UPDATE journal SET device = ?, inode = ?, new_inode = ? WHERE id = ?",
+                (device, *now, row),
+            )
+
+    def _check(self):
+        """Recover, look at every promise, and undo everything."""
+        if not os.path.exists(self.session):
+            return "the session is gone"
+        store = open_store(f"{self.base}/state")
+        try:
+            recover.recover(store)
+            content = Path(self.session).read_bytes()
+            if content.count(b"\n") != self.original.count(b"\n"):
+                return "the session is torn"
+            if store.journal.open_rewrites():
+                return "the rewrite cannot be finished"
+            if os.listdir(os.path.dirname(self.session)) != ["one.jsonl"]:
+                return "a file of ours is left"
+            if why := _differs(store, content):
+                return why
+            for _ in range(2):  # a field that was asked for before the cut is set first
+                restore_all(
+                    operations.settings_of(self.base), store, clock=operations.Clock(),
+                    pristine=True,
+                )  # fmt: skip
+            if Path(self.session).read_bytes() != self.original:
+                return "undoing everything does not give the original back"
+            return None
+        finally:
+            store.close()
+
+
+def _differs(store, content):
+    """Say where the store and the file contradict each other after recovery."""
+    held = {
+        stub.encode(): (blob, state)
+        for stub, blob, state in store._connection.execute(
+            "SELECT stub, blob_id, state FROM extractions ORDER BY id"
+        )
+    }
+    for stub in STUB.findall(content):
+        if held.get(stub, (None,))[0] is None:
+            return "a stub leads nowhere"
+        if held[stub][1] != "standing":
+            return "what is said to be put back is not"
+    for stub, (_, state) in held.items():
+        if state == "standing" and stub not in content:
+            return "what is said to be cut is not"
+    for (after,) in store._connection.execute("SELECT after FROM fields"):
+        if after not in content:
+            return "a field is said to be set and is not"
+    wished = store._connection.execute("SELECT value FROM wishes WHERE state = 'done'").fetchall()
+    if wished and b'"_extractable":false' not in content:
+        return "a wish is said to be done and is not"
+    return None
+
+
+@pytest.fixture(scope="module")
+def traced():
+    """Give the traces, each made once."""
+    base = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    made = {}
+
+    def of(verb):
+        if verb not in made:
+            made[verb] = Traced(Path(base, verb), verb)
+        return made[verb]
+
+    yield of
+    shutil.rmtree(base)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """Wait for nobody and sync nothing: the states are built, not lived through."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
+    monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
+
+
+def violations(one, states):
+    """Check some states; give what is wrong in how many of them."""
+    found = {}
+    for state in states:
+        if why := one.verdict(state):
+            found[why] = found.get(why, 0) + 1
+    return found
+
+
+def roles(done):
+    """Name every sync of a trace by what it is for: (when, what)."""
+    made = next((i for i, one in enumerate(done) if _of_ours(one, "create")), len(done))
+    swapped = next((i for i, one in enumerate(done) if one[0] == "exchange"), len(done))
+    removed = next((i for i, one in enumerate(done) if _of_ours(one, "unlink")), len(done))
+    commits = [i for i, one in enumerate(done) if one[0] == "create" and "-journal" in one[2]]
+    stages = {
+        max((i for i in commits if i < swapped), default=-1): "naming",
+        max((i for i in commits if i < made), default=-1): "shelving",
+        min((i for i in commits if i > swapped), default=-1): "confirming",
+        min((i for i in commits if i > removed), default=-1): "closing",
+    }
+    steps = ("journal, first", "name of the journal", "journal", "database", "end of the commit")
+    named, stage, step = {}, "", iter(())
+    for index, one in enumerate(done):
+        if index in commits:
+            stage, step = stages.get(index, "other"), iter(steps)
+        if one[0].startswith("sync"):
+            if one[1].endswith(".tmp"):
+                named[index] = "session", "new content"
+            elif one[1].endswith("sessions"):
+                named[index] = "session", "exchange" if index < removed else "old file removed"
+            else:
+                named[index] = stage, next(step)
+    return named
+
+
+def _of_ours(one, kind):
+    return one[0] == kind and one[2].startswith(".brainsurgeon-")
+
+
+SPARED = {
+    ("any", "journal, first"):
+        "SQLite syncs the journal twice, for disks that reorder the writes of one file; here the"
+        " writes of one file are lost from the end only, and the second sync covers the first",
+    ("other", "end of the commit"):
+        "nothing outside the database relies on this commit, and a later commit makes it durable",
+    ("naming", "end of the commit"):
+        "it tells an old file that a late opener has written to from one that nobody has: nobody"
+        " came late here",
+    ("confirming", "end of the commit"):
+        "recovery finds the row open, sees the exchange by the inode, and confirms again",
+    ("closing", "name of the journal"):
+        "one row is deleted; whether it stands or not, recovery finds nothing left to do",
+    ("closing", "journal"): "as for the name of the journal",
+    ("closing", "database"): "as for the name of the journal",
+    ("closing", "end of the commit"): "as for the name of the journal",
+}  # fmt: skip
+"""The syncs without which no promise is broken, each with the reason."""
+
+
+VERBS = ["cut", "pin", "undo-and-let-go", "ask"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_power_cut_anywhere_loses_nothing(traced, verb):
+    """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
+    one = traced(verb)
+    states = list(one.disk.states())
+    found = violations(one, states)
+    print(
+        f"power loss, {verb}: {len(one.disk.operations)} changes, {len(one.disk.syncs())} syncs,"
+        f" {len(states)} states, violations {found or 0}"
+    )
+    assert len(states) > 30
+    assert not found
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
+    """When a command is over, a power cut takes nothing of it back."""
+    disk = traced(verb).disk
+    assert len(disk.ends()) == 1
+    assert len(disk.ends(disk.syncs()[-1])) > 1
+
+
+def _spared(one, *, coarse):
+    """Leave out every sync in turn; give the roles of those whose absence breaks nothing."""
+    spared, states = set(), 0
+    for index, role in roles(one.disk.operations).items():
+        bitten = len(one.disk.ends(index)) > 1
+        for state in () if bitten else one.disk.states(index, coarse=coarse):
+            states += 1
+            if bitten := one.verdict(state) is not None:
+                break
+        if not bitten:
+            spared.add(("any", role[1]) if role[1] == "journal, first" else role)
+    syncs = len(one.disk.syncs())
+    print(
+        f"power loss, {one.verb}: each of {syncs} syncs left out, {states} states,"
+        f" {len(spared)} roles may be spared"
+    )
+    return spared
+
+
+def test_every_sync_is_needed_or_has_its_reason(traced):
+    """Leaving out any one sync breaks a promise, but for those that stand in the table."""
+    spared = set().union(*(_spared(traced(verb), coarse=True) for verb in VERBS))
+    assert spared == SPARED.keys()
+
+
+def test_without_directory_syncs_values_are_lost(traced):
+    """Were the directory never synced, stubs would come back after their values had gone."""
+    one = traced("undo-and-let-go")
+    syncs = [index for index, role in roles(one.disk.operations).items() if role[0] == "session"]
+    found = violations(one, one.disk.states(syncs[1:], coarse=True))
+    print(f"power loss, {one.verb} without directory syncs: {found}")
+    assert "a stub leads nowhere" in found
+
+
+def test_the_operations_do_what_their_names_say(traced):
+    """The traced operations were real ones: cut, pinned, put back and let go."""
+    ends = {}
+    for verb in VERBS:
+        one = traced(verb)
+        one._materialise(next(iter(one.disk.ends())))
+        with contextlib.closing(open_store(f"{one.base}/state")) as store:
+            ends[verb] = Path(one.session).read_bytes(), *(
+                store._connection.execute(f"SELECT count(*) FROM {of}").fetchone()[0]
+                for of in ("blobs", "fields", "wishes WHERE state = 'open'")
+            )  # fmt: skip
+    original = traced("cut").original
+    assert [ends[verb][1:] for verb in VERBS] == [(2, 0, 0), (2, 1, 0), (0, 0, 0), (2, 0, 1)]
+    assert ends["undo-and-let-go"][0] == original
+    assert len(STUB.findall(ends["cut"][0])) == 2
+    assert b'"_extractable":false' in ends["pin"][0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("verb", [*VERBS, "put-back"])
+def test_every_sync_is_needed_in_every_state(traced, verb):
+    """The same with every single write lost on its own, for one more operation."""
+    one = traced(verb)
+    assert not violations(one, one.disk.states())
+    assert _spared(one, coarse=False) <= SPARED.keys()

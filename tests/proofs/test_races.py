@@ -1,0 +1,390 @@
+"""What agents, disks and crashes may do around an exchange, step against step.
+
+Each test is one order of events by which a line was once lost, doubled, torn or left behind.
+"""
+
+import errno
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.recover import waiting
+from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions.reading import RefusedError, open_session
+from building.exchange import (
+    APPEND,
+    LATE,
+    NAME,
+    NEW,
+    OLD,
+    REWRITE,
+    TEMPORARY,
+    append,
+    found_at,
+    interrupted,
+    names,
+    replace,
+    settle,
+    swap,
+)
+from building.processes import wait_until
+from building.world import two_turns
+
+NEXT = b'{"id":5,"next":true}\n'
+ANEW = OLD.replace(b'"id":1', b'"id":1,"v":3') + LATE
+"""The whole history as an agent writes it from memory, of another length than ours."""
+SAY_NEXT = f"os.write(fd, {NEXT!r})"
+
+
+def everything(path):
+    """Read all that stands in the directory."""
+    return b"".join(one.read_bytes() for one in path.parent.iterdir())
+
+
+def exchanged(world, path):
+    """Leave what a crash right after the exchange leaves."""
+    new = path.with_name(TEMPORARY)
+    new.write_bytes(NEW)
+    status = path.stat()
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    interrupted(world, path, new)
+    directory = os.open(path.parent, os.O_RDONLY)
+    leases.exchange(directory, TEMPORARY, NAME)
+    os.close(directory)
+
+
+# --- on the way back -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["the sync fails", "there is no room to move it"])
+def test_a_line_survives_a_failure_on_the_way_back(
+    session, path, puppet, second_puppet, race, impatient, monkeypatch, what
+):
+    """One agent keeps the old file, another writes into the new one: that is never removed."""
+    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, SAY_NEXT, "os.close(fd)"
+    )
+    fsync = os.fsync
+
+    def failing(descriptor):
+        if race.exchanges == 2 and os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            monkeypatch.setattr(os, "fsync", fsync)
+            raise OSError(errno.EIO, "I/O")
+        fsync(descriptor)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    if what == "the sync fails":
+        monkeypatch.setattr(os, "fsync", failing)
+    else:
+        monkeypatch.setattr(retire, "_append", full)
+    with pytest.raises(OSError, match=r"I/O|full"):
+        replace(session)
+    for _ in range(3):
+        second_puppet.hear()
+
+    assert NEXT in everything(path)
+
+
+@pytest.fixture
+def interruptible():
+    """Let Ctrl-C interrupt, also where a shell that runs us in the background had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_line_survives_an_interrupt_on_the_way_back(
+    session, path, puppet, second_puppet, race, impatient, monkeypatch
+):
+    """Ctrl-C while an opener of the new file is waited for: what it writes then is kept."""
+    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
+    race.after = lambda: race.opens(second_puppet, race.leased[0], path, APPEND)
+    exchange = leases.exchange
+
+    def exchanging(*both):
+        exchange(*both)
+        if race.exchanges == 2:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    monkeypatch.setattr(leases, "exchange", exchanging)
+    with pytest.raises(KeyboardInterrupt):
+        replace(session)
+    second_puppet.hear()
+    second_puppet.ask(SAY_NEXT)
+
+    assert NEXT in everything(path)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full disk", "interrupt"]
+)
+def test_recovery_moves_the_line_after_a_failed_way_back(
+    world, conversation, puppet, second_puppet, race, impatient, monkeypatch, error
+):
+    """Stopped before a line was moved over, the next recovery moves it, and ends the rewrite."""
+    one = two_turns(world, conversation)
+    race.before = lambda: race.opens(puppet, race.leased[1], one, APPEND)
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
+    )
+    move = retire._append
+
+    def once(*_):
+        monkeypatch.setattr(retire, "_append", move)
+        raise error
+
+    monkeypatch.setattr(retire, "_append", once)
+    try:
+        world.scan(keep_recent=0)
+    except KeyboardInterrupt:
+        assert isinstance(error, KeyboardInterrupt)
+    recover.recover(world.store)
+    puppet.kill()
+    second_puppet.kill()
+    recover.recover(world.store)
+    world.restore_all(pristine=True, abandoned_after_seconds=0)
+
+    assert one.read_bytes() == conversation.bytes() + NEXT
+    assert world.leftovers() == []
+    assert world.store.journal.open_rewrites() == []
+
+
+def test_a_history_in_the_new_file_wins_though_the_old_grew(
+    session, path, puppet, second_puppet, race, impatient, monkeypatch
+):
+    """One agent writes all anew into the new file; the other's last line follows it."""
+    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, REWRITE, f"os.write(fd, {ANEW!r})", "os.close(fd)"
+    )
+    wait = retire._wait_until_closed
+
+    def waiting_once(descriptor, deadline):
+        certain = wait(descriptor, deadline)
+        if race.exchanges == 2:
+            monkeypatch.setattr(retire, "_wait_until_closed", wait)
+            puppet.hear()
+            time.sleep(0.02)
+            puppet.ask(SAY_NEXT)
+            puppet.ask("os.close(fd)")
+        return certain
+
+    monkeypatch.setattr(retire, "_wait_until_closed", waiting_once)
+    with pytest.raises(RefusedError):
+        replace(session)
+
+    assert path.read_bytes() == ANEW + NEXT
+    assert names(path) == [NAME]
+
+
+def test_who_had_found_the_new_file_when_it_went_is_waited_for(
+    session, path, puppet, second_puppet, race, impatient, monkeypatch
+):
+    """An opener between looking the name up and opening writes into a file that is kept."""
+    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
+    race.after = lambda: second_puppet.ask(
+        f"globals().update(found=os.open({str(path)!r}, os.O_PATH))"
+    )
+    exchange = leases.exchange
+
+    def exchanging(*both):
+        exchange(*both)
+        if race.exchanges == 2:
+            second_puppet.say(
+                "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{found}',"
+                f" os.O_WRONLY | os.O_APPEND)), {SAY_NEXT}, os.close(fd))"
+            )
+
+    monkeypatch.setattr(leases, "exchange", exchanging)
+    with pytest.raises(RefusedError):
+        replace(session)
+    second_puppet.hear()
+
+    assert NEXT in everything(path)
+
+
+# --- the last look -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", ["unlink", "fsync"])
+def test_what_was_moved_before_a_failure_is_not_moved_again(
+    world, conversation, monkeypatch, fails
+):
+    """Stopped between moving a line and removing the old file, recovery does not move it twice."""
+    one = two_turns(world, conversation)
+    settle_now = retire.retire
+
+    def settling_late(directory, name, temporary, **keywords):
+        append(one.with_name(temporary), LATE)
+        append(one, NEXT)
+        real = getattr(os, fails)
+
+        def failing(*arguments, **options):
+            if fails == "fsync" and os.path.isdir(f"/proc/self/fd/{arguments[0]}"):
+                return real(*arguments, **options)
+            monkeypatch.setattr(os, fails, real)
+            raise OSError(errno.EIO, "struck")
+
+        monkeypatch.setattr(os, fails, failing)
+        monkeypatch.setattr(retire, "retire", settle_now)
+        return settle_now(directory, name, temporary, **keywords)
+
+    monkeypatch.setattr(retire, "retire", settling_late)
+    world.scan(keep_recent=0)
+    recover.recover(world.store)
+
+    assert world.leftovers() == []
+    assert one.read_bytes().count(LATE) == 1
+    assert one.read_bytes().count(NEXT) == 1
+
+
+@pytest.mark.parametrize("ahead", [3600, -1])
+def test_a_session_from_the_future_is_given_back_as_well(path, ahead):
+    """What was written anew wins also where the session's time lies ahead of the clock."""
+    moment = time.time_ns() + ahead * 10**9
+    os.utime(path, ns=(moment, moment))
+    with open_session(found_at(path)) as opened:
+        done = replace(opened)
+        path.with_name(TEMPORARY).write_bytes(ANEW)
+        settle(opened, done)
+
+    assert path.read_bytes() == ANEW
+    assert names(path) == [NAME]
+
+
+def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, puppet, monkeypatch):
+    """Somebody whom our own lease keeps from writing is seen before the old file goes."""
+    done = replace(session)
+    old = str(path.with_name(TEMPORARY))
+    puppet.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
+    late_bytes = retire._late_bytes
+
+    def looking(*arguments):
+        found = late_bytes(*arguments)
+        monkeypatch.setattr(retire, "_late_bytes", late_bytes)
+        puppet.say(
+            "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
+            f" {SAY_NEXT}, os.close(fd))"
+        )
+        wait_until(lambda: not leases.held(session.descriptor))
+        return found
+
+    monkeypatch.setattr(retire, "_late_bytes", looking)
+    settle(session, done, patience=2)
+    puppet.hear()
+
+    assert NEXT in path.read_bytes()
+
+
+def test_a_line_moved_by_half_is_taken_back(
+    session, path, puppet, second_puppet, race, patient, monkeypatch
+):
+    """Where the disk fills up while a late line is moved, no other is glued to its half."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
+    )
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, SAY_NEXT, "os.close(fd)"
+    )
+    write, ends = retire.write, []
+
+    def partly(descriptor, data):
+        if data == LATE:
+            os.write(descriptor, data[:7])
+            raise OSError(errno.ENOSPC, "full")
+        write(descriptor, data)
+
+    monkeypatch.setattr(retire, "write", partly)
+    with pytest.raises(OSError, match="full"):
+        replace(session, filled=lambda _, both: ends.append(both))
+    monkeypatch.setattr(retire, "write", write)
+    for _ in range(3):
+        second_puppet.hear()
+    retire.retire(
+        session.directory, NAME, TEMPORARY, ends=ends[0], deadline=time.monotonic() + 1,
+        leased=session.descriptor,
+    )  # fmt: skip
+
+    assert path.read_bytes() == NEW + NEXT + LATE
+
+
+def test_a_late_line_without_an_end_is_not_said_twice(session, path):
+    """Half a line in the old file is the line that the agent has said whole in the other."""
+    done = replace(session)
+    append(path.with_name(TEMPORARY), LATE[:-1])
+    path.write_bytes(ANEW + NEXT)
+    settle(session, done)
+
+    assert path.read_bytes() == ANEW + NEXT
+
+
+def test_a_late_line_is_not_glued_to_a_line_without_an_end(session, path):
+    """Behind a file that the agent wrote anew without a last newline a line begins on its own."""
+    done = replace(session)
+    append(path.with_name(TEMPORARY), LATE)
+    anew = ANEW.removesuffix(LATE) + NEXT[:-1]
+    path.write_bytes(anew)
+    settle(session, done)
+
+    assert path.read_bytes() == anew + b"\n" + LATE
+
+
+# --- after a crash -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["nothing", "appends", "deletes"])
+def test_recovery_keeps_what_was_written_anew_after_a_crash(world, path, then):
+    """The agent writes all anew into the old file, then goes on by name, or deletes its session."""
+    exchanged(world, path)
+    path.with_name(TEMPORARY).write_bytes(ANEW)
+    time.sleep(0.02)
+    if then == "appends":
+        append(path, NEXT)
+    if then == "deletes":
+        path.unlink()
+    recover.recover(world.store)
+
+    assert waiting(world.store) == []
+    assert names(path) == ([] if then == "deletes" else [NAME])
+    if then != "deletes":
+        assert path.read_bytes() == ANEW + NEXT * (then == "appends")
+
+
+def test_a_session_deleted_while_displaced_stays_deleted(world, path):
+    """Killed with the agent's own new file under our name; then the session was deleted."""
+    new = path.with_name(TEMPORARY)
+    new.write_bytes(NEW)
+    interrupted(world, path, new)
+    swap(path, b"{}\n" * 9)
+    directory = os.open(path.parent, os.O_RDONLY)
+    leases.exchange(directory, TEMPORARY, NAME)
+    os.close(directory)
+    path.unlink()
+    recover.recover(world.store)
+
+    assert names(path) == []
+    assert waiting(world.store) == []
+
+
+def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):
+    """Recovery before the filesystem is there leaves the journal's row for the next run."""
+    exchanged(world, path)
+    append(path.with_name(TEMPORARY), LATE)
+    root = path.parent
+    root.rename(root.with_name("unmounted"))
+    first = recover.recover(world.store)
+    root.with_name("unmounted").rename(root)
+    recover.recover(world.store)
+
+    assert "left for the next run" in first[0].what
+    assert path.read_bytes() == NEW + LATE
+    assert names(path) == [NAME]
+    assert waiting(world.store) == []

@@ -1,0 +1,202 @@
+"""Whatever bytes an agent may write: what a scan takes out, undoing gives back, bit by bit."""
+
+import itertools
+
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from brainsurgeon.model.entries import KINDS
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.sessions import retire
+from building.swaps import swaps
+from building.world import LONG_AGO
+
+EXAMPLES = 150
+
+
+spaces = st.sampled_from([b""] * 12 + [b" ", b"  ", b"\t", b" \r"])
+readable = [
+    b"plain words ", b"x" * 30, b"\\n", b"\\u0041",
+    b"\\ud83d", b"\\ud83d\\ude00", b"\\udfff\\u0000",
+    b"\\/", b'\\"', b"\\\\", "é".encode(), "\U0001f600".encode(), "\u2028\u0085".encode(),
+    b"[[extracted-a1]]", b"[[extracted-b2", b'{\\"a\\":', b"\x7f",
+]  # fmt: skip
+unreadable = [b"\xff", b"\xed\xa0\xbd", b"\xc3", b"\t", b"\x00"]
+pieces = st.sampled_from(readable * 8 + unreadable)
+"""What strings are made of; now and then something that makes parsers refuse the line."""
+
+
+strings = st.one_of(
+    st.lists(pieces, min_size=1, max_size=6).map(b"".join),
+    st.tuples(pieces, st.integers(1, 60)).map(lambda pair: pair[0] * pair[1]),
+    st.sampled_from([b"[[extracted-a1]]", b"[[extracted-b2]]", b"[[extracted-~x]]", b""]),
+).map(lambda inner: b'"' + inner + b'"')
+texts = st.one_of(strings, st.integers(25, 300).map(lambda size: b'"' + b"t" * size + b'"'))
+scalars = st.sampled_from([
+    b"null", b"true", b"0", b"-0", b"1e-7", b"1.0E+2", b"1e400", b"123456789012345678901234567890",
+    b"7" * 5000, b"NaN", b"[]", b"{}",
+])  # fmt: skip
+idents = st.sampled_from(
+    [f'"{letter}{digit}"'.encode() for letter in "abcdefgh" for digit in range(10)]
+    + [b'"a1"', b'"b2"'] * 3
+    + [
+        b'"a]] ../x\\n"', b'"~x"', b'""', b'"' + b"l" * 200 + b'"', b'"' + b"l" * 2000 + b'"',
+        '"é\u2028"'.encode(), b'"\\ud83d"', b'"\\u0061 1"', b'"\\u001b[31m"', b"7", b"null",
+    ]
+)  # fmt: skip
+own_fields = st.sampled_from([
+    (b'"_extractable"', b"true"), (b'"_extractable"', b"false"), (b'"_extractable"', b"3"),
+    (b'"_extractable"', b"1.5"), (b'"_restored"', b'"2026-02-20T10:00:00Z"'),
+    (b'"_restored"', b'"junk"'), (b'"_redacted"', b"true"), (b'"_r\\u0065stored"', b"1"),
+])  # fmt: skip
+
+
+@st.composite
+def objects(draw, *members):
+    """Write an object of some members in their order, with odd spacing."""
+    written = []
+    for member in members:
+        key, value = draw(member) if isinstance(member, st.SearchStrategy) else member
+        value = draw(value) if isinstance(value, st.SearchStrategy) else value
+        written.append(
+            draw(spaces) + key + draw(spaces) + b":" + draw(spaces) + value + draw(spaces)
+        )
+    return b"{" + b",".join(written) + draw(spaces) + b"}"
+
+
+def lists(*elements):
+    """Write a list of up to four elements."""
+    inner = st.lists(st.one_of(*elements), max_size=4)
+    return st.tuples(spaces, inner).map(lambda pair: b"[" + pair[0] + b",".join(pair[1]) + b"]")
+
+
+def string(text):
+    """Write a string that needs no escape."""
+    return f'"{text}"'.encode()
+
+
+nested = st.recursive(
+    st.one_of(texts, scalars),
+    lambda inner: st.one_of(
+        lists(inner),
+        objects((b'"k"', inner), (b'"content"', inner)),
+        objects((b'"\\u006b"', inner)),
+    ),
+    max_leaves=5,
+)
+blocks = st.one_of(
+    objects((b'"type"', string("text")), (b'"text"', texts)),
+    objects((b'"text"', texts), (b'"type"', string("text")), (b'"text"', texts)),
+    objects((b'"type"', string("image")), (b'"data"', texts), (b'"mimeType"', string("image/png"))),
+    objects((b'"type"', string("thinking")), (b'"thinking"', texts)),
+    objects(
+        (b'"type"', string("thinking")), (b'"thinking"', texts), (b'"thinkingSignature"', texts)
+    ),
+    objects(
+        (b'"type"', string("toolCall")), (b'"id"', string("call_1")), (b'"name"', texts),
+        (b'"arguments"', objects((b'"command"', texts), (b'"new\\u0054ext"', nested))),
+    ),
+    nested,
+)  # fmt: skip
+roles = st.sampled_from(
+    [string(role) for role in ("toolResult", "assistant", "user", "bashExecution", "custom")]
+)
+messages = objects(
+    (b'"role"', roles), (b'"api"', st.sampled_from([string("anthropic-messages"), string("x")])),
+    (b'"toolName"', texts), (b'"content"', st.one_of(texts, lists(blocks), scalars)),
+    (b'"details"', nested), (b'"output"', texts), (b'"stopReason"', string("stop")),
+)  # fmt: skip
+extras = st.one_of(
+    st.tuples(strings, nested), own_fields, st.just((b'"message"', b"{}")),
+    st.tuples(st.just(b'"id"'), idents),
+)  # fmt: skip
+openclaw = st.one_of(
+    objects((b'"type"', string("message")), (b'"id"', idents), (b'"message"', messages)),
+    objects((b'"type"', string("message")), (b'"id"', idents), (b'"message"', messages), extras),
+    objects(own_fields, (b'"message"', messages), (b'"id"', idents),
+            (b'"type"', string("message")), own_fields),
+    objects(
+        (b'"type"', string("custom_message")), (b'"id"', idents), (b'"content"', lists(blocks))
+    ),
+    objects((b'"type"', string("compaction")), (b'"id"', idents), (b'"summary"', texts)),
+)  # fmt: skip
+generic = st.one_of(
+    objects((b'"type"', string("tool_result")), (b'"__id"', idents), (b'"output"', nested)),
+    objects(
+        (b'"type"', string("tool_call")), (b'"__id"', idents), (b'"arguments"', nested), extras
+    ),
+    objects((b'"type"', string("message")), (b'"role"', string("user")), (b'"content"', nested)),
+    objects((b'"type"', string("thinking")), (b'"__id"', idents), (b'"thinking"', texts)),
+)  # fmt: skip
+oddities = st.one_of(
+    st.sampled_from([
+        b"", b"   ", b"null", b'"a string"', b"[1,2]", b"{}{}", b'{"type":"mess', b"\xff\xfe\x00",
+        b'{"type":"message","id":"a1"}{"type":"message","id":"b2"}', b"[" * 3000,
+        b'{"a":' * 3000, b'{"type":"message","id":"a1","message":null}', b"\x85\x0b\x0c",
+    ]),
+    st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"")),
+)  # fmt: skip
+endings = st.sampled_from([b"\n"] * 8 + [b"\r\n", b"\n\n"])
+header = b'{"type":"session","version":3,"id":"s","timestamp":"2026-11-01T10:00:00.000Z"}\n'
+generic_header = b'{"type":"message","role":"user","__id":"h","content":"go on"}\n'
+
+
+def bodies(entries):
+    """Write lines, each with an ending of its own; the last one may have none."""
+    lines = st.lists(
+        st.tuples(st.one_of(entries, entries, entries, oddities), endings), min_size=3, max_size=14
+    )
+    return st.tuples(lines.map(lambda made: b"".join(map(b"".join, made))), st.booleans()).map(
+        lambda made: made[0].removesuffix(b"\n") if made[1] else made[0]
+    )
+
+
+documents = st.tuples(
+    st.sampled_from([b"", b"", b"", b"\xef\xbb\xbf"]),
+    st.one_of(
+        bodies(openclaw).map(header.__add__), bodies(openclaw).map(header.__add__),
+        bodies(generic).map(generic_header.__add__),
+    ),
+).map(b"".join)  # fmt: skip
+
+
+def test_any_bytes_come_back(world, monkeypatch):
+    """Each line stays or differs only in recorded cuts; `cat` and undoing give the same bytes."""
+    monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
+    names = itertools.count()
+    everything = {"keep_recent": 0, "min_value_length": 20, "trigger_types": list(KINDS)}
+    cuts, marks = [], []
+
+    @settings(
+        max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )  # fmt: skip
+    @given(data=documents, twice=st.booleans())
+    def check(data, twice):
+        note(data.decode("latin-1"))
+        path = world.put(f"{next(names)}.jsonl", data, age=LONG_AGO)
+        try:
+            report = world.scan(only={str(path)}, **everything)
+            pruned = path.read_bytes()
+
+            assert report.files_failed == 0
+            assert len(swaps(data, pruned)) == report.values_extracted
+
+            printed = b"".join(cat(world.settings(), world.store, str(path), world.clock()))
+            if twice:
+                world.restore_all(str(path))
+                marks.append(path.read_bytes().count(b'"_restored"') > data.count(b'"_restored"'))
+            [done] = world.restore_all(str(path), pristine=True)
+
+            assert printed == data
+            assert path.read_bytes() == data, done
+            cuts.append(report.values_extracted)
+        finally:
+            path.unlink()
+
+    check()
+
+    assert sum(count > 0 for count in cuts) > EXAMPLES // 5
+    assert any(marks)
+    assert world.leftovers() == []

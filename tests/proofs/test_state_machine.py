@@ -1,0 +1,841 @@
+"""Whatever an agent and its user do, in whatever order, with a crash anywhere: nothing is lost.
+
+A model keeps what the agent wrote, line by line. After every step each of those bytes stands in
+the file or comes back from the store, and the promises of the house hold. The crash is a shim
+that stops before the n-th change to the disk or the database and lets nothing through afterwards;
+the agent may go on before anybody recovers.
+"""
+
+import contextlib
+import copy
+import gc
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from brainsurgeon import clock as clocks
+from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.restore import note_answer
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.render import as_json
+from brainsurgeon.render.sessions import restored_json
+from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.store import open_store
+from building.world import World, dump
+
+DAY = 86_400
+KEYS = {
+    "min_value_length": 60, "keep_recent": 1, "retention": "24h", "retention_standing": "30d",
+    "keep_after_restore_seconds": 600,
+}  # fmt: skip
+OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
+STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
+READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
+HOUR = 3600
+
+
+which = st.integers(0, 11)
+figures = {"examples": 0, "steps": 0, "crashes": 0, "lines": 0, "stubs": 0, "tombstones": 0}
+
+
+class Crash(BaseException):
+    """The process died here."""
+
+
+class Shim:
+    """Stands before every change of ours; dies at the n-th and stays dead until it is reset."""
+
+    def __init__(self):
+        self.at = None
+        self.dead = False
+        self.copies = []
+        self._undo = []
+
+    def point(self):
+        """Count one change."""
+        if self.dead:
+            raise Crash
+        if self.at is None:
+            return
+        self.at -= 1
+        if self.at < 0:
+            self.dead = True
+            raise Crash
+
+    def reset(self):
+        """Live again."""
+        self.at, self.dead = None, False
+
+    def install(self):
+        """Take the place of the calls."""
+        for name in ("write", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename", "link",
+                     "ftruncate", "mkdir", "chmod", "pwrite"):  # fmt: skip
+            self._put(os, name, self._before(getattr(os, name)))
+        opened = os.open
+
+        def creating(path, flags, *arguments, **keywords):
+            if flags & os.O_CREAT:
+                self.point()
+            return opened(path, flags, *arguments, **keywords)
+
+        self._put(os, "open", creating)
+        self._put(os, "fsync", lambda descriptor: self.point())
+        self._put(leases, "exchange", self._before(leases.exchange))
+        self._put(leases, "take", self._before(leases.take))
+        duplicate = os.dup
+        self._put(os, "dup", lambda descriptor: self._note(duplicate(descriptor)))
+        shim, connect = self, sqlite3.connect
+
+        class Connection(sqlite3.Connection):
+            """Dies before the statements that change something; syncs nothing."""
+
+            def execute(self, sql, *arguments):
+                if sql.startswith("PRAGMA synchronous"):
+                    sql = "PRAGMA synchronous = OFF"
+                if not sql.lstrip().upper().startswith(READING):
+                    shim.point()
+                return super().execute(sql, *arguments)
+
+            def executemany(self, sql, *arguments):
+                shim.point()
+                return super().executemany(sql, *arguments)
+
+        self._put(sqlite3, "connect", lambda *a, **k: connect(*a, **{"factory": Connection, **k}))
+
+    def remove(self):
+        """Give the calls back."""
+        while self._undo:
+            setattr(*self._undo.pop())
+
+    def _put(self, place, name, value):
+        self._undo.append((place, name, getattr(place, name)))
+        setattr(place, name, value)
+
+    def _before(self, call):
+        def shim(*arguments, **keywords):
+            self.point()
+            return call(*arguments, **keywords)
+
+        return shim
+
+    def _note(self, descriptor):
+        self.copies.append(descriptor)
+        return descriptor
+
+
+class Session:
+    """One session as its agent knows it: the lines it wrote, with their true values."""
+
+    def __init__(self, name, header):
+        self.name = name
+        self.lines = [header]
+        self.mtime = 0
+        self.open_call = None
+        self.open = False
+        self.plain = True
+        """Whether no field of ours has gone through the agent's hands."""
+
+    @property
+    def parent(self):
+        """The path of the session that this one was forked from."""
+        return self.lines[0].get("parentSession")
+
+    @property
+    def last(self):
+        """The id of the last entry."""
+        return self.lines[-1]["id"] if len(self.lines) > 1 else None
+
+    def ids(self):
+        """Give the ids of the entries."""
+        return [line["id"] for line in self.lines[1:]]
+
+
+class Agents(RuleBasedStateMachine):
+    """A world with an agent, its user, a clock, and us."""
+
+    template = None
+
+    def __init__(self):
+        super().__init__()
+        figures["examples"] += 1
+        self.base = Path(tempfile.mkdtemp(prefix="machine-", dir=_fast_directory()))
+        self.world = World(self.base)
+        self.world.clock = lambda: self.now
+        self.now = 1_795_000_000
+        self.counter = 0
+        self.sessions = {}
+        self.archives = {}
+        self.texts = []
+        self.pinned = {}
+        self.parents = {}
+        self.may_go = set()
+        self.crashed = False
+        self.crash_at = None
+        self.shim = Shim()
+        self.shim.install()
+        self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
+        self._wait = exchange.WAIT_FOR_OPENERS
+        clocks.boot_clock = lambda: float(self.now)
+        retire.LOOK_BACK = 0.0
+        exchange.WAIT_FOR_OPENERS = 0.0
+        if Agents.template is None:
+            open_store(str(self.base / "state")).close()
+            Agents.template = {
+                path.name: path.read_bytes() for path in (self.base / "state").iterdir()
+            }
+        (self.base / "state").mkdir(mode=0o700, exist_ok=True)
+        for name, data in Agents.template.items():
+            (self.base / "state" / name).write_bytes(data)
+            (self.base / "state" / name).chmod(0o600)
+
+    def teardown(self):
+        """Put the calls back and the world away."""
+        self.shim.reset()
+        try:
+            self.world.close()
+        finally:
+            self.shim.remove()
+            clocks.boot_clock = self._boot
+            retire.LOOK_BACK = self._look_back
+            exchange.WAIT_FOR_OPENERS = self._wait
+            shutil.rmtree(self.base, ignore_errors=True)
+
+    # What the agent does.
+
+    @initialize(turns=st.integers(1, 3))
+    def begin(self, turns):
+        """Begin with one session of some turns."""
+        session = self._new_session()
+        for _ in range(turns):
+            self._turn(session, 400, closed=True, odd=0)
+        self.now += 60
+
+    @rule(size=st.sampled_from([10, 100, 3000]), at=which, closed=st.booleans(), odd=which)
+    def append(self, size, at, closed, odd):
+        """Append a turn, closed or left open; an open one is closed first."""
+        if session := self._session(at):
+            if session.open:
+                self._close(session)
+            self._turn(session, size, closed=closed, odd=odd)
+
+    @rule(at=which)
+    def close_turn(self, at):
+        """Close an open turn."""
+        session = self._session(at)
+        if session and session.open:
+            self._close(session)
+
+    @precondition(lambda self: len(self.sessions) < 4)
+    @rule(again=st.booleans())
+    def new_session(self, again):
+        """Begin another session, sometimes under a name that was there before."""
+        session = self._new_session(old_name=again)
+        self._turn(session, 300, closed=True, odd=0)
+
+    @rule(at=which, new_ids=st.sampled_from([None, 0, 1, 3]), in_place=st.booleans(),
+          loaded=st.booleans())  # fmt: skip
+    def rewrite(self, at, new_ids, in_place, loaded):
+        """Write the history anew: from memory or as loaded, with new ids from some entry on."""
+        session = self._session(at)
+        if not session:
+            return
+        lines = [json.loads(line) for line in self._read(session)] if loaded else None
+        if lines is None:
+            lines = copy.deepcopy(session.lines)
+            session.plain = True
+            self.pinned = {key: v for key, v in self.pinned.items() if key[0] != session.name}
+        else:
+            session.plain = session.plain and not any(OURS.search(dump(line)) for line in lines)
+        if new_ids is not None:
+            self._rename(session, lines, new_ids)
+        self._write_anew(session, lines, in_place=in_place)
+
+    @precondition(lambda self: len(self.sessions) < 4)
+    @rule(at=which, share=st.floats(0.2, 1))
+    def fork(self, at, share):
+        """Fork a session: a new file carries its lines over, stubs and fields included."""
+        parent = self._session(at)
+        if not parent:
+            return
+        raw = self._read(parent)
+        count = max(2, round(len(raw) * share))
+        child = self._new_session(parent=str(self._path(parent)))
+        child.lines += copy.deepcopy(parent.lines[1:count])
+        child.plain = not any(OURS.search(line) for line in raw[:count])
+        for key, value in list(self.pinned.items()):
+            if key[0] == parent.name and key[1] in child.ids():
+                self.pinned[child.name, key[1]] = value
+        with open(self._path(child), "ab") as handle:
+            handle.writelines(raw[1:count])
+        child.open = parent.open if count == len(raw) else True
+        if child.open:
+            self._write(child, self._answer(child))
+            child.open = False
+        self._touch(child)
+
+    @rule(at=which)
+    def delete(self, at):
+        """Delete a session."""
+        if session := self._session(at):
+            self._path(session).unlink()
+            del self.sessions[session.name]
+
+    @rule(at=which)
+    def reset(self, at):
+        """Put a session away as OpenClaw does."""
+        if session := self._session(at):
+            self.counter += 1
+            away = f"{session.name}.reset.2026-11-21T10-00-00.{self.counter:03d}Z"
+            self._path(session).rename(self.world.directory / away)
+            self.archives[away] = self.sessions.pop(session.name)
+
+    @rule(seconds=st.sampled_from([1, 60, 700, 4000, DAY + 60, 31 * DAY]))
+    def wait(self, seconds):
+        """Let time pass."""
+        self.now += seconds
+
+    # What we do.
+
+    @rule()
+    def scan(self):
+        """Do a pass; another one changes nothing."""
+        report = self._verb(self.world.scan, **KEYS)
+        if report is None:
+            return
+        assert not report.failed
+        assert not report.interrupted
+        before = self._inodes()
+        again = self._verb(self.world.scan, **KEYS)
+        assert again is None or again.sessions_changed == 0
+        assert self._inodes() == before
+
+    @rule()
+    def dry_run(self):
+        """Look only: nothing changes, the database neither."""
+        self._recovered()
+        before = self._everything()
+        self.world.scan(dry_run=True, **KEYS)
+        assert self._everything() == before
+
+    @rule(at=which, pristine=st.booleans())
+    def restore(self, at, pristine):
+        """Put one entry back, or note that it is wanted."""
+        row = self._extraction(at)
+        if row is None:
+            return
+        entry, path, name = row
+        if pristine:  # takes pins out as well
+            self.pinned.pop((name, entry), None)
+        answer = self._verb(self.world.restore, entry, session=path, pristine=pristine, **KEYS)
+        if answer is not None:
+            for line in self.sessions[name].lines[1:]:
+                if line["id"] == entry:
+                    for place, value in answer.content.items():
+                        assert value == _at(line, place.split("."))
+
+    @rule(pristine=st.booleans())
+    def restore_all(self, pristine):
+        """Put everything back; pristine ones are then the agent's own bytes, without our pins."""
+        if pristine:
+            self.pinned.clear()
+        self._recovered()
+        asked = "SELECT s.path FROM wishes w JOIN sessions s ON s.id = session_id"
+        asked = self.world.store._connection.execute(asked + " WHERE state = 'open'").fetchall()
+        waiting = {os.path.basename(os.fsdecode(path)) for (path,) in asked}
+        done = self._verb(self.world.restore_all, pristine=pristine, **KEYS)
+        for one in done or ():
+            session = self.sessions.get(one.session.removeprefix("main/") + ".jsonl")
+            if session is None or (session.name in waiting and not pristine):
+                continue  # what was asked for before is carried out as well
+            if one.state not in ("restored", "nothing to undo") or one.missed:
+                continue
+            raw = b"".join(self._read(session))
+            ours = b"".join(map(dump, session.lines))
+            assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
+            if pristine and session.plain:
+                assert raw == ours
+
+    @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
+    def set_extractable(self, at, entry, value):
+        """Pin an entry, force it, or give it a window."""
+        session = self._session(at)
+        if not session:
+            return
+        ident = session.ids()[-1 - entry % len(session.ids())]
+        answer = self._verb(
+            lambda: set_extractable(
+                self.world.settings(**KEYS), self.world.store, ident, value,
+                clock=self.world.clock, session=str(self._path(session)),
+            )
+        )  # fmt: skip
+        self.pinned.pop((session.name, ident), None)
+        if answer is not None and value is False:
+            self.pinned[session.name, ident] = self._stubs_of(session, ident)
+
+    @rule(at=which, pick=which)
+    def agent_restores(self, at, pick):
+        """Let the agent ask for a value in the middle of its turn, and write down the answer."""
+        session, row = self._session(at), self._extraction(pick)
+        if not session or not row or row[2] != session.name:
+            return
+        if session.open:
+            self._close(session)
+        self._write(session, self._entry(session, {"role": "user", "content": "what was it?"}))
+        call = self._call(session, "purge_control", {"action": "restore", "entry": row[0], "x": 1})
+        session.open = True
+        self._write(session, call)
+        answer = self._verb(self.world.restore, row[0], session=row[1], **KEYS)
+        if answer is None:
+            return
+        text = as_json(restored_json(answer))
+        note_answer(self.world.store, answer, text)
+        self._write(session, self._result(session, call, text, "purge_control"))
+        self._close(session)
+
+    @rule()
+    def retention(self):
+        """Let go of what expired: what stands only in files that were silent for a month."""
+        silent, alive = set(), set()
+        for path in self.world.directory.iterdir():
+            old = self.now >= path.stat().st_mtime + 30 * DAY
+            (silent if old else alive).update(STUB.findall(path.read_bytes()))
+        self.may_go |= silent - alive
+        self._verb(
+            lambda: retention(self.world.settings(**KEYS), self.world.store, clock=self.world.clock)
+        )
+
+    @rule(often=which)
+    def long_silence(self, often):
+        """Let so much time pass that everything expires, is marked, and is deleted."""
+        if often == 0:
+            self.now += 31 * DAY
+            for act in (self.retention, self.scan, self.retention):
+                self.now += 60
+                act()
+
+    @rule(at=st.integers(0, 40))
+    def crash(self, at):
+        """Die at some change of the next verb."""
+        self.crash_at = at
+
+    @rule(at=st.integers(0, 30), verb=st.sampled_from(["scan", "restore_all", "retention"]))
+    def crash_in(self, verb, at):
+        """Die in one that changes much."""
+        self.crash_at = at
+        if verb == "restore_all":
+            self.restore_all(pristine=bool(at % 2))
+        else:
+            getattr(self, verb)()
+
+    @rule(at=st.integers(0, 12))
+    def crash_while_recovering(self, at):
+        """Die in the recovery too."""
+        if self.crashed:
+            self.shim.at = at
+            with contextlib.suppress(Crash):
+                self._recovered()
+
+    # What must hold after every step.
+
+    @invariant()
+    def every_byte_is_there(self):
+        """Each line stands as written, or as written but for stubs that lead back to it."""
+        figures["steps"] += 1
+        if not self.crashed:
+            self._store_is_sound()
+        for session in self.sessions.values():
+            self._check(session)
+        for name, session in self.archives.items():
+            self._check_archive(name, session)
+
+    def _check(self, session):
+        path = self._path(session)
+        raw = self._read(session)
+        assert len(raw) == len(session.lines)
+        assert os.stat(path).st_mtime == session.mtime
+        figures["lines"] += len(raw)
+        if self.crashed or not STUB.search(b"".join(raw)):
+            for line, true in zip(raw, session.lines, strict=True):
+                assert _without_stubs(line) is None or _without_stubs(line) == true or self.crashed
+            if self.crashed:
+                return
+        full = b"".join(cat(self.world.settings(**KEYS), self.world.store, str(path), self.now))
+        rows = full.splitlines(keepends=True) if b"\r" not in full else full.split(b"\n")
+        for line, true in zip(rows, session.lines, strict=True):
+            if OURS.sub(b"", line) != OURS.sub(b"", dump(true)):
+                self._must_be_expired(session, line, true)
+        for (name, ident), allowed in self.pinned.items():
+            if name == session.name:
+                assert self._stubs_of(session, ident) <= allowed, "a pinned value was cut"
+
+    def _must_be_expired(self, session, line, true):
+        """Whatever does not come back was let go rightly: a tombstone says so."""
+        for place, value in _differences(json.loads(line), true):
+            if place[0] in ("_restored", "_extractable", "_redacted"):
+                continue
+            if self._parents_unknown(session) and any(blob for blob, _ in self._rows(_text(value))):
+                continue  # a fork of a fork is known for what it is from the next scan on
+            if true["id"] not in _text(value) and self._shown_only(_text(value)):
+                continue
+            row = self.world.store._connection.execute(
+                "SELECT max(expired_at) FROM extractions WHERE state = 'expired' AND"
+                " (path = ? AND (stub = ? OR replacement = ?)"
+                "  OR path = ? AND entry_id = ? AND replacement IS NOT NULL)",
+                (
+                    json.dumps(list(place)),
+                    _text(value),
+                    json.dumps(value),
+                    json.dumps(list(place[:-1])),
+                    true["id"],
+                ),  # arguments gave way as a whole
+            ).fetchone()
+            assert row[0] is not None, f"{place} of {true['id']} is lost: {value!r:.80}"
+            ident = STUB.fullmatch(_text(value).encode())
+            assert ident is None or ident[1] in self.may_go, "a value went too early"
+            figures["tombstones"] += 1
+
+    def _check_archive(self, name, session):
+        path = self.world.directory / name
+        raw = path.read_bytes()
+        assert raw.count(b"\n") == len(session.lines)
+        if self.crashed:
+            return
+        for line, true in zip(raw.splitlines(keepends=True), session.lines, strict=True):
+            for place, value in _differences(json.loads(line), true):
+                if place[0].startswith("_") or not STUB.fullmatch(_text(value).encode()):
+                    continue
+                ident = STUB.fullmatch(_text(value).encode())[1]
+                held = any(blob for blob, _ in self._rows(_text(value)))
+                assert held or ident in self.may_go, "a value whose stub is archived went too early"
+
+    def _parents_unknown(self, session):
+        """Tell whether the store has not yet seen all that a session was forked from."""
+        path = str(self._path(session))
+        while path := self.parents[path]:
+            row = self.world.store._connection.execute(
+                "SELECT 1 FROM sessions WHERE path = ?", (os.fsencode(path),)
+            ).fetchone()
+            if row is None:
+                return True
+        return False
+
+    def _shown_only(self, stub):
+        """Tell whether a stub's text stood elsewhere too when it was cut.
+
+        Then it is not looked for under a new id, since nobody knows which of the two is ours;
+        its value is there to be shown.
+        """
+        return self.world.store._connection.execute(
+            "SELECT 1 FROM extractions WHERE stub = ? AND exact AND blob_id IS NOT NULL", (stub,)
+        ).fetchone()
+
+    def _rows(self, stub):
+        return self.world.store._connection.execute(
+            "SELECT blob_id, expired_at FROM extractions WHERE stub = ?", (stub,)
+        ).fetchall()
+
+    def _store_is_sound(self):
+        connection = self.world.store._connection
+        assert self.world.leftovers() == []
+        assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        assert connection.execute("SELECT count(*) FROM journal").fetchone() == (0,)
+        for table in ("extractions", "fields"):
+            pending = f"SELECT count(*) FROM {table} WHERE state = 'pending'"
+            assert connection.execute(pending).fetchone() == (0,)
+        bare = "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND state != 'expired'"
+        assert connection.execute(bare).fetchone() == (0,), "bytes went without a tombstone"
+        for blob, digest in connection.execute(
+            "SELECT blob_id, digest FROM extractions WHERE blob_id IS NOT NULL"
+        ).fetchall():
+            figures["stubs"] += 1
+            assert self.world.store.blobs.get(blob, digest)
+
+    # How it is done.
+
+    def _verb(self, act, *arguments, **keywords):
+        """Do something of ours; give None where it refused, or died of the crash."""
+        at, self.crash_at = self.crash_at, None
+        self._recovered()
+        busy = {
+            session.name: os.stat(self._path(session)).st_ino
+            for session in self.sessions.values()
+            if session.open and self.now - session.mtime < HOUR
+        }
+        self.shim.at = at
+        try:
+            return act(*arguments, **keywords)
+        except BrainsurgeonError:
+            return None
+        except Crash:
+            self.crashed = True
+            return None
+        finally:
+            if self.crashed:
+                self._die()
+            self.shim.reset()
+            for name, inode in busy.items():
+                path = self.world.directory / name
+                assert os.stat(path).st_ino == inode, "a session with an open turn was replaced"
+
+    def _die(self):
+        """Let go of everything as the kernel would."""
+        figures["crashes"] += 1
+        gc.collect()
+        with contextlib.suppress(Crash):
+            self.world.close()
+        self.world._stores.clear()
+        while self.shim.copies:
+            with contextlib.suppress(OSError):
+                os.close(self.shim.copies.pop())
+
+    def _recovered(self):
+        """Recover as every command does that may write."""
+        self.shim.copies.clear()
+        if not self.crashed:
+            return
+        try:
+            recover.recover(self.world.store)
+            self.crashed = False
+        finally:
+            if self.crashed:
+                self._die()
+            self.shim.reset()
+
+    def _new_session(self, parent=None, *, old_name=False):
+        self.counter += 1
+        known = {key.partition(".jsonl")[0] + ".jsonl" for key in self.archives}
+        free = sorted(known - self.sessions.keys())
+        name = free[0] if free and old_name else f"session-{self.counter}.jsonl"
+        header = {
+            "type": "session", "version": 3, "id": name.removesuffix(".jsonl"),
+            "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w",
+        }  # fmt: skip
+        if parent:
+            header["parentSession"] = parent
+        session = self.sessions[name] = Session(name, header)
+        self.parents[str(self._path(session))] = parent
+        self.pinned = {key: v for key, v in self.pinned.items() if key[0] != name}
+        self._path(session).write_bytes(dump(header))
+        self._touch(session)
+        return session
+
+    def _session(self, at):
+        names = sorted(self.sessions)
+        return self.sessions[names[at % len(names)]] if names else None
+
+    def _path(self, session):
+        return self.world.directory / session.name
+
+    def _read(self, session):
+        return self._path(session).read_bytes().splitlines(keepends=True)
+
+    def _touch(self, session):
+        session.mtime = self.now
+        os.utime(self._path(session), (self.now, self.now))
+
+    def _turn(self, session, size, *, closed, odd):
+        self._write(session, self._entry(session, {"role": "user", "content": self._said(odd)}))
+        call = self._call(session, "exec", {"command": "ls"}, thinking=self._text(size, 0))
+        self._write(session, call)
+        self._write(session, self._result(session, call, self._text(size, odd), "exec"))
+        session.open = True
+        if closed:
+            self._close(session)
+
+    def _close(self, session):
+        self._write(session, self._answer(session))
+        session.open = False
+
+    def _answer(self, session):
+        content = [{"type": "text", "text": "done."}]
+        return self._entry(session, {
+            "role": "assistant", "content": content, "api": "openai-completions",
+            "stopReason": "stop",
+        })  # fmt: skip
+
+    def _call(self, session, tool, arguments, thinking=None):
+        self.counter += 1
+        content = [{"type": "thinking", "thinking": thinking}] if thinking else []
+        content.append({"type": "toolCall", "id": f"call_{self.counter}", "name": tool,
+                        "arguments": arguments})  # fmt: skip
+        return self._entry(session, {
+            "role": "assistant", "content": content, "api": "openai-completions",
+            "stopReason": "toolUse",
+        })  # fmt: skip
+
+    def _result(self, session, call, text, tool):
+        message = {
+            "role": "toolResult", "toolCallId": call["message"]["content"][-1]["id"],
+            "toolName": tool, "content": [{"type": "text", "text": text}],
+            "details": {"output": text}, "isError": False,
+        }  # fmt: skip
+        return self._entry(session, message)
+
+    def _entry(self, session, message):
+        self.counter += 1
+        return {"type": "message", "id": f"{self.counter:08x}", "parentId": session.last,
+                "timestamp": "2026-11-01T10:00:01.000Z", "message": message}  # fmt: skip
+
+    def _write(self, session, line):
+        line["parentId"] = session.last
+        session.lines.append(line)
+        with open(self._path(session), "ab") as handle:
+            handle.write(dump(line))
+        self._touch(session)
+
+    def _text(self, size, odd):
+        """Make a value: new, said before, with odd characters, or looking like a stub."""
+        self.counter += 1
+        if odd == 1 and self.texts:
+            return self.texts[self.counter % len(self.texts)]
+        if odd == 2:
+            return self._said(2)
+        text = f"{self.counter} " + 'é"\\\u2028\t' * (odd == 3)
+        text += "word " * (size // 5)
+        self.texts.append(text)
+        return text
+
+    def _said(self, odd):
+        """Say something; now and then a stub that stands somewhere, or may do so soon."""
+        if odd != 2:
+            return "go on"
+        written = b"".join(path.read_bytes() for path in self.world.directory.glob("*.jsonl"))
+        ids = sorted({ident.decode() for ident in STUB.findall(written)})
+        ids = ids or [ident for session in self.sessions.values() for ident in session.ids()]
+        return f"[[extracted-{ids[self.counter % len(ids)]}]]" if ids else "go on"
+
+    def _rename(self, session, lines, start):
+        """Give new ids from some entry on; what stood redacted is the agent's own text now."""
+        last = lines[start]["id"] if start and len(lines) > start else None
+        for number in range(1 + start, len(lines)):
+            self.counter += 1
+            true = session.lines[number]
+            if lines[number].get("_redacted") and lines[number] is not true:
+                said = copy.deepcopy(lines[number]["message"])
+                for place, value in _differences(said, true["message"]):
+                    if STUB.fullmatch(_text(value).encode()):
+                        _put(said, place, _at(true["message"], [str(step) for step in place]))
+                true["message"] = said
+            self.pinned.pop((session.name, true["id"]), None)
+            for line in (lines[number], true):
+                line["id"], line["parentId"] = f"{self.counter:08x}", last
+            last = true["id"]
+
+    def _write_anew(self, session, lines, *, in_place):
+        path = self._path(session)
+        data = b"".join(map(dump, lines))
+        if in_place:
+            path.write_bytes(data)
+        else:
+            other = path.with_suffix(".writing")
+            other.write_bytes(data)
+            other.rename(path)
+        self._touch(session)
+
+    def _extraction(self, at):
+        if self.crashed:
+            return None
+        rows = self.world.store._connection.execute(
+            "SELECT DISTINCT e.entry_id, s.path FROM extractions e"
+            " JOIN sessions s ON s.id = e.session_id WHERE e.state != 'pending' ORDER BY e.id"
+        ).fetchall()
+        rows = [
+            (entry, os.fsdecode(path), os.path.basename(os.fsdecode(path))) for entry, path in rows
+            if os.path.basename(os.fsdecode(path)) in self.sessions
+        ]  # fmt: skip
+        return rows[at % len(rows)] if rows else None
+
+    def _stubs_of(self, session, ident):
+        for raw, true in zip(self._read(session), session.lines, strict=True):
+            if true["id"] == ident:
+                return {place for place, value in _differences(json.loads(raw), true)
+                        if STUB.fullmatch(_text(value).encode())}  # fmt: skip
+        return set()
+
+    def _inodes(self):
+        return {path.name: path.stat().st_ino for path in self.world.directory.iterdir()}
+
+    def _everything(self):
+        return {path: path.read_bytes() for path in self.base.rglob("*") if path.is_file()}
+
+
+def _fast_directory():
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _text(value):
+    """Give the text of a value, or of the text block that stands in its place."""
+    value = value.get("text") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _without_stubs(line):
+    """Parse a line; None where something of ours stands in it."""
+    return None if STUB.search(line) or OURS.search(line) else json.loads(line)
+
+
+def _differences(one, other, place=()):
+    """Give the places where two values differ, with what stands in the first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            yield from _differences(one.get(key), other.get(key), (*place, key))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _differences(left, right, (*place, index))
+    elif one != other:
+        yield place, one
+
+
+def _at(value, steps):
+    for step in steps:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+def _put(value, place, new):
+    _at(value, [str(step) for step in place[:-1]])[place[-1]] = new
+
+
+def _run(**limits):
+    for name in figures:
+        figures[name] = 0
+    run_state_machine_as_test(
+        Agents,
+        settings=settings(
+            deadline=None, suppress_health_check=list(HealthCheck), database=None, **limits
+        ),
+    )
+    print("state machine: " + ", ".join(f"{count} {name}" for name, count in figures.items()))
+
+
+def test_nothing_is_lost_whatever_is_done_in_whatever_order():
+    """Every byte that the agent wrote is in the file or in the store after every step."""
+    _run(max_examples=90, stateful_step_count=40, derandomize=True)
+    assert figures["crashes"] > 10
+    assert figures["stubs"] > 1000
+
+
+@pytest.mark.long
+def test_nothing_is_lost_in_a_long_life():
+    """The same over many more and longer lives, other ones each time."""
+    _run(max_examples=1000, stateful_step_count=60)

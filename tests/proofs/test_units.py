@@ -1,0 +1,389 @@
+"""The units, the crontab and the compose file: understood by those who read them, and enough."""
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache
+
+import pytest
+
+from brainsurgeon import config
+from brainsurgeon.schedule import cron_trigger
+from building.processes import Process, is_cut, settled
+from building.world import TOP
+
+SYSTEMD = TOP / "systemd"
+UNITS = {
+    "brainsurgeon.service", "brainsurgeon-scan.service", "brainsurgeon-scan.timer",
+    "user/brainsurgeon.service",
+}  # fmt: skip
+NOW = datetime.now(UTC)
+SERVICES = sorted(unit for unit in UNITS if unit.endswith(".service"))
+SYSTEM_SERVICES = [unit for unit in SERVICES if not unit.startswith("user/")]
+PROGRAM = re.compile(r"/usr/local/bin/brainsurgeon|%h/\.local/bin/brainsurgeon")
+EXPOSED = {"brainsurgeon.service": 15, "brainsurgeon-scan.service": 25}
+"""What `systemd-analyze security` may find at most, in tenths of 10."""
+
+
+with_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
+)
+with_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+
+
+class Unit(dict):
+    """A unit's keys, each with the list of its values in order."""
+
+    def __init__(self, name):
+        super().__init__()
+        for line in (SYSTEMD / name).read_text().splitlines():
+            key, sign, value = line.partition("=")
+            if sign and not line.startswith("#"):
+                self.setdefault(key, []).append(value)
+
+    def words(self, key):
+        """Give every word that stands under a key."""
+        return " ".join(self.get(key, [])).split()
+
+
+def commands_of(unit):
+    """Give the words of each command of ours that a unit starts, without the program."""
+    lines = [line for line in unit["ExecStart"] if PROGRAM.match(line)]
+    return [line.split()[1:] for line in lines]
+
+
+@pytest.fixture
+def units(tmp_path):
+    """Copy the units to where they start a program that exists here."""
+    for name in UNITS:
+        copy = tmp_path / "units" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(PROGRAM.sub("/bin/true", (SYSTEMD / name).read_text()))
+    return tmp_path / "units"
+
+
+def analyze(*words, runtime):
+    """Ask systemd about a unit, without a running one."""
+    return subprocess.run(
+        ["systemd-analyze", *words], capture_output=True, check=False, text=True, timeout=60,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "SYSTEMD_COLORS": "0"},
+    )  # fmt: skip
+
+
+def test_every_unit_is_known_here():
+    """No unit is without a test."""
+    found = {str(path.relative_to(SYSTEMD)) for path in SYSTEMD.rglob("*") if path.is_file()}
+
+    assert found == UNITS
+
+
+@with_systemd
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_systemd_understands_the_unit(units, tmp_path, name):
+    """`systemd-analyze verify` has nothing to say about it."""
+    words = ("--user",) if name.startswith("user/") else ()
+    done = analyze(
+        *words, "verify", "--man=no", "--recursive-errors=no", str(units / name), runtime=tmp_path
+    )
+
+    assert str(units) not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@with_systemd
+def test_a_misspelt_key_would_be_noticed(units, tmp_path):
+    """The check above fails for a key that systemd does not know."""
+    unit = units / "brainsurgeon.service"
+    unit.write_text(unit.read_text().replace("MemoryMax=", "MemoryMaximum="))
+    done = analyze("verify", "--man=no", "--recursive-errors=no", str(unit), runtime=tmp_path)
+
+    assert done.returncode != 0
+
+
+@with_systemd
+@pytest.mark.parametrize("name", SYSTEM_SERVICES)
+def test_a_system_service_is_shut_in(units, tmp_path, name):
+    """What a service could reach beyond its work stays below a threshold."""
+    done = analyze(
+        "security", "--offline=yes", f"--threshold={EXPOSED[name]}", str(units / name),
+        runtime=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_starts_commands_that_exist(name):
+    """Every ExecStart is a command of this program with options that it has."""
+    commands = commands_of(Unit(name))
+
+    assert commands
+    for words in commands:
+        assert_understood(words)
+
+
+def assert_understood(words):
+    """Check that the program knows a command and its options."""
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert b"Usage: " in done.stdout
+
+
+# --- where it works ------------------------------------------------------------------------------
+
+
+def homes(unit, monkeypatch):
+    """Give the home that a system service has, and the settings that it has there."""
+    assert unit["User"] == unit["Group"]
+
+    home = f"/home/{unit['User'][0]}"
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(config, "config_path", lambda _: None)
+    return home, config.load()[0]
+
+
+@pytest.mark.parametrize("name", SYSTEM_SERVICES)
+def test_a_system_service_keeps_its_state_where_the_shell_does(monkeypatch, name):
+    """It runs as the agent's user, makes the directory that user's shell has, and may write it."""
+    unit = Unit(name)
+    home, settings = homes(unit, monkeypatch)
+    made = next(line for line in unit["ExecStartPre"] if "install -d" in line).split()
+    writable = [path.lstrip("-") for path in unit.words("ReadWritePaths")]
+    sessions = [root.path for root in settings.root_directories()]
+
+    assert made[-1] == settings.state_dir == f"{home}/.local/state/brainsurgeon"
+    assert made[made.index("-m") + 1] == "0700"
+    assert made[made.index("-o") + 1] == unit["User"][0]
+    for path in (settings.state_dir, *sessions):
+        assert any(path.startswith(f"{place}/") for place in writable), path
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_moves_the_state(name):
+    """Nothing in a unit makes the program look elsewhere than the shell of the same user."""
+    unit = Unit(name)
+
+    assert not unit.keys() & {"StateDirectory", "Environment", "EnvironmentFile", "DynamicUser",
+                              "PassEnvironment", "RootDirectory", "ProtectHome"}  # fmt: skip
+    assert "--config" not in " ".join(unit["ExecStart"])
+
+
+@pytest.mark.parametrize("name", ["brainsurgeon.service", "user/brainsurgeon.service"])
+def test_a_daemon_is_waited_for_told_and_left_in_peace(name):
+    """It says when it is ready, is reloaded by SIGHUP, and no scheduler slows it under a lease."""
+    unit = Unit(name)
+
+    assert unit["Type"] == ["notify"]
+    assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert unit["UMask"] == ["0077"]
+    assert int(unit["TimeoutStopSec"][0]) > 2
+    assert not unit.keys() & {"Nice", "IOSchedulingClass", "CPUSchedulingPolicy", "KillSignal"}
+
+
+def test_the_timer_starts_the_pass():
+    """Its service has its name, runs once, and the timer comes again and again."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str
+    parser.read(SYSTEMD / "brainsurgeon-scan.timer")
+
+    assert set(parser["Timer"]) == {"OnBootSec", "OnUnitInactiveSec"}
+    assert parser["Install"]["WantedBy"] == "timers.target"
+    assert Unit("brainsurgeon-scan.service")["Type"] == ["oneshot"]
+    assert commands_of(Unit("brainsurgeon-scan.service")) == [["scan", "--once"], ["retention"]]
+
+
+# --- what it may do ------------------------------------------------------------------------------
+
+
+@cache
+def sets_of_calls():
+    """Give the sets of system calls that systemd knows, by their names."""
+    shown = subprocess.run(
+        ["systemd-analyze", "syscall-filter", "--no-pager"], capture_output=True, check=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+    sets = {}
+    for line in shown.stdout.splitlines():
+        word = line.strip()
+        if line.startswith("@"):
+            sets[word] = []
+        elif word and not word.startswith("#") and sets:
+            sets[next(reversed(sets))].append(word)
+    return sets
+
+
+def members(name):
+    """Give every system call of a set, those of sets inside it too."""
+    if not name.startswith("@"):
+        return {name}
+    return {call for inner in sets_of_calls()[name] for call in members(inner)}
+
+
+def allowed_calls(unit):
+    """Give the system calls that the filter of a unit lets through."""
+    allowed = members("@default")
+    for line in unit["SystemCallFilter"]:
+        denied = line.startswith("~")
+        calls = {call for name in line.lstrip("~").split() for call in members(name)}
+        allowed = allowed - calls if denied else allowed | calls
+    return allowed
+
+
+def calls_of(trace):
+    """Give the names of all system calls in a trace, and the lines that made each of them."""
+    made = {}
+    for line in trace.read_text(errors="replace").splitlines():
+        match = re.match(r"\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed)", line)
+        if match:
+            made.setdefault(match[1], []).append(line)
+    return made
+
+
+def check_calls(unit, made):
+    """Check that everything in a trace is allowed by a unit."""
+    for_root_alone = {"fchown"} if os.geteuid() == 0 else set()  # SQLite, for its journal
+
+    assert made.keys() >= {"openat", "fcntl", "renameat2", "fsync"}
+    assert made.keys() - for_root_alone - allowed_calls(unit) == set()
+    assert unit.words("RestrictAddressFamilies") == ["AF_UNIX"]
+    for line in made.get("socket", ()):
+        assert "AF_UNIX" in line or "resumed" in line
+    for line in made["mmap"] + made["mprotect"]:
+        assert not ("PROT_WRITE" in line and "PROT_EXEC" in line)
+    for name in ("clone", "clone3"):
+        for line in made.get(name, ()):
+            assert "CLONE_NEW" not in line
+
+
+@with_systemd
+@with_strace
+def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
+    """Through a start, a cut, a put-back and an end it makes no system call that is filtered."""
+    path, ident = settled(world)
+    trace = world.base / "trace"
+    before = ("strace", "-f", "-qq", "-o", str(trace))
+    address = str(tmp_path_factory.mktemp("n") / "nobody")
+    one = Process(
+        world, before=before, environment={"NOTIFY_SOCKET": address}, scan_interval_seconds=1
+    )
+    try:
+        one.wait_for("scan_finished", sessions_changed=1)
+
+        assert is_cut(path, ident)
+
+        world.restore(ident, quiet_seconds=10**6)
+        one.wait_for("restoration")
+        code = one.stop()[1]
+    finally:
+        one.kill()
+
+    assert code == 0
+    check_calls(Unit("brainsurgeon.service"), calls_of(trace))
+
+
+@with_systemd
+@with_strace
+def test_a_pass_does_nothing_that_its_unit_forbids(world):
+    """Nor do the two commands that the timer starts."""
+    path, ident = settled(world)
+    made = {}
+    for number, words in enumerate((("scan", "--once"), ("retention",))):
+        trace = world.base / f"trace{number}"
+        subprocess.run(
+            ["strace", "-f", "-qq", "-o", trace, sys.executable, "-m", "brainsurgeon", *words,
+             "--config", world.config_file()],
+            check=True, timeout=120, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        for name, lines in calls_of(trace).items():
+            made.setdefault(name, []).extend(lines)
+
+    assert is_cut(path, ident)
+    check_calls(Unit("brainsurgeon-scan.service"), made)
+
+
+# --- cron and containers -------------------------------------------------------------------------
+
+
+def test_every_line_of_the_crontab_is_one_that_cron_runs():
+    """Five fields and a command of this program, without a percent sign, which cron would eat."""
+    lines = (TOP / "deploy" / "crontab").read_text().splitlines()
+    jobs = [line for line in lines if line.strip() and not line.startswith("#")]
+
+    assert jobs
+    for job in jobs:
+        *fields, command = job.split(None, 5)
+
+        assert cron_trigger(" ".join(fields)).get_next_fire_time(None, NOW) is not None
+        assert "%" not in command
+
+        program, *words = command.split()
+
+        assert program == "brainsurgeon"
+        assert_understood(words)
+
+
+def blocks(text):
+    """Read the lists and mappings of a simple YAML file as paths and their scalar values."""
+    path, found = [], {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        depth = len(line) - len(line.lstrip())
+        while path and path[-1][0] >= depth:
+            path.pop()
+        if stripped.startswith("- "):
+            found.setdefault(tuple(name for _, name in path), []).append(stripped[2:].strip('"'))
+            continue
+        name, sign, value = stripped.partition(":")
+
+        assert sign, line
+
+        path.append((depth, name))
+        if value.strip():
+            found[tuple(name for _, name in path)] = value.strip().strip('"')
+    return found
+
+
+def test_the_container_has_the_agents_uid_and_nothing_else():
+    """It runs as the owner of the sessions, offline, read-only, without capabilities."""
+    found = blocks((TOP / "deploy" / "compose.yaml").read_text())
+    service = {path[2:]: value for path, value in found.items() if path[0] == "services"}
+
+    assert service["user",] == "${AGENT_UID:-1000}:${AGENT_GID:-1000}"
+    assert service["network_mode",] == "none"
+    assert service["read_only",] == "true"
+    assert service["cap_drop",] == "[ALL]"
+    assert "no-new-privileges:true" in service["security_opt",]
+    assert (TOP / "deploy" / service["build",] / "Dockerfile").is_file()
+
+
+def test_what_the_container_is_told_lies_on_its_volumes():
+    """Sessions and state are places of the host, and every setting in the file is one of ours."""
+    found = blocks((TOP / "deploy" / "compose.yaml").read_text())
+    service = {path[2:]: value for path, value in found.items() if path[0] == "services"}
+    mounts = [volume.rpartition(":")[2] for volume in service["volumes",]]
+    told = {path[1]: value for path, value in service.items() if path[0] == "environment"}
+
+    assert set(told) == {"OPENCLAW_STATE_DIR", "BRAINSURGEON_STATE_DIR"}
+    for place in told.values():
+        assert any(f"{place}/".startswith(f"{mount}/") for mount in mounts), place
+
+
+def test_the_image_starts_the_daemon_as_an_ordinary_user():
+    """Its last words are those of the program, run by whoever the build was told."""
+    lines = (TOP / "Dockerfile").read_text().splitlines()
+    words = dict(line.split(None, 1) for line in lines if line and line[0].isupper())
+
+    assert words["USER"] == "${UID}"
+    assert words["ENTRYPOINT"] == '["brainsurgeon"]'
+    assert words["CMD"] == '["run"]'
+    assert words.get("STOPSIGNAL", "SIGTERM") == "SIGTERM"

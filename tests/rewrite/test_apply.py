@@ -1,0 +1,149 @@
+"""Passes over sessions that must not, or cannot, be rewritten."""
+
+import os
+
+import pytest
+
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.recover import waiting
+from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.sessions.reading import RefusedError, open_session
+from building.exchange import APPEND, LATE, NEW, TEMPORARY, found_at, interrupted, state
+from building.processes import wait_until
+from building.world import dump
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_directory_does_not_stop_the_pass(world, conversation, path):
+    """An interrupted rewrite that cannot be finished now is left, and the pass goes on."""
+    path.with_name(TEMPORARY).write_bytes(NEW)
+    interrupted(world, path, path.with_name(TEMPORARY))
+    conversation.turn("x" * 4000)
+    world.put("other.jsonl", conversation.bytes())
+    os.chmod(path.parent, 0o500)
+    try:
+        report = world.scan(keep_recent=0)
+    finally:
+        os.chmod(path.parent, 0o700)
+
+    assert report.sessions_changed == 1
+    assert waiting(world.store) == [str(path)]
+
+
+def settled_session(world, conversation, name="one.jsonl"):
+    """Put a session with something to cut into the world."""
+    conversation.turn("x" * 4000)
+    return world.put(name, conversation.bytes())
+
+
+def test_a_session_with_two_names_is_skipped(world, conversation):
+    """Hard links are never broken: the session is skipped with its reason and stays as it is."""
+    path = settled_session(world, conversation)
+    os.link(path, world.base / "second-name")
+    before = state(path)
+    report = world.scan(keep_recent=0)
+    with open_session(found_at(path)) as session:
+        why = session.obstacle
+
+    assert "hard links" in why
+    assert [(one.outcome, one.reason) for one in report.sessions] == [("skipped", why)]
+    assert state(path) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to everybody's files")
+def test_a_file_of_another_user_is_skipped():
+    """A file that belongs to somebody else is not ours to replace."""
+    with open_session(
+        SessionFile("/etc", "/etc", "passwd", "a", "/etc", "auto", None)
+    ) as session:  # fmt: skip
+        why = session.obstacle
+
+    assert "another user" in why
+
+
+def test_what_is_no_plain_file_is_never_opened(world, conversation, puppet):
+    """A link, a pipe or a directory with a session's name is neither opened nor followed."""
+    outside = world.base / "outside.jsonl"
+    conversation.turn("x" * 4000)
+    outside.write_bytes(conversation.bytes())
+    os.symlink(outside, world.directory / "link.jsonl")
+    os.symlink(world.base / "nowhere", world.directory / "broken.jsonl")
+    os.mkfifo(world.directory / "pipe.jsonl")
+    (world.directory / "directory.jsonl").mkdir()
+    pipe = str(world.directory / "pipe.jsonl")
+    puppet.say(f"os.open({pipe!r}, os.O_WRONLY)")
+    report = world.scan(keep_recent=0)
+    opened = puppet.answers_within(0.1)
+
+    assert not opened
+    assert (report.files_seen, report.failed) == (0, False)
+    assert outside.read_bytes() == conversation.bytes()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversation, kind):
+    """A session swapped for something else after it was listed is refused without waiting."""
+    path = settled_session(world, conversation)
+    found = found_at(path)
+    path.rename(world.base / "moved.jsonl")
+    if kind == "link":
+        os.symlink(world.base / "moved.jsonl", path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+
+    with pytest.raises((RefusedError, OSError)), open_session(found):
+        pass
+
+
+def test_an_opener_who_stays_for_long_costs_no_byte(
+    world, conversation, puppet, second_puppet, race, monkeypatch
+):
+    """A rewrite given up with both files open is finished by a later pass; every line is there."""
+    path = settled_session(world, conversation)
+    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
+    monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
+    monkeypatch.setattr(recover, "_WAIT", 0.05)
+    race.before = lambda: race.opens(
+        puppet, race.leased[1], path, APPEND, f"os.write(fd, {LATE!r})"
+    )
+    line = dump({"type": "custom", "id": "z"})
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, f"os.write(fd, {line!r})"
+    )
+    first = world.scan(keep_recent=0)
+    wait_until(lambda: path.read_bytes() == conversation.bytes() + LATE)
+    left = world.leftovers()
+    puppet.kill()
+    second_puppet.kill()
+    second = world.scan(keep_recent=0, enabled=False)
+
+    assert first.sessions_changed == 0
+    assert len(left) == 1
+    assert len(second.recovered) == 1
+    assert path.read_bytes() == conversation.bytes() + LATE + line
+    assert world.leftovers() == []
+
+
+def test_an_error_after_the_exchange_leaves_nothing_beside(world, conversation, monkeypatch):
+    """When the disk fails right after the exchange, the same pass cleans up and says so."""
+    path = settled_session(world, conversation)
+    fsync, failed = os.fsync, []
+
+    def failing(descriptor):
+        if os.path.isdir(f"/proc/self/fd/{descriptor}") and not failed and world.leftovers():
+            failed.append(descriptor)
+            raise OSError(5, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    report = world.scan(keep_recent=0)
+
+    assert [one.outcome for one in report.sessions] == ["failed"]
+    assert b"[[extracted-" in path.read_bytes()
+    assert world.leftovers() == []
+    assert waiting(world.store) == []
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == conversation.bytes()

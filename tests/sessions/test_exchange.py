@@ -1,0 +1,397 @@
+"""The one place that replaces a session file: what it refuses, what it keeps, what it never loses.
+
+The races are forced: another process is sent into the window between the last comparison and the
+exchange of the names, where the lease blocks it, and is let through afterwards.
+"""
+
+import os
+import time
+
+import pytest
+
+from brainsurgeon.sessions import exchange, leases, new_file
+from brainsurgeon.sessions.reading import RefusedError
+from building.exchange import (
+    APPEND,
+    LATE,
+    NAME,
+    NEW,
+    OLD,
+    REWRITE,
+    STUB,
+    TEMPORARY,
+    VALUE,
+    append,
+    names,
+    replace,
+    settle,
+    state,
+    swap,
+)
+
+A_DAY = 86_400.0
+
+
+def test_the_new_content_takes_the_name_the_old_file_waits(session, path):
+    """The spliced content takes the name in one step; the old file stays until it settles."""
+    inode = path.stat().st_ino
+    done = replace(session)
+    beside = path.with_name(TEMPORARY)
+
+    assert path.read_bytes() == NEW
+    assert (beside.read_bytes(), beside.stat().st_ino) == (OLD, inode)
+    assert settle(session, done) == 0
+    assert names(path) == [NAME]
+    assert path.read_bytes() == NEW
+    assert done.fingerprint.size == len(NEW)
+
+
+def rewrite(path, data):
+    """Rewrite in place, with the modification time put back."""
+    before = os.stat(path)
+    with open(path, "r+b") as handle:
+        handle.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def turn_into_link(path):
+    """Put a symbolic link to the very file in its place."""
+    moved = str(path) + ".moved"
+    os.rename(path, moved)
+    os.symlink(moved, path)
+
+
+CHANGES = {
+    "grew": (lambda path: append(path, b"{}\n"), "the file changed meanwhile"),
+    "shrank": (lambda path: os.truncate(path, 20), "the file changed meanwhile"),
+    "rewritten in place": (lambda path: rewrite(path, OLD), "the file changed meanwhile"),
+    "touched": (os.utime, "the file changed meanwhile"),
+    "mode changed": (lambda path: os.chmod(path, 0o604), "the file changed meanwhile"),
+    "linked": (lambda path: os.link(path, str(path) + ".x"), "the file changed meanwhile"),
+    "replaced": (lambda path: swap(path, OLD), "the file was replaced meanwhile"),
+    "a link now": (turn_into_link, "the file was replaced meanwhile"),
+    "deleted": (os.unlink, "the file was deleted meanwhile"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_session_that_changed_since_it_was_read_is_left_alone(session, path, change):
+    """Any difference since the session was opened is a new turn: refused, nothing of ours stays."""
+    act, why = CHANGES[change]
+    act(path)
+    before = state(path)
+
+    with pytest.raises(RefusedError, match=why):
+        replace(session)
+    assert state(path) == before
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_while_the_new_file_is_written_is_noticed(session, path, change, monkeypatch):
+    """What happens while the temporary file is filled counts like what happened before."""
+    act, why = CHANGES[change]
+    read_range = new_file.read_range
+
+    def reading(*arguments):
+        if "done" not in before:
+            act(path)
+            before["done"] = state(path)
+            before["done"].pop(TEMPORARY, None)
+        return read_range(*arguments)
+
+    before = {}
+    monkeypatch.setattr(new_file, "read_range", reading)
+
+    with pytest.raises(RefusedError, match=why):
+        replace(session)
+    assert state(path) == before["done"]
+
+
+@pytest.mark.parametrize("flags", ["os.O_RDONLY", APPEND])
+def test_a_session_that_somebody_has_open_is_left_alone(session, path, puppet, flags):
+    """While another process has the file open, for reading even, nothing is replaced."""
+    before = state(path)
+    puppet.ask(f"os.open({str(path)!r}, {flags})")
+
+    with pytest.raises(RefusedError, match="somebody has the file open"):
+        replace(session)
+    assert state(path) == before
+
+
+def test_the_gate_is_asked_under_the_lease_and_may_refuse(session, path):
+    """The agent's own signs are looked at once more while nobody can open the file."""
+    before = state(path)
+    leased = []
+
+    def gate():
+        leased.append(leases.held(session.descriptor))
+        return "locked by process 1"
+
+    with pytest.raises(RefusedError, match="locked by process 1"):
+        replace(session, gate=gate)
+    assert leased == [True]
+    assert state(path) == before
+
+
+def test_an_opener_that_waits_already_is_given_way_to(session, path, puppet, race):
+    """Whoever opens the file before the exchange gets it, unchanged, and nothing is replaced."""
+
+    def gate():
+        race.opens(puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})")
+
+    with pytest.raises(RefusedError, match="somebody is opening the file"):
+        replace(session, gate=gate)
+    puppet.hear()
+    puppet.hear()
+
+    assert race.exchanges == 0
+    assert path.read_bytes() == OLD + LATE
+    assert names(path) == [NAME]
+
+
+def test_a_late_openers_line_is_moved_over(session, path, puppet, race, patient):
+    """Who resolved the old name before the exchange writes into the old file; the line comes."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
+    )
+    done = replace(session)
+    for _ in range(3):
+        puppet.hear()
+    saved = settle(session, done)
+
+    assert path.read_bytes() == NEW + LATE
+    assert saved == 0
+    assert names(path) == [NAME]
+
+
+def test_a_late_line_comes_before_whatever_is_written_next(
+    session, path, puppet, second_puppet, race, patient
+):
+    """The order of the lines stays: nobody gets at the new file before the late line is there."""
+    steps = "os.write(fd, {!r})", "os.close(fd)"
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, *(step.format(LATE) for step in steps)
+    )
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, *(step.format(b"{}\n") for step in steps)
+    )
+    done = replace(session)
+    for _ in range(3):
+        puppet.hear()
+        second_puppet.hear()
+    settle(session, done)
+
+    assert path.read_bytes() == NEW + LATE + b"{}\n"
+
+
+def test_a_lease_broken_by_force_costs_no_line(
+    session, path, puppet, second_puppet, race, patient, monkeypatch
+):
+    """Where the kernel took our lease away (we were frozen for too long) nothing is overwritten."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
+    )
+    read_range = exchange.read_range
+
+    taken = []
+
+    def reading(descriptor, *places):
+        if race.exchanges and not taken:
+            taken.append(leases.drop(race.leased[0]))
+            second_puppet.ask(f"os.write(os.open({str(path)!r}, {APPEND}), b'{{}}\\n')")
+        return read_range(descriptor, *places)
+
+    monkeypatch.setattr(exchange, "read_range", reading)
+    replace(session)
+
+    assert path.read_bytes() == NEW + b"{}\n" + LATE
+
+
+@pytest.mark.parametrize("late", [b'{"torn":', b'\n{"id":4}', b'{"id":4}\n{"torn":'])
+def test_a_late_line_without_an_end_comes_exactly_once(session, path, puppet, race, patient, late):
+    """Bytes that do not end in a newline are moved over like all others, once."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, f"os.write(fd, {late!r})", "os.close(fd)"
+    )
+    done = replace(session)
+    settle(session, done)
+
+    assert path.read_bytes() == NEW + late
+
+
+def test_a_late_opener_who_only_looks_changes_nothing(session, path, puppet, race, patient):
+    """A reader that came late reads the old content and leaves no trace."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, "os.O_RDONLY", "os.read(fd, 100000)", "os.close(fd)"
+    )
+    done = replace(session)
+    puppet.hear()
+    read = puppet.hear()
+    settle(session, done)
+
+    assert read == OLD
+    assert path.read_bytes() == NEW
+    assert names(path) == [NAME]
+
+
+REWRITTEN = {
+    "the same and a line": OLD + LATE,
+    "shorter": b'{"id":1,"compacted":true}\n' + LATE,
+    "longer and different": b'{"id":1,"migrated":true}\n' * 200 + LATE,
+    "as long and different": OLD.replace(b'"id":3', b'"id":9'),
+}
+
+
+@pytest.mark.parametrize("content", REWRITTEN)
+def test_a_late_opener_who_rewrites_the_whole_file_is_not_lost(
+    session, path, puppet, race, patient, content
+):
+    """An agent that rewrites its file from memory in the window has the last word."""
+    data = REWRITTEN[content]
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, REWRITE, f"os.write(fd, {data!r})", "os.close(fd)"
+    )
+    try:
+        done = replace(session)
+    except RefusedError:
+        done = None
+    for _ in range(3):
+        puppet.hear()
+    if done:
+        settle(session, done)
+
+    assert path.read_bytes().replace(STUB, VALUE) == data
+    assert names(path) == [NAME]
+
+
+def test_a_rewriter_and_whoever_waits_behind_it_are_both_kept(
+    session, path, puppet, second_puppet, race, patient
+):
+    """Where the old file gets its name back, who waited for the new one is not held up, or lost."""
+    data = REWRITTEN["shorter"]
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, REWRITE, f"os.write(fd, {data!r})", "os.close(fd)"
+    )
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, "os.write(fd, b'{}\\n')", "os.close(fd)"
+    )
+    begun = time.monotonic()
+    with pytest.raises(RefusedError, match="rewrote the file"):
+        replace(session)
+    for _ in range(3):
+        second_puppet.hear()
+
+    assert path.read_bytes() == data + b"{}\n"
+    assert names(path) == [NAME]
+    assert time.monotonic() - begun < 5
+
+
+def test_an_opener_that_keeps_the_file_gets_it_back(session, path, puppet, race, impatient):
+    """Who keeps the old file open has its name exchanged back: all that it writes is there."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})"
+    )
+    inode = path.stat().st_ino
+    with pytest.raises(RefusedError, match="somebody keeps the file open"):
+        replace(session)
+    puppet.hear()
+    puppet.hear()
+    puppet.ask("os.write(fd, b'{\"id\":5}\\n')")
+
+    assert race.exchanges == 2
+    assert path.stat().st_ino == inode
+    assert path.read_bytes() == OLD + LATE + b'{"id":5}\n'
+    assert names(path) == [NAME]
+
+
+def test_lines_in_the_new_file_come_along_on_the_way_back(
+    session, path, puppet, second_puppet, race, impatient
+):
+    """A line of a second writer, who had opened the new file, is not lost by the way back."""
+    race.before = lambda: race.opens(
+        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})"
+    )
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, "os.write(fd, b'{}\\n')", "os.close(fd)"
+    )
+    with pytest.raises(RefusedError, match="somebody keeps the file open"):
+        replace(session)
+    for _ in range(3):
+        second_puppet.hear()
+
+    assert path.read_bytes() == OLD + LATE + b"{}\n"
+    assert names(path) == [NAME]
+
+
+def test_a_file_put_in_place_in_the_last_moment_stays(session, path, race):
+    """An agent that renames its own file into place before the exchange keeps exactly that file."""
+    race.before = lambda: swap(path, OLD + LATE)
+    with pytest.raises(RefusedError, match="the file was replaced meanwhile"):
+        replace(session)
+
+    assert race.exchanges == 2
+    assert path.read_bytes() == OLD + LATE
+    assert names(path) == [NAME]
+
+
+def test_a_session_deleted_in_the_last_moment_stays_deleted(session, path, race):
+    """A session whose name is gone when the names are exchanged never comes back."""
+    race.before = lambda: os.unlink(path)
+    with pytest.raises(RefusedError, match="the file was deleted meanwhile"):
+        replace(session)
+
+    assert names(path) == []
+
+
+def test_without_leases_a_session_must_have_been_quiet_for_a_day(session, path, unleased):
+    """Where no lease can be had, a session that was quiet for less than a day is left alone."""
+    before = state(path)
+    with pytest.raises(RefusedError, match="quiet for a day"):
+        replace(session, quiet_for=A_DAY - 1)
+
+    assert state(path) == before
+
+
+def test_without_leases_a_session_quiet_for_a_day_is_replaced(session, path, unleased):
+    """Where no lease can be had, a quiet session is replaced, and the old file looked at again."""
+    attributes = path.stat().st_mode, path.stat().st_mtime_ns
+    done = replace(session, quiet_for=A_DAY)
+    beside = names(path)
+    append(path.with_name(TEMPORARY), LATE)
+    saved = settle(session, done)
+
+    assert beside == [TEMPORARY, NAME]
+    assert saved == len(LATE)
+    assert path.read_bytes() == NEW + LATE
+    assert names(path) == [NAME]
+    assert path.stat().st_mode == attributes[0]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_without_leases_a_session_that_changed_is_left_alone(session, path, unleased, change):
+    """The comparison is the same without leases."""
+    act, why = CHANGES[change]
+    act(path)
+    before = state(path)
+
+    with pytest.raises(RefusedError, match=why):
+        replace(session, quiet_for=A_DAY)
+    assert state(path) == before
+
+
+def test_without_leases_a_change_in_the_last_moment_is_noticed(
+    session, path, unleased, monkeypatch
+):
+    """The file is compared again after it got its second name, right before the rename."""
+    link = os.link
+
+    def linking(*arguments, **keywords):
+        link(*arguments, **keywords)
+        append(path, LATE)
+
+    monkeypatch.setattr(os, "link", linking)
+    with pytest.raises(RefusedError, match="the file changed meanwhile"):
+        replace(session, quiet_for=A_DAY)
+
+    assert path.read_bytes() == OLD + LATE
+    assert names(path) == [NAME]

@@ -1,0 +1,96 @@
+"""The new file: its bytes, its rights, its times, its owner."""
+
+import os
+import struct
+
+import pytest
+
+from brainsurgeon.sessions import retire
+from brainsurgeon.sessions.reading import open_session
+from building.exchange import OLD, TEMPORARY, found_at, replace, settle
+
+
+def test_splices_of_every_kind_land_where_they_belong(session, path):
+    """Splices may touch the first and the last byte, insert without removing, and remove all."""
+    replace(session, [(0, 1, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")])
+
+    assert path.read_bytes() == b"(" + OLD[1:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
+
+
+def test_a_temporary_name_that_is_taken_is_never_used(session, path):
+    """A file that stands under the temporary name, or a link there, is not written through."""
+    beside = path.with_name("precious")
+    beside.write_bytes(b"precious")
+    os.symlink(beside, path.with_name(TEMPORARY))
+
+    with pytest.raises(FileExistsError):
+        replace(session)
+    assert beside.read_bytes() == b"precious"
+    assert path.read_bytes() == OLD
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o660, 0o400])
+def test_mode_and_times_stay(path, mode):
+    """The new file has the old one's mode and times, to the nanosecond, also when settled."""
+    os.chmod(path, mode)
+    before = path.stat()
+    with open_session(found_at(path)) as session:
+        done = replace(session)
+        settle(session, done)
+    after = path.stat()
+
+    assert after.st_mode == before.st_mode
+    assert (after.st_atime_ns, after.st_mtime_ns) == (before.st_atime_ns, before.st_mtime_ns)
+    assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_owner_stays_when_root_works_for_somebody(path):
+    """A file of another user still belongs to that user and group after root replaced it."""
+    os.chown(path, 65534, 65533)
+    with open_session(found_at(path)) as session:
+        replace(session)
+
+    assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65533)
+
+
+def test_the_temporary_file_is_nobody_elses_from_birth(session, path, monkeypatch):
+    """Before it has the session's mode, the temporary file can be read by its owner alone."""
+    seen = []
+    write = retire.write
+
+    def writing(descriptor, data):
+        seen.append(os.fstat(descriptor).st_mode & 0o777)
+        write(descriptor, data)
+
+    monkeypatch.setattr(retire, "write", writing)
+    old = os.umask(0)
+    try:
+        replace(session)
+    finally:
+        os.umask(old)
+
+    assert set(seen) == {0o600}
+
+
+def test_extended_attributes_stay(path):
+    """What somebody noted in extended attributes, and access lists, stand on the new file too."""
+    access_list = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, permissions, who)
+        for tag, permissions, who in [
+            (1, 6, 0xFFFFFFFF), (2, 4, 12345), (4, 0, 0xFFFFFFFF), (16, 4, 0xFFFFFFFF),
+            (32, 0, 0xFFFFFFFF),
+        ]
+    )  # fmt: skip
+    try:
+        os.setxattr(path, "user.note", b"mine\0")
+        os.setxattr(path, "system.posix_acl_access", access_list)
+    except OSError:
+        # Where none can be set there are none to keep; most filesystems of Linux keep them.
+        pytest.skip("this filesystem keeps no such attributes")
+    before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    with open_session(found_at(path)) as session:
+        replace(session)
+
+    assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
+    assert "system.posix_acl_access" in before

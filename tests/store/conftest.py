@@ -1,0 +1,29 @@
+"""A store of its own, and a second process that has it open."""
+
+import pytest
+
+from brainsurgeon.store import open_store
+from building.processes import Puppet
+from building.rows import OPEN
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Give the place of a store that does not exist yet."""
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def store(directory):
+    """Give an open store."""
+    one = open_store(directory)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def neighbour(directory, store):
+    """Give another process that has the same store open."""
+    one = Puppet(*(step.format(directory=directory) for step in OPEN))
+    yield one
+    one.kill()

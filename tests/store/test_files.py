@@ -1,0 +1,77 @@
+"""Locks: one writer for a session, one daemon for a store."""
+
+import fcntl
+import os
+import threading
+
+import pytest
+
+from brainsurgeon import store as room
+from brainsurgeon.errors import BusyError
+
+
+def test_a_session_is_one_writers_at_a_time(store, neighbour):
+    """The lock of a session that another process holds is refused when patience ends."""
+    neighbour.ask("globals().update(held=store.lock(7))")
+    neighbour.ask("held.__enter__()")
+    with pytest.raises(BusyError, match="another brainsurgeon"), store.lock(7, patience=0.06):
+        pass
+    with store.lock(8, patience=0):
+        others = True
+    neighbour.ask("held.__exit__(None, None, None)")
+    with store.lock(7, patience=0):
+        ours = True
+
+    assert others
+    assert ours
+
+
+def test_a_lock_is_waited_for(store, neighbour):
+    """A lock that is let go in time is got."""
+    neighbour.ask("globals().update(held=store.lock(7))")
+    neighbour.ask("held.__enter__()")
+    neighbour.say("time.sleep(0.15) or held.__exit__(None, None, None)")
+    with store.lock(7):
+        got = True
+
+    neighbour.hear()
+
+    assert got
+
+
+def test_the_lock_of_a_dead_holder_is_free(store, neighbour):
+    """A holder that is killed leaves nothing to clean up."""
+    neighbour.ask("globals().update(held=store.lock(7))")
+    neighbour.ask("held.__enter__()")
+    neighbour.kill()
+    with store.lock(7, patience=0):
+        got = True
+
+    assert got
+
+
+def test_a_lock_keeps_others_out_while_it_is_held(store, neighbour):
+    """What this process holds, another is refused, and gets when it is let go."""
+    neighbour.start("""
+        def attempt():
+            with store.lock(7, patience=0.05):
+                return "got"
+    """)
+    neighbour.hear()
+    with store.lock(7), pytest.raises(OSError, match="another brainsurgeon") as refused:
+        neighbour.ask("attempt()")
+
+    assert refused.value.filename == "BusyError"
+    assert neighbour.ask("attempt()") == "got"
+
+
+def test_asking_for_the_daemon_never_keeps_it_from_starting(tmp_path):
+    """A look at who holds the daemon's lock takes it for a moment; starting waits that long."""
+    with room.hold_daemon_lock(str(tmp_path)):
+        pass
+    looking = os.open(tmp_path / "daemon.lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.05, os.close, (looking,)).start()
+
+    with room.hold_daemon_lock(str(tmp_path)):
+        assert room.daemon_holder(str(tmp_path)) == os.getpid()

@@ -1,0 +1,150 @@
+"""The journal of rewrites: pending, confirmed, closed, abandoned."""
+
+import os
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
+from brainsurgeon.store import files, journal
+from building.rows import begin, count, cut, session
+
+
+def confirm(store, row, entry, note=None):
+    """Confirm a rewrite."""
+    with store.transaction():
+        store.journal.confirm(entry, row.id, note or journal.Confirmation(at=2.0))
+
+
+def standing(store, row):
+    """Give the extractions of a session as entry, state."""
+    return [(one.entry_id, one.state) for one in store.extractions.of_sessions([row.id])]
+
+
+def test_pending_rows_are_nobodys(store):
+    """Until its rewrite is confirmed a swap is not there for anybody to restore or to show."""
+    row = session(store)
+    begin(store, row, [cut("e1"), cut("e2")])
+
+    assert count(store, "extractions") == 2
+    assert standing(store, row) == []
+    assert store.extractions.of_entry("e1") == []
+    assert store.extractions.totals() == {}
+
+
+def test_a_confirmed_rewrite_stays_open_until_it_is_closed(store):
+    """Confirming makes the rows count; the journal keeps the rewrite until the old file is gone."""
+    row = session(store)
+    entry = begin(store, row, [cut("e1"), cut("e2")])
+    confirm(store, row, entry)
+    kept = store.journal.rewrite(entry)
+    with store.transaction():
+        store.journal.close(entry)
+
+    assert standing(store, row) == [("e1", "standing"), ("e2", "standing")]
+    assert kept.confirmed
+    assert store.journal.open_rewrites() == []
+
+
+def test_an_abandoned_rewrite_never_was(store):
+    """Abandoning takes the rows away, leaves those of other rewrites, and keeps the values."""
+    row = session(store)
+    confirm(store, row, begin(store, row, [cut("e1")], b"first"))
+    entry = begin(store, row, [cut("e2")], b"second")
+    with store.transaction():
+        store.fields.add(row.id, entry, "e2", "_restored", None, b"x", "y", 1.0)
+        store.journal.abandon(entry)
+
+    assert standing(store, row) == [("e1", "standing")]
+    assert store.fields.of_session(row.id) == []
+    assert len(store.journal.open_rewrites()) == 1
+    assert count(store, "blobs") == 2
+
+
+def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
+    """Where somebody may have read the new content, its stubs still resolve, and count for none."""
+    row = session(store)
+    entry = begin(store, row, [cut("e1")])
+    with store.transaction():
+        store.journal.filled(entry, 2**63 + 5, (End(7, b"old"), End(5, b"new")))
+        store.journal.idle(entry)
+    kept = store.journal.rewrite(entry)
+
+    assert standing(store, row) == [("e1", "restored")]
+    assert kept.new_inode == 2**63 + 5
+    assert kept.ends == (End(7, b"old"), End(5, b"new"))
+    assert store.extractions.of_entry("e1")[0].blob_id is not None
+
+
+def test_a_rewrite_that_puts_back_marks_what_it_put_back(store):
+    """Confirming a put-back notes value, entry and moment, and touches no other session's rows."""
+    row, other = session(store), session(store, session="two")
+    confirm(store, row, begin(store, row, [cut("e1"), cut("e2")]))
+    confirm(store, other, begin(store, other, [cut("e1")]))
+    ids = {one.entry_id: one.id for one in store.extractions.of_sessions([row.id])}
+    (foreign_id,) = [one.id for one in store.extractions.of_sessions([other.id])]
+    note = journal.Confirmation(put_back=[ids["e1"], foreign_id], restored=["e1"], at=50.0)
+    confirm(store, row, begin(store, row, note=note), note)
+
+    assert standing(store, row) == [("e1", "restored"), ("e2", "standing")]
+    assert standing(store, other) == [("e1", "standing")]
+    assert store.extractions.restores(row.id) == {"e1": 50.0}
+
+
+def test_a_value_cut_again_replaces_the_record_of_the_first_cut(store):
+    """Cut, put back, cut again: one row speaks for the place; another value keeps its history."""
+    row = session(store)
+    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    (first,) = store.extractions.of_sessions([row.id])
+    note = journal.Confirmation(put_back=[first.id], restored=["e1"], at=5.0)
+    confirm(store, row, begin(store, row, note=note), note)
+    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    once = standing(store, row)
+    confirm(store, row, begin(store, row, [cut("e1")], b"another"))
+
+    assert once == [("e1", "standing")]
+    assert sorted(standing(store, row)) == [("e1", "restored"), ("e1", "standing")]
+
+
+def test_confirming_twice_is_no_error(store):
+    """What recovery confirms again stays as it was."""
+    row = session(store)
+    entry = begin(store, row, [cut("e1")])
+    confirm(store, row, entry)
+    confirm(store, row, entry)
+
+    assert standing(store, row) == [("e1", "standing")]
+
+
+NUMBERS = st.integers(0, (1 << 64) - 1)
+NAMES = st.binary(min_size=1, max_size=30).filter(
+    lambda name: b"\0" not in name and b"/" not in name
+)
+
+
+@settings(
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(device=NUMBERS, inode=NUMBERS, name=NAMES)
+def test_any_file_can_be_noted(store, device, inode, name):
+    """Journal and memory keep devices and inodes of 64 bits and names of any bytes as they are."""
+    row = session(store)
+    state = Fingerprint(device, inode, 1, 2, 3)
+    given = os.fsdecode(name)
+    place = SessionFile(
+        "/agents", f"/agents/{given}", f"{given}.jsonl", "a", "/agents/a", "auto", state
+    )
+    seen = files.FileState(state, "rules", None, "unchanged", "", 1.0, None, 2.0)
+    with store.transaction():
+        entry = store.journal.begin(
+            row.id, place, "t", journal.Confirmation(restored=["é"], at=1.5)
+        )
+        noted = store.sessions.note(place, "generic", None)
+        store.files.remember(place.path, seen)
+    kept = store.journal.rewrite(entry)
+
+    assert (kept.device, kept.inode) == (device, inode)
+    assert (kept.directory, kept.name) == (place.directory, place.name)
+    assert kept.note == journal.Confirmation(restored=["é"], at=1.5)
+    assert noted.path == place.path
+    assert store.files.all()[os.fsencode(place.path)] == seen
