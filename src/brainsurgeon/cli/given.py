@@ -102,12 +102,12 @@ def progress_line(*, quiet: bool) -> Iterator[Callable[[SessionFile], None]]:
         return
     from brainsurgeon.render import WIDTH, safe
 
-    def show_found(found: SessionFile) -> None:
-        sys.stderr.write("\r\x1b[K" + f"looking at {safe(found.title)}"[: WIDTH - 1])
+    def show_file(file: SessionFile) -> None:
+        sys.stderr.write("\r\x1b[K" + f"looking at {safe(file.title)}"[: WIDTH - 1])
         sys.stderr.flush()
 
     try:
-        yield show_found
+        yield show_file
     finally:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()

@@ -29,8 +29,8 @@ class FieldWishes:
         }
         self._restores = [wish for wish in asked if wish.action == "restore"]
         self._placed: dict[str, list[FieldRecord]] = defaultdict(list)
-        for row in placed:
-            self._placed[row.entry_id].append(row)
+        for record in placed:
+            self._placed[record.entry_id].append(record)
         self._met: set[int] = set()
         self._missed: list[tuple[str, str]] = []
 
@@ -51,21 +51,29 @@ class FieldWishes:
         if chosen and pristine is not None and pristine > _age(chosen):
             chosen = None
         edits: list[FieldEdit] = []
-        for row in self._placed.get(ident or "", ()):
-            self._met.add(row.id)
-            if pristine is None or (chosen and row.name == EXTRACTABLE):
+        for record in self._placed.get(ident or "", ()):
+            self._met.add(record.id)
+            if pristine is None or (chosen and record.name == EXTRACTABLE):
                 continue
             edit = fields.take_out(
-                raw, line.offset, row.entry_id, row.name, row.before, row.after, row.id
+                raw,
+                line.offset,
+                record.entry_id,
+                record.name,
+                record.before,
+                record.after,
+                record.id,
             )
             if edit is None:
-                self._missed.append((row.entry_id, f"{row.name} no longer stands as it was set"))
+                self._missed.append(
+                    (record.entry_id, f"{record.name} no longer stands as it was set")
+                )
             else:
                 edits.append(edit)
         if chosen:
             token = json.dumps(chosen.value).encode()
             edits += fields.put(raw, line.offset, ident or "", EXTRACTABLE, token)
-        if back and pristine is None and any(self._marks(row) for row in back):
+        if back and pristine is None and any(self._marks(record) for record in back):
             token = json.dumps(iso(now)).encode()
             edits += fields.put(raw, line.offset, ident or back[0].entry_id, RESTORED, token)
         return edits
@@ -87,15 +95,15 @@ class FieldWishes:
     def missed(self) -> list[tuple[str, str]]:
         """Say, once the whole file was walked, which fields were to be undone and were not."""
         return self._missed + [
-            (row.entry_id, f"{row.name} was set there; the entry stands nowhere any more")
-            for rows in self._placed.values()
-            for row in rows
-            if row.id not in self._met and self.pristine(row.entry_id) is not None
+            (record.entry_id, f"{record.name} was set there; the entry stands nowhere any more")
+            for records in self._placed.values()
+            for record in records
+            if record.id not in self._met and self.pristine(record.entry_id) is not None
         ]
 
-    def _marks(self, row: Extraction) -> bool:
+    def _marks(self, record: Extraction) -> bool:
         """Tell whether a wish for this value wants `_restored` set (all but pristine ones)."""
-        return any(not wish.pristine and wish.speaks_of(row.entry_id) for wish in self._restores)
+        return any(not wish.pristine and wish.speaks_of(record.entry_id) for wish in self._restores)
 
 
 def _age(wish: Wish) -> float:

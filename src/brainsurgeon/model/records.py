@@ -111,7 +111,7 @@ class Records:
     def pins(self) -> dict[str, bool | int]:
         """What `_extractable` was set to by us, also where an agent's rewrite lost the field."""
         return {
-            row.entry_id: json.loads(row.value) for row in self.fields if row.name == EXTRACTABLE
+            one.entry_id: json.loads(one.value) for one in self.fields if one.name == EXTRACTABLE
         }
 
 
@@ -131,7 +131,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What becomes true when the rewrite is confirmed: ids of rows, and entries restored."""
+    """What becomes true when a rewrite is confirmed: ids of records, and entries restored."""
 
     put_back: list[int] = field(default_factory=list)
     fields_gone: list[int] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class OpenRewrite:
-    """An open row of the journal; `ends` are where the old and the new file ended."""
+    """A rewrite under way, or interrupted; `ends` are where the old and the new file ended."""
 
     id: int
     session_id: int

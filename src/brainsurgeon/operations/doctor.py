@@ -1,6 +1,6 @@
 """Check the promises on the live files and the store; repair what is safe to repair.
 
-Nothing is guessed: a stub that the store does not know, or a temporary file that no journal row
+Nothing is guessed: a stub that the store does not know, or a temporary file that no rewrite
 names, is reported with what to do, and left.
 """
 
@@ -103,8 +103,8 @@ def _store(store: Store) -> Iterator[Finding]:
                       "restore the database from a backup; they are not put back")  # fmt: skip
     else:
         yield Finding("ok", f"the database is sound, all {total} stored values have their digest")
-    for row in store.journal.open_rewrites():
-        yield Finding("warning", f"{row.directory}/{row.name}: a rewrite was interrupted",
+    for rewrite in store.journal.open_rewrites():
+        yield Finding("warning", f"{rewrite.directory}/{rewrite.name}: a rewrite was interrupted",
                       "the next scan finishes it, or: brainsurgeon doctor --repair")  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _sessions(
     settings: Settings, store: Store | None, check_stop: Callable[[], None], *, repair: bool
 ) -> Iterator[Finding]:
     """Look for stubs that lead nowhere, for files of ours left behind, for migrated agents."""
-    named = {row.temporary for row in store.journal.open_rewrites()} if store else set()
+    named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
     stubs = unknown = gone = 0
     migrated: set[str] = set()
     for item in discover(settings.root_directories(), wanted=_ours_or_session):

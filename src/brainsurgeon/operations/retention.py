@@ -67,7 +67,7 @@ class _Run:
         self._settings, self._now, self._check = settings, now, check
         self._store = store
         self._roots = settings.root_directories()
-        self.held = {row.id: row for row in store.expiry.held()}
+        self.held = {value.id: value for value in store.expiry.held()}
         self._seen = store.facts.roots_seen()
         self.states, self.live = self._look_at_roots()
         self.clock = decide.Clock(now, clocks.boot_clock(), clocks.boot_id())
@@ -110,7 +110,7 @@ class _Run:
             for root, state in self.states.items()
         }
         brakes = {}
-        for root in {path_text(row.root) for row in self.held.values()}:
+        for root in {path_text(value.root) for value in self.held.values()}:
             found = self.states.get(root, decide.RootState(0, "it is not configured any more"))
             under_way = "a rewrite is under way" if root in busy else None
             reason = under_way or jumped or decide.brake(earlier.get(root), found)
@@ -123,34 +123,36 @@ class _Run:
         keep, standing_for = self._settings.retention, self._settings.retention_standing
         gone = float("-inf")
         due = [
-            row for row in self.held.values() if row.marked_at is not None or self._may_expire(row)
+            value
+            for value in self.held.values()
+            if value.marked_at is not None or self._may_expire(value)
         ]
-        standing = self._standing({row.agent_directory for row in due})
+        standing = self._standing({value.agent_directory for value in due})
         verdicts = []
-        for row in due:
-            if openclaw.migrated(row.agent_directory):
-                verdicts.append(_migrated(row))
+        for value in due:
+            if openclaw.migrated(value.agent_directory):
+                verdicts.append(_migrated(value))
                 continue
-            here = standing[row.agent_directory]
-            activity = (self.live if row.redaction else here).get(
-                row.path if row.redaction else row.stub, gone
+            here = standing[value.agent_directory]
+            activity = (self.live if value.redaction else here).get(
+                value.path if value.redaction else value.stub, gone
             )
             if activity > gone:
-                self.sighted.add(row.id)
-            seen = None if path_text(row.root) in self.brakes else self._seen.get(
-                path_text(row.root)
+                self.sighted.add(value.id)
+            seen = None if path_text(value.root) in self.brakes else self._seen.get(
+                path_text(value.root)
             )  # fmt: skip
             verdicts.append(decide.judge(
-                _as_held(row, standing=activity > gone, activity=activity),
+                _as_held(value, standing=activity > gone, activity=activity),
                 keep, standing_for, self._now, seen_since=seen,
             ))  # fmt: skip
         return verdicts
 
-    def _may_expire(self, row: HeldValue) -> bool:
+    def _may_expire(self, value: HeldValue) -> bool:
         """Tell whether a value can have expired, before any file is read for its stub."""
         ends = (
             decide.expires_at(
-                _as_held(row, standing=standing, activity=self.live.get(row.path, 0.0)),
+                _as_held(value, standing=standing, activity=self.live.get(value.path, 0.0)),
                 self._settings.retention, self._settings.retention_standing,
             )
             for standing in (False, True)
@@ -161,31 +163,37 @@ class _Run:
         """Give, by agent, the stubs that stand in its files and when those last changed."""
         wanted = set(agents)
         standing: dict[str, dict[str, float]] = defaultdict(dict)
-        for found in sessions_and_archives(self._roots):
-            if found.agent_directory not in wanted:
+        for file in sessions_and_archives(self._roots):
+            if file.agent_directory not in wanted:
                 continue
-            changed = found.fingerprint.mtime_ns / 1e9
+            changed = file.fingerprint.mtime_ns / 1e9
             try:
-                stubs = stubs_in(found, self._check)
+                stubs = stubs_in(file, self._check)
             except OSError as error:
                 why = error.strerror or type(error).__name__
-                self.brakes.setdefault(path_text(found.root), f"{found.path}: {why}")
+                self.brakes.setdefault(path_text(file.root), f"{file.path}: {why}")
                 continue
             for stub in stubs:
-                here = standing[found.agent_directory]
+                here = standing[file.agent_directory]
                 here[stub] = max(here.get(stub, changed), changed)
         return standing
 
 
-def _as_held(row: HeldValue, *, standing: bool, activity: float = 0.0) -> decide.Held:
+def _as_held(value: HeldValue, *, standing: bool, activity: float = 0.0) -> decide.Held:
     return decide.Held(
-        row.id, row.extracted_at, row.sighted_at, row.restored_at, row.marked_at, standing, activity
+        value.id,
+        value.extracted_at,
+        value.sighted_at,
+        value.restored_at,
+        value.marked_at,
+        standing,
+        activity,
     )
 
 
-def _migrated(row: HeldValue) -> decide.Verdict:
-    action: decide.Action = "keep" if row.marked_at is None else "unmark"
-    return decide.Verdict(row.id, action, "its agent keeps its sessions in SQLite now")
+def _migrated(value: HeldValue) -> decide.Verdict:
+    action: decide.Action = "keep" if value.marked_at is None else "unmark"
+    return decide.Verdict(value.id, action, "its agent keeps its sessions in SQLite now")
 
 
 def _add_up(report: RetentionReport, run: _Run, verdicts: list[decide.Verdict]) -> None:

@@ -63,7 +63,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
     last = store.facts.get("last_run_at") if store else None
     kept = (store.facts.get("retention") if store else None) or {}
     pid = daemon_holder(settings.state_dir)
-    rows = store.journal.open_rewrites() if store else []
+    rewrites = store.journal.open_rewrites() if store else []
     return Status(
         daemon_pid=pid,
         last_run_at=last,
@@ -80,7 +80,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         store_bytes=store.size if store else 0,
         values_marked=store.expiry.count_marked() if store else 0,
         wishes_open=store.wishes.count_open() if store else 0,
-        interrupted=tuple(f"{row.directory}/{row.name}" for row in rows),
+        interrupted=tuple(f"{rewrite.directory}/{rewrite.name}" for rewrite in rewrites),
         roots=tuple(_roots(settings, found, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
     )

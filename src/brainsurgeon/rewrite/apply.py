@@ -1,8 +1,8 @@
 """Carry out one plan: shelve what is cut, then replace the file.
 
 The order is the whole safety of the house. Cutting: blobs in short transactions (orphans are
-harmless), then the rows and the journal entry in one commit, then the file. Putting back: the
-file, then the rows. A blob is durable before its stub is visible.
+harmless), then the records and the journal entry in one commit, then the file. Putting back: the
+file, then the records. A blob is durable before its stub is visible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finish or undo what a crash left: at the start of every command that may write.
 
 The file decides. If the session's name stands for the old inode, the exchange never happened and
-the pending rows go; otherwise they count. When in doubt they count: a row without a stub is idle,
-a stub without a row would be lost.
+the pending records go; otherwise they count. When in doubt they count: a record without a stub is
+idle, a stub without a record would be lost.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _which(directory: int, name: str, rewrite: OpenRewrite) -> str:
 
 
 def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> None:
-    """Make the rows say what happened; the journal's row stays until the files are in order."""
+    """Make the records say what happened; the journal names the rewrite until the files are so."""
     if rewrite.confirmed:
         return
     with store.transaction():

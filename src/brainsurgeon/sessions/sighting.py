@@ -25,11 +25,11 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
             yield item
 
 
-def stubs_in(found: SessionFile, check: Callable[[], None]) -> set[str]:
+def stubs_in(file: SessionFile, check: Callable[[], None]) -> set[str]:
     """Give the texts of all stubs that stand anywhere in a file; raise OSError where it hides."""
     stubs: set[bytes] = set()
     try:
-        with open_session(found, check) as session:
+        with open_session(file, check) as session:
             tail = b""
             for chunk in read_range(session.descriptor, 0, session.fingerprint.size):
                 check()

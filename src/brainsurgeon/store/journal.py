@@ -49,7 +49,7 @@ class Journal:
     def begin(
         self,
         session_id: int,
-        found: SessionFile,
+        file: SessionFile,
         temporary: str,
         note: Confirmation,
     ) -> int:
@@ -57,9 +57,9 @@ class Journal:
         cursor = self._connection.execute(
             "INSERT INTO journal (session_id, root, directory, name, temporary, device, inode,"
             " note, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (session_id, os.fsencode(found.root), os.fsencode(found.directory),
-             os.fsencode(found.name), temporary, signed(found.fingerprint.device),
-             signed(found.fingerprint.inode), json.dumps(asdict(note)), note.at),
+            (session_id, os.fsencode(file.root), os.fsencode(file.directory),
+             os.fsencode(file.name), temporary, signed(file.fingerprint.device),
+             signed(file.fingerprint.inode), json.dumps(asdict(note)), note.at),
         )  # fmt: skip
         return int(cursor.lastrowid or 0)
 

@@ -24,8 +24,10 @@ _SESSION = (
 )
 
 
-def _session(row: tuple[int, int, str, bytes, str, bytes, bytes, str, str | None]) -> SessionRecord:
-    ident, agent_id, agent, directory, name, path, root, form, parent = row
+def _session(
+    record: tuple[int, int, str, bytes, str, bytes, bytes, str, str | None],
+) -> SessionRecord:
+    ident, agent_id, agent, directory, name, path, root, form, parent = record
     return SessionRecord(
         ident, agent_id, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root),
         form, parent,
@@ -38,36 +40,36 @@ class Sessions:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def note(self, found: SessionFile, format_name: str, parent: str | None) -> SessionRecord:
+    def note(self, file: SessionFile, format_name: str, parent: str | None) -> SessionRecord:
         """Find or make the row of a session."""
-        directory = os.fsencode(found.agent_directory)
+        directory = os.fsencode(file.agent_directory)
         self._connection.execute(
             "INSERT INTO agents (directory, name) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (directory, path_text(found.agent)),
+            (directory, path_text(file.agent)),
         )
         self._connection.execute(
             "INSERT INTO sessions (agent_id, name, path, root, format, parent)"
             " SELECT id, ?, ?, ?, ?, ? FROM agents WHERE directory = ?"
             " ON CONFLICT (path) DO UPDATE SET format = excluded.format, parent = excluded.parent,"
             " root = excluded.root",
-            (path_text(found.session), os.fsencode(found.path), os.fsencode(found.root),
+            (path_text(file.session), os.fsencode(file.path), os.fsencode(file.root),
              format_name, parent and storable(parent), directory),
         )  # fmt: skip
-        row = self.at(found.path)
-        assert row is not None  # noqa: S101  it was written above
-        return row
+        record = self.at(file.path)
+        assert record is not None  # noqa: S101  it was written above
+        return record
 
     def at(self, path: str) -> SessionRecord | None:
         """Give the session of a file, or None."""
-        row = self._connection.execute(
+        record = self._connection.execute(
             _SESSION + " WHERE s.path = ?", (os.fsencode(path),)
         ).fetchone()
-        return _session(row) if row else None
+        return _session(record) if record else None
 
     def all(self) -> Iterator[SessionRecord]:
         """Yield every session that the store knows."""
-        for row in self._connection.execute(_SESSION + " ORDER BY a.name, s.name"):
-            yield _session(row)
+        for record in self._connection.execute(_SESSION + " ORDER BY a.name, s.name"):
+            yield _session(record)
 
     def family(self, session: SessionRecord) -> list[int]:
         """Give the ids of a session and of those that it was forked from, within its agent."""
@@ -75,28 +77,28 @@ class Sessions:
         parent = session.parent
         while parent:
             name = os.path.basename(parent).removesuffix(".jsonl")
-            row = self._connection.execute(
+            record = self._connection.execute(
                 _SESSION + " WHERE s.agent_id = ? AND (s.name = ? OR s.path = ?)",
                 (session.agent_id, storable(name), os.fsencode(storable(parent))),
             ).fetchone()
-            if row is None or row[0] in ids:
+            if record is None or record[0] in ids:
                 break
-            ids.append(row[0])
-            parent = _session(row).parent
+            ids.append(record[0])
+            parent = _session(record).parent
         return ids
 
     def unnoted(
-        self, found: SessionFile, format_name: str, parent: str | None
+        self, file: SessionFile, format_name: str, parent: str | None
     ) -> SessionRecord | None:
         """Describe a session that has no record yet, if its agent has other sessions."""
         agent = self._connection.execute(
-            "SELECT id, name FROM agents WHERE directory = ?", (os.fsencode(found.agent_directory),)
+            "SELECT id, name FROM agents WHERE directory = ?", (os.fsencode(file.agent_directory),)
         ).fetchone()
         if agent is None:
             return None
-        name = path_text(found.session)
+        name = path_text(file.session)
         ident, label = agent
         return SessionRecord(
-            None, ident, label, found.agent_directory, name, found.path, found.root, format_name,
+            None, ident, label, file.agent_directory, name, file.path, file.root, format_name,
             parent and storable(parent),
         )  # fmt: skip
