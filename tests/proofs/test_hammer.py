@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions import exchange, leases, retire
 from building.processes import WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
@@ -106,8 +106,8 @@ class Gap:
 
     def __init__(self, patch, seconds, seen):
         self._leased = None
-        take, exchange = leases.take, leases.exchange
-        back, settle = exchange._exchange_back, retire.retire
+        take, swap = leases.take, leases.exchange
+        back, retired = exchange._exchange_back, retire.retire
         same, catch = exchange._same_outside, exchange._catch_late_openers
         going = []
 
@@ -120,7 +120,7 @@ class Gap:
                 leased = self._leased
                 time.sleep(seconds)
                 seen["races"] += not leases.held(leased)
-            exchange(*names)
+            swap(*names)
 
         def catching(*arguments):
             time.sleep(seconds / 4)
@@ -139,17 +139,17 @@ class Gap:
             finally:
                 going.pop()
 
-        def settle_and_count(*arguments, **keywords):
-            saved = settle(*arguments, **keywords)
-            seen["moved"] += saved > 0
-            return saved
+        def retiring(*arguments, **keywords):
+            moved = retired(*arguments, **keywords)
+            seen["moved"] += moved > 0
+            return moved
 
         patch.setattr(leases, "take", taking)
         patch.setattr(leases, "exchange", exchanging)
         patch.setattr(exchange, "_same_outside", comparing)
         patch.setattr(exchange, "_catch_late_openers", catching)
         patch.setattr(exchange, "_exchange_back", going_back)
-        patch.setattr(retire, "retire", settle_and_count)
+        patch.setattr(retire, "retire", retiring)
 
 
 def work(world, style, seconds, session, agents, seen):

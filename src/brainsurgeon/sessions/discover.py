@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 16
+_NOT_ENTERED = openclaw.SKIPPED_DIRECTORIES | {".", ".."}
 
 
 def unknown_format(_path: str, _fingerprint: Fingerprint) -> str | None:
@@ -73,9 +74,10 @@ def discover_at(
     directory, name = os.path.split(path)
     for root in roots:
         top = os.path.realpath(root.path)
-        below = directory[len(top) :].strip("/").split("/") if directory != top else []
-        inside = directory == top or directory.startswith(top.rstrip("/") + "/")
-        if not inside or len(below) > _DEEPEST or openclaw.SKIPPED_DIRECTORIES & {*below}:
+        if directory != top and not directory.startswith(top.rstrip("/") + "/"):
+            continue
+        below = [step for step in directory[len(top) :].split("/") if step]
+        if len(below) > _DEEPEST or _NOT_ENTERED & {*below}:
             continue
         try:
             descriptor = open_below(top, directory)
