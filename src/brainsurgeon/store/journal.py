@@ -27,6 +27,14 @@ _ROW = (
 )
 
 
+_FRESH = (
+    "EXISTS (SELECT 1 FROM extractions fresh WHERE fresh.journal_id = ?"
+    " AND fresh.session_id = extractions.session_id"
+    " AND fresh.entry_id = extractions.entry_id AND fresh.path = extractions.path"
+)
+"""What a rewrite recorded for the same place; the parenthesis is closed where it is used."""
+
+
 def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
     values = list(row)
     values[2:5] = (os.fsdecode(value) for value in row[2:5])
@@ -72,36 +80,41 @@ class Journal:
         return _rewrite(self._connection.execute(_ROW + " WHERE id = ?", (journal_id,)).fetchone())
 
     def confirm(self, journal_id: int, session_id: int, note: Confirmation) -> None:
-        """Make the rewrite's rows count; part of the caller's transaction.
+        """Make what a rewrite recorded count; part of the caller's transaction.
 
-        The row stays open until the old file is gone (`close`).
+        The rewrite stays open until the old file is gone (`close`).
         """
-        # The same place may have been cut, restored and cut again: the newest row speaks for it.
+        self._confirm_cuts(journal_id, session_id)
+        self._confirm_putbacks(session_id, note)
+        self._confirm_fields(journal_id, session_id, note)
+        self._connection.executemany(
+            "UPDATE wishes SET state = 'done', closed_at = ? WHERE id = ?",
+            ((note.at, row) for row in note.wishes),
+        )
+        self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
+
+    def _confirm_cuts(self, journal_id: int, session_id: int) -> None:
+        """Let the fresh rows count; of a place cut before, the newest row speaks."""
         self._connection.execute(
-            "DELETE FROM extractions WHERE state IN ('standing', 'restored') AND session_id = ?"
-            " AND EXISTS (SELECT 1 FROM extractions fresh WHERE fresh.journal_id = ?"
-            " AND fresh.session_id = extractions.session_id"
-            " AND fresh.entry_id = extractions.entry_id"
-            " AND fresh.path = extractions.path AND fresh.digest = extractions.digest)",
+            "DELETE FROM extractions WHERE state IN ('standing', 'restored') AND session_id = ?"  # noqa: S608
+            f" AND {_FRESH} AND fresh.digest = extractions.digest)",
             (session_id, journal_id),
         )
         self._connection.execute(
-            "UPDATE extractions SET state = 'restored' WHERE state = 'standing' AND session_id = ?"
-            " AND EXISTS (SELECT 1 FROM extractions fresh WHERE fresh.journal_id = ?"
-            " AND fresh.session_id = extractions.session_id"
-            " AND fresh.entry_id = extractions.entry_id"
-            " AND fresh.path = extractions.path)",
+            "UPDATE extractions SET state = 'restored' WHERE state = 'standing' AND session_id = ?"  # noqa: S608
+            f" AND {_FRESH})",
             (session_id, journal_id),
         )
         self._connection.execute(
             "UPDATE extractions SET state = 'standing', journal_id = NULL WHERE journal_id = ?",
             (journal_id,),
         )
+
+    def _confirm_putbacks(self, session_id: int, note: Confirmation) -> None:
         # Also where the value was put back into a fork: it is its parent's, and stands there still.
         self._connection.executemany(
             "UPDATE extractions SET restored_at = ?, sighted_at = max(sighted_at, ?),"
-            " marked_at = NULL"
-            " WHERE id = ?",
+            " marked_at = NULL WHERE id = ?",
             ((note.at, note.at, row) for row in note.put_back),
         )
         self._connection.executemany(
@@ -109,6 +122,13 @@ class Journal:
             " WHERE id = ? AND session_id = ? AND state = 'standing'",
             ((row, session_id) for row in note.put_back),
         )
+        self._connection.executemany(
+            "INSERT INTO restores (session_id, entry_id, restored_at) VALUES (?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET restored_at = max(restored_at, excluded.restored_at)",
+            ((session_id, entry, note.at) for entry in note.restored),
+        )
+
+    def _confirm_fields(self, journal_id: int, session_id: int, note: Confirmation) -> None:
         self._connection.execute(
             "DELETE FROM fields WHERE state = 'standing' AND session_id = ? AND EXISTS"
             " (SELECT 1 FROM fields fresh WHERE fresh.journal_id = ?"
@@ -123,16 +143,6 @@ class Journal:
         self._connection.executemany(
             "DELETE FROM fields WHERE id = ?", ((row,) for row in note.fields_gone)
         )
-        self._connection.executemany(
-            "UPDATE wishes SET state = 'done', closed_at = ? WHERE id = ?",
-            ((note.at, row) for row in note.wishes),
-        )
-        self._connection.executemany(
-            "INSERT INTO restores (session_id, entry_id, restored_at) VALUES (?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET restored_at = max(restored_at, excluded.restored_at)",
-            ((session_id, entry, note.at) for entry in note.restored),
-        )
-        self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 
     def close(self, journal_id: int) -> None:
         """Close a rewrite: nothing of it stands beside the session any more."""
