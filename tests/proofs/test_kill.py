@@ -1,13 +1,14 @@
 """Stopped between any two steps: killed, or told by the disk that it cannot.
 
-The trials are carried out by `workers/killing.py`, two at a time.
+The trials are carried out by `workers/killing.py`, each once for all tests that ask for it.
 """
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,33 +46,38 @@ def sessions(place, count):
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
-    """Begin all trials, two at a time, and give what each has found."""
-    base = tmp_path_factory.mktemp("kill")
-    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
-    beside = os.environ.get("PYTHONPATH")
-    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(base)}
-
-    def trial(scenario, fault):
-        place = base / f"{scenario}-{fault}"
-        sessions(place / "world/agents/main/sessions", 1 + (scenario in TWO_SESSIONS))
-        return subprocess.run(
-            [sys.executable, str(WORKER), str(place), scenario, fault],
-            env={**os.environ, **ours}, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-
-    with ThreadPoolExecutor(2) as pool:
-        running = {one: pool.submit(trial, *one) for one in LEAST}
-        yield running
-        pool.shutdown(cancel_futures=True)
+    """Give the directory of the trials, which all workers of a run share."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    (base / "kill").mkdir(exist_ok=True)
+    return base / "kill"
 
 
 def found(trials, scenario, fault):
-    """Wait for one trial and give its findings."""
-    done = trials[scenario, fault].result()
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    """Give the findings of one trial, which is carried out when it is first asked for."""
+    place = trials / f"{scenario}-{fault}"
+    with open(f"{place}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (told := place.with_suffix(".json")).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            sessions(place / "world/agents/main/sessions", 1 + (scenario in TWO_SESSIONS))
+            told.write_text(trial(place, scenario, fault))
+    report = json.loads(told.read_text().splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
     return report
+
+
+def trial(place, scenario, fault):
+    """Carry out one trial; give what it says."""
+    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
+    beside = os.environ.get("PYTHONPATH")
+    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(place), scenario, fault],
+        env={**os.environ, **ours}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(("scenario", "fault"), LEAST)

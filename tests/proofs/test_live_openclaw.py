@@ -18,7 +18,9 @@ import pytest
 from proofs.agent_packages import OPENCLAW, node_binary, package
 from proofs.live.model import Model
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(
+    proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
+)
 
 
 QUIET = 3

@@ -333,7 +333,7 @@ def test_the_operations_do_what_their_names_say(traced):
     assert b'"_extractable":false' in ends["pin"][0]
 
 
-@pytest.mark.long
+@pytest.mark.long(proves=("store", "sessions", "rewrite"))
 @pytest.mark.parametrize("verb", [*VERBS, "put-back"])
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """The same with every single write lost on its own, for one more operation."""

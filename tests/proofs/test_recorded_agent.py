@@ -204,10 +204,7 @@ def test_without_quiet_time_lock_status_and_turn_protect(world, started, agent):
     undone(world, agent)
     print(f"{told['passes']} passes, {told['changed']} rewrites, {told['deferred']} deferrals, "
           f"{len(agent.gaps)} gaps in the lock, {agent.turns} runs")  # fmt: skip
-    assert told["passes"] > 50
-    assert told["changed"] >= 3
-    assert told["deferred"] > 20
-    assert len(agent.gaps) >= 10
+    assert told["changed"] >= 3  # cut, put back, cut again
 
 
 def test_the_recorded_agent_notices_a_foreign_write(world, started, agent):

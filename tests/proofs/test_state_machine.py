@@ -835,7 +835,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     assert figures["stubs"] > 1000
 
 
-@pytest.mark.long
+@pytest.mark.long(proves=("formats", "decide", "store", "sessions", "rewrite", "operations"))
 def test_nothing_is_lost_in_a_long_life():
     """The same over many more and longer lives, other ones each time."""
     _run(max_examples=1000, stateful_step_count=60)

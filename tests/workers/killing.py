@@ -24,6 +24,8 @@ import sys
 import time
 import traceback
 
+from sqlite_utils import plugins
+
 from brainsurgeon import clock as clocks
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError, ChangedError
@@ -38,6 +40,7 @@ from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import migrations, open_store
 
 assert migrations  # the slow import of a first opening, paid once for all forks
+plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
 
 NOW = 1_795_000_000.0
 DAY = 86_400.0
@@ -170,6 +173,10 @@ def _clocks_at(now):
     before, clocks.boot_clock = clocks.boot_clock, lambda: now
     yield
     clocks.boot_clock = before
+
+
+def store_made(world, store):
+    """Prepare: a store that exists, where its making is not what is stopped."""
 
 
 def pruned(world, store):
@@ -598,7 +605,9 @@ def main(base, scenario, fault):
     gc.disable()
     gc.freeze()
     told = SCENARIOS[scenario]
-    _, prepared = forked(_prepare, world, told.prepare)
+    in_the_making = fault == "kill" and not told.start
+    prepare = told.prepare or (None if in_the_making else store_made)
+    _, prepared = forked(_prepare, world, prepare)
     os.rename(world.place, world.template)
     world.reset()
     before = world.contents()

@@ -1,0 +1,99 @@
+"""The program, prepared: what it imports is imported once, and each order runs in a fork.
+
+    python program.py SOCKET
+
+An order is JSON, [words, environment, user or null], and comes with four descriptors: the input,
+the output and the error output of the program, and a pipe that is told its process id and then,
+when it has ended, its exit code. It ends when nobody can give an order any more.
+"""
+
+import codecs
+import contextlib
+import importlib
+import io
+import json
+import os
+import pkgutil
+import signal
+import socket
+import sys
+
+import sqlite_utils.plugins
+import typer.main
+
+import brainsurgeon
+import brainsurgeon.cli
+
+LONGEST = 1 << 20
+
+
+def prepare():
+    """Import what commands import; the daemon and the server are programs of their own."""
+    for module in pkgutil.walk_packages(brainsurgeon.__path__, "brainsurgeon."):
+        if not module.name.endswith(("__main__", "daemon", "mcp_server")):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+    typer.main.get_command(brainsurgeon.cli.app)
+    sqlite_utils.plugins.ensure_plugins_loaded()
+    codecs.lookup("ascii")
+
+
+def next_order(orders):
+    """Wait for an order in the parent, and give it in the process that is to carry it out."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        order, given, _, _ = socket.recv_fds(orders, LONGEST, 4)
+        if not order:
+            os._exit(0)
+        if os.fork() == 0:
+            orders.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            *streams, told = given
+            if pid := os.fork():
+                _watch(pid, streams, told)
+            os.close(told)
+            return json.loads(order), streams
+        for descriptor in given:
+            os.close(descriptor)
+
+
+def _watch(pid, streams, told):
+    """Say which process it is, and how it has ended."""
+    for descriptor in streams:
+        os.close(descriptor)
+    os.write(told, b"%d\n" % pid)
+    _, status = os.waitpid(pid, 0)
+    os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def become(words, environment, user, streams):
+    """Make of this process what a fresh one would be, but for what is imported already."""
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before = getattr(sys, name)
+        fresh = io.TextIOWrapper(
+            open(number, "rb" if name == "stdin" else "wb"),  # noqa: SIM115  as long as we live
+            encoding=before.encoding, errors=before.errors, line_buffering=name == "stderr",
+        )  # fmt: skip
+        setattr(sys, name, fresh)
+        setattr(sys, f"__{name}__", fresh)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir("/")
+    if user is not None:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+    sys.argv = [os.path.join(brainsurgeon.__path__[0], "__main__.py"), *words]
+    sys.modules["__main__"].__package__ = "brainsurgeon"
+
+
+if __name__ == "__main__":
+    prepare()
+    with socket.socket(fileno=int(sys.argv[1])) as orders:
+        order, streams = next_order(orders)
+    become(*order, streams)
+    brainsurgeon.cli.main()
