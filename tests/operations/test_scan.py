@@ -765,3 +765,41 @@ def test_the_report_says_at_least_what_is_promised(world, session):
     assert said["sessions"][0]["format"] == "openclaw"
     assert (said["files_seen"], said["files_scanned"], said["values_extracted"]) == (1, 1, 2)
     assert said["bytes_before"] - said["bytes_after"] == 2 * (2000 - 22)
+
+
+@pytest.fixture
+def elsewhere(world, conversation):
+    """Give a long session whose agent the layout of directories does not name, changed just now."""
+    conversation.turn("x" * 4000)
+    conversation.turn("y" * 4000)
+    directory = world.root / "-home-me"
+    directory.mkdir()
+    path = directory / "s.jsonl"
+    path.write_bytes(conversation.bytes())
+    return path
+
+
+def test_a_deferred_session_keeps_the_name_of_its_agent(world, elsewhere):
+    """A session that was first seen while it was busy is known by the same name ever after."""
+    world.clock = Clock(elsewhere.stat().st_mtime + 10)
+    first = only(world.scan(keep_recent=0, quiet_seconds=60))
+    world.clock.now += 120
+    second = only(world.scan(keep_recent=0, quiet_seconds=60))
+
+    assert (first.outcome, second.outcome) == ("deferred", "changed")
+    assert first.session == second.session == "openclaw:-home-me/s"
+    assert [one.agent for one in world.store.sessions.all()] == ["openclaw:-home-me"]
+
+
+def test_a_deferred_session_of_an_excluded_agent_stays_excluded(world, elsewhere):
+    """What keeps an agent's sessions out holds at the second look, too."""
+    world.clock = Clock(elsewhere.stat().st_mtime + 10)
+    before = elsewhere.read_bytes()
+    world.scan(quiet_seconds=60)
+    world.clock.now += 120
+    report = world.scan(keep_recent=0, quiet_seconds=60, exclude=["agent:openclaw:*"])
+
+    assert (only(report).outcome, only(report).reason) == (
+        "skipped", "excluded by agent:openclaw:*",
+    )  # fmt: skip
+    assert elsewhere.read_bytes() == before

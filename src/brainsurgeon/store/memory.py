@@ -38,10 +38,12 @@ class FileMemory:
         return state.first_seen if state and same else now
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
-        """Give the format of a file that is as it was when it was last looked at."""
-        state = self._states.get(os.fsencode(path))
-        same = state is not None and state.fingerprint == fingerprint
-        return (state.format or UNKNOWN) if state and same else None
+        """Give the format of a file of which nothing has to be judged again; None for others.
+
+        One that was deferred before anybody read it has a format that is not known yet.
+        """
+        state = self._still_true(os.fsencode(path), fingerprint)
+        return (state.format or UNKNOWN) if state else None
 
     def waits(self, file: SessionFile) -> bool:
         """Tell whether something was asked for in this session."""
@@ -51,15 +53,21 @@ class FileMemory:
         """Tell whether a file needs no look: it is as it was, and nothing in it falls due."""
         path = os.fsencode(file.path)
         self._gone.discard(path)
+        state = self._still_true(path, file.fingerprint)
+        return state is not None and (state.due_at is None or state.due_at > now)
+
+    def _still_true(self, path: bytes, fingerprint: Fingerprint) -> FileState | None:
+        """Give what is remembered of a file where neither it nor the rules nor a wish changed."""
         state = self._states.get(path)
-        return (
+        if (
             state is not None
-            and state.fingerprint == file.fingerprint
+            and state.fingerprint == fingerprint
             and state.rules == self.rules
             and state.outcome != AGAIN
-            and (state.due_at is None or state.due_at > now)
             and self._waiting.get(path, 0.0) <= state.looked_at
-        )
+        ):
+            return state
+        return None
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
         """Remember how a file was just seen, where that says anything new."""
