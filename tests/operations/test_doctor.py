@@ -318,3 +318,18 @@ def test_the_catalogue_is_corrected_by_the_files(pruned, doctor):
     doctor("--repair")
     with database(pruned) as opened:
         assert opened.execute(state).fetchall() == [("standing",)]
+
+
+def test_a_temporary_file_is_not_opened(doctor, world):
+    """A file that a rewrite holds by a lease is named, and the rewrite goes on undisturbed."""
+    directory = world.root / "-home-me"
+    directory.mkdir()
+    (directory / STRAY).write_bytes(b"whole\n")
+    descriptor = os.open(directory / STRAY, os.O_RDWR)
+    assert leases.take(descriptor)
+    findings, _ = doctor()
+    undisturbed = leases.held(descriptor)
+    os.close(descriptor)
+
+    assert fitting(findings, STRAY)[0] == "error"
+    assert undisturbed

@@ -803,3 +803,59 @@ def test_a_deferred_session_of_an_excluded_agent_stays_excluded(world, elsewhere
         "skipped", "excluded by agent:openclaw:*",
     )  # fmt: skip
     assert elsewhere.read_bytes() == before
+
+
+def test_a_session_that_could_not_be_opened_to_name_its_agent_waits(world, elsewhere):
+    """Nothing is done, and nothing excluded is touched, while the agent of a file is not known."""
+    before = elsewhere.read_bytes()
+    descriptor = os.open(elsewhere, os.O_RDWR)
+    assert leases.take(descriptor)
+    settings = world.settings(keep_recent=0, exclude=["agent:openclaw:*"])
+    report = scan(
+        settings, world.store, clock=lambda: time.time() + 60,
+        check=lambda: leases.drop(descriptor),  # called once the walk has come upon the file
+    )  # fmt: skip
+    os.close(descriptor)
+
+    assert (only(report).outcome, only(report).reason) == (
+        "deferred", "another process is replacing the file",
+    )  # fmt: skip
+    assert list(world.store.sessions.all()) == []
+    assert elsewhere.read_bytes() == before
+
+
+def test_a_named_path_below_a_directory_that_cannot_be_read_is_a_problem(
+    ordinary_world, conversation
+):
+    """Whoever scans one session is told when its directory cannot be opened."""
+    world = ordinary_world
+    path = world.put("s.jsonl", conversation.bytes())
+    world.directory.chmod(0)
+    try:
+        report = world.scan(only=[str(path)])
+    finally:
+        world.directory.chmod(0o700)
+
+    assert [(one.path, one.why) for one in report.problems] == [
+        (str(world.directory), "Permission denied")
+    ]
+    assert report.failed
+
+
+@pytest.mark.parametrize(("at", "missing"), [("agents", 1), ("elsewhere", 0)])
+def test_a_named_path_below_a_root_that_is_gone_is_a_problem(world, at, missing):
+    """So it is told when the root of that session is gone, and not when another one is."""
+    world.root.rename(world.base / "moved")
+    report = world.scan(only=[str(world.base / at / "main" / "sessions" / "s.jsonl")])
+
+    assert [one.why for one in report.problems] == ["no such directory"] * missing
+
+
+def test_several_named_sessions_are_reported_in_the_order_of_their_paths(world, conversation):
+    """The report on a few sessions does not depend on how a set happens to be ordered."""
+    conversation.turn("x" * 4000)
+    conversation.turn("y" * 4000)
+    paths = {str(world.put(f"{name}.jsonl", conversation.bytes())) for name in "dbaefc"}
+    report = world.scan(keep_recent=0, only=paths)
+
+    assert [one.path for one in report.sessions] == sorted(paths)

@@ -96,7 +96,7 @@ def _standing(session: Session, stubs: set[bytes]) -> set[bytes]:
 
 def _session_of(settings: Settings, store: Store, record: SessionRecord) -> Session:
     for session in all_sessions(settings, store):
-        if session.record == record:
+        if session.path == record.path:
             return session
     return Session(record.title, record.path, None, record)
 

@@ -28,7 +28,7 @@ from brainsurgeon.rewrite.examine import (
     excluded,
     records_of,
 )
-from brainsurgeon.sessions.discover import discover, discover_at
+from brainsurgeon.sessions.discover import discover, discover_at, is_named
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.store.memory import AGAIN, FileMemory
 from brainsurgeon.store.opening import DatabaseError
@@ -115,10 +115,10 @@ class _Pass:
         roots = self._settings.root_directories()
         if not only:
             yield from discover(roots, format_of=self._memory.format_of)
-        for path in only:
-            file = discover_at(roots, path, self._memory.format_of)
-            if file:
-                yield file
+        for path in sorted(only):
+            item = discover_at(roots, path, self._memory.format_of)
+            if item:
+                yield item
 
     def _file(self, file: SessionFile) -> None:
         now = self._clock()
@@ -174,6 +174,8 @@ class _Pass:
             raise RefusedError(left_alone)
         state = self._memory.state_of(file)
         with examine_quiet(self._settings, file, state, now, self._check) as one:
+            if not is_named(file):  # it could not be opened during the walk, and can be now
+                raise UnsettledError(HELD)
             record = self._record(file, one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)

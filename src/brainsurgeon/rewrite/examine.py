@@ -109,9 +109,9 @@ def examine_quiet(
     """
     _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
     with open_session(file, check) as session:
-        form = session.format
         if session.fingerprint != file.fingerprint:
             raise UnsettledError("changed just now")
+        form = session.format
         check_replaceable(session)
         survey = form.survey(session.lines, settings.decision_rules().window)
         yield Examination(settings, session, survey, silence(file, state, now), now)

@@ -7,6 +7,7 @@ the user's word and may be a link.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 16
 _NOT_ENTERED = openclaw.SKIPPED_DIRECTORIES | {".", ".."}
+_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
+"""What opening a link, or anything but a directory, as a directory says."""
 
 
 def unknown_format(_path: str, _fingerprint: Fingerprint) -> str | None:
@@ -69,8 +72,11 @@ def discover_at(
     roots: Iterable[Root],
     path: str,
     format_of: Callable[[str, Fingerprint], str | None] = unknown_format,
-) -> SessionFile | None:
-    """Look at one path alone: a session file below one of the roots, or None."""
+) -> SessionFile | Unreadable | None:
+    """Look at one path alone; give what a walk over the roots would yield there, None for nothing.
+
+    A root that is missing counts as unreadable when the path would stand below it.
+    """
     directory, name = os.path.split(path)
     for root in roots:
         top = os.path.realpath(root.path)
@@ -81,15 +87,26 @@ def discover_at(
             continue
         try:
             descriptor = open_below(top, directory)
-        except OSError:
-            continue
-        try:
-            walk = _Walk(top, root.format, openclaw.is_session_name, format_of)
-            for item in walk.look(directory, name, descriptor):
-                return item if isinstance(item, SessionFile) else None
-        finally:
-            os.close(descriptor)
+        except FileNotFoundError:
+            if not os.path.lexists(top):
+                return Unreadable(top, root.path, "no such directory", failed=root.required)
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY:
+                return Unreadable(top, directory, error.strerror or "cannot be opened")
+        else:
+            try:
+                walk = _Walk(top, root.format, openclaw.is_session_name, format_of)
+                for item in walk.look(directory, name, descriptor):
+                    return item
+            finally:
+                os.close(descriptor)
     return None
+
+
+def is_named(file: SessionFile) -> bool:
+    """Tell whether the walk could name the agent of a file: from its place, or from its content."""
+    nameless = file.agent.startswith(f"{formats.UNKNOWN}:")
+    return not nameless or openclaw.owner(file.directory) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +182,8 @@ class _Walk:
         return f"{form}:{os.path.basename(directory)}", directory
 
     def _format(self, name: str, descriptor: int) -> str | None:
+        if not openclaw.is_session_name(name):  # opening a temporary file would disturb its lease
+            return None
         try:
             opened = open_plain(name, descriptor)
         except OSError:
