@@ -266,19 +266,33 @@ def test_a_fork_sees_nothing_that_its_parent_said_later(world):
     assert fork.refused(action="show", entry="00000007") == NOT_HERE
 
 
-def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
-    """Where one value of an entry has expired, the others come, and it is listed as missed."""
-    agent = said_twice(world, VALUE + "more")
+def _expire_details(world):
     with world.store.transaction():
         world.store._connection.execute(
             "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
             " expired_why = 'test' WHERE path LIKE '%aggregated%'"
         )
 
+
+def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
+    """Where one value of an entry has expired, the others come, and it is listed as missed."""
+    agent = said_twice(world, VALUE + "more")
+    _expire_details(world)
+
     told = agent.told(action="show", entry="00000003", session=SESSION)
 
     assert told["content"] == {"message.content.0.text": VALUE}
     assert told["missed"] == ["message.details.aggregated: expired"]
+
+
+def test_the_values_end_the_answer_to_a_restore(world):
+    """What could not be done stands before the values that are given: they may be very long."""
+    agent = said_twice(world, VALUE + "more")
+    _expire_details(world)
+
+    told = agent.told(action="restore", entry="00000003", session=SESSION)
+
+    assert list(told)[-2:] == ["missed", "content"]
 
 
 def test_a_pin_where_the_file_is_gone_says_so(world):

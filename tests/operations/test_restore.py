@@ -6,7 +6,13 @@ import time
 
 import pytest
 
-from brainsurgeon.errors import AmbiguousError, ChangedError, ExpiredError, NotFoundError
+from brainsurgeon.errors import (
+    AmbiguousError,
+    ChangedError,
+    ExpiredError,
+    NoSuchKeyError,
+    NotFoundError,
+)
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.times import iso
 from brainsurgeon.operations.cat import cat
@@ -60,7 +66,7 @@ def test_a_settled_session_gets_its_value_and_a_mark_back(world, conversation, p
         "restored_at": stamp,
         "redacted": False,
     }
-    assert restored_json(answer, content=True)["content"] == {PATH: "x" * 2000}
+    assert answer.content == {PATH: "x" * 2000}
     assert world.leftovers() == []
 
 
@@ -400,6 +406,15 @@ def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanne
     assert world.restore(pruned, session=OTHER).keys == (PATH,)
     assert text_of(copy, pruned) == "x" * 2000
     assert path.read_bytes() == before
+
+
+def test_what_cannot_be_given_is_not_asked_for(world, pruned, path, clock):
+    """A restore that names no value of the entry writes nothing, not even that there is a fork."""
+    fork(path, OTHER)
+    with pytest.raises(NoSuchKeyError):
+        world.restore(pruned, session=OTHER, keys=["nothing"])
+
+    assert [one.name for one in world.store.sessions.all()] == ["s"]
 
 
 def test_a_fork_with_cuts_of_its_own_gets_both_back(world, conversation, pruned, path, clock):

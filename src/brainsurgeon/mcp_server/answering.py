@@ -119,7 +119,7 @@ def _restore(asked: _Asked) -> str:
         # Whoever asks by the tool is in a turn, which may not stand in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         log.restored(done)
-        text = _text(sessions.restored_json(done, content=True))
+        text = _text(sessions.restored_json(done) | {"content": done.content})
         note_answer(store, done, text)
     return text
 

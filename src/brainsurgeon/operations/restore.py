@@ -60,19 +60,20 @@ def restore(
     """
     wanted = list(keys)
     found = entry_named(settings, store, entry, session) if isinstance(entry, str) else entry
-    named = _noted(store, found)
-    values = choose(named, wanted)
+    values = choose(found, wanted)
     paths = tuple(value.path for value in values) if wanted else None
+    file = _file(found.session)
+    tokens = tokens_of(store, values)
+    content = give(contents(values, tokens))  # what cannot be given is not asked for either
+    named = _noted(store, found)
     now = clock()
     ident = recorded(named.record)
     previous = store.extractions.restores(ident).get(named.entry_id)
-    file = _file(named.session)
-    tokens = tokens_of(store, values)
     answer = RestoreAnswer(
         named.entry_id, named.record.title, ident, pending=False,
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
-        at=now, previous=previous, content=give(contents(values, tokens)),
+        at=now, previous=previous, content=content,
     )  # fmt: skip
     wish = wish_to_restore(named.record, named.entry_id, paths, pristine, now)
     try:

@@ -21,11 +21,8 @@ _MOST_ROWS = 8
 SUGGESTION = "This entry was restored before. To keep it in context, set _extractable: false on it."
 
 
-def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
-    """Give the answer to a restore as agents and other programs read it.
-
-    The values are in it when it is pending, or with `content`.
-    """
+def restored_json(answer: RestoreAnswer) -> dict[str, Any]:
+    """Give the answer to a restore as other programs read it; with the values while it waits."""
     told: dict[str, Any] = {
         "restored": True,
         "pending": answer.pending,
@@ -39,7 +36,7 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
     if answer.previous is not None:
         told["previous_restored_at"] = iso(answer.previous)
         told["suggestion"] = SUGGESTION
-    if answer.pending or content:
+    if answer.pending:
         told["content"] = answer.content
     if answer.why_pending:
         told["why_pending"] = answer.why_pending
