@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS, HEAD_LINES, recognise
-from brainsurgeon.formats.base import value_at
 from brainsurgeon.formats.spans import locate, splice
-from brainsurgeon.model.entries import KINDS, OLD, stands, stub_text, stub_token
+from brainsurgeon.model.entries import KINDS, OLD, stands, stub_text, stub_token, value_at
 from building.readings import WINDOW, entries, survey
 from building.world import SAMPLES, dump
 

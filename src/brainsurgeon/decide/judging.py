@@ -13,8 +13,7 @@ from brainsurgeon.decide.extract import (
     read_extractable,
     read_restored,
 )
-from brainsurgeon.formats.base import value_at
-from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, stub_text
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, stub_text, value_at
 from brainsurgeon.model.plans import KeptPart
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from brainsurgeon.formats.base import value_at
-from brainsurgeon.model.entries import STUB, stands
+from brainsurgeon.model.entries import STUB, stands, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

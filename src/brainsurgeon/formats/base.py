@@ -133,17 +133,6 @@ def is_made_up(entry_id: str) -> bool:
     return _MADE_UP.fullmatch(entry_id) is not None
 
 
-def value_at(entry: Entry, path: KeyPath) -> Any:
-    """Give the value at `path`, or None where there is none."""
-    value: Any = entry
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
-
-
 def leaves(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 32
 ) -> Iterator[Part]:

@@ -16,9 +16,8 @@ from brainsurgeon.formats.base import (
     leaves,
     parse,
     usable_id,
-    value_at,
 )
-from brainsurgeon.model.entries import FIELDS, KINDS, Part
+from brainsurgeon.model.entries import FIELDS, KINDS, Part, value_at
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 
 if TYPE_CHECKING:

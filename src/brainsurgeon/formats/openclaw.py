@@ -12,9 +12,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id, value_at
+from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
 from brainsurgeon.formats.tree import Branch
-from brainsurgeon.model.entries import Part
+from brainsurgeon.model.entries import Part, value_at
 from brainsurgeon.model.sessions import Survey
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from brainsurgeon.model.entries import value_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,11 +55,11 @@ class Cut:
 
     def shows_in(self, entry: Entry) -> bool:
         """Tell whether the parsed entry says what this edit was to make of it."""
-        return bool(_at(entry, self.path) == json.loads(self.new))
+        return bool(value_at(entry, self.path) == json.loads(self.new))
 
     def blank(self, entry: Entry) -> None:
         """Take what this edit touches out of a parsed entry, so that the rest can be compared."""
-        _at(entry, self.path[:-1])[self.path[-1]] = None
+        value_at(entry, self.path[:-1])[self.path[-1]] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,3 @@ class FieldEdit:
 
 
 Edit = Cut | Putback | FieldEdit
-
-
-def _at(entry: Entry, path: KeyPath) -> Any:
-    value: Any = entry
-    for step in path:
-        value = value[step]
-    return value

@@ -71,6 +71,17 @@ def dotted(path: KeyPath) -> str:
     return ".".join(str(step) for step in path)
 
 
+def value_at(entry: Entry, path: KeyPath) -> Any:
+    """Give the value at `path`, or None where there is none."""
+    value: Any = entry
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
 _PREFIX, _SUFFIX = "[[extracted-", "]]"
 _ID = "~?[A-Za-z0-9._-]{1,128}"
 _REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from brainsurgeon.errors import DamagedError
-from brainsurgeon.formats.base import parse, value_at
+from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.entries import STUB_PREFIX, stub_in
+from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
 from brainsurgeon.model.sessions import NO_SURVEY, Unreadable
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discover import discover
