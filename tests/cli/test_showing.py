@@ -124,6 +124,30 @@ def test_a_shown_value_is_its_bytes_and_nothing_else(world, conversation, cli):
     )
 
 
+def test_a_value_that_stands_twice_is_printed_once(world, conversation, cli):
+    """Equal values of an entry come once, raw, and in JSON with the paths of their copies."""
+    conversation.user()
+    conversation.call()
+    copy = "message.details.aggregated"
+    ident = conversation.result("v" * 6000, details={"aggregated": "v" * 6000})
+    conversation.assistant()
+    conversation.turn("short")
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    shown, told = cli("show", ident), document(cli("show", ident, "--json"))
+    conversation.user()
+    append(path, [conversation.lines[-1]])
+    printed, pending = cli("restore", ident), document(cli("restore", ident, "--json"))
+
+    assert shown.stdout == b"v" * 6000
+    assert printed.stdout.count(b"v" * 6000) == 1
+    assert len(printed.stdout) < 6500
+    for said in (told, pending):
+        assert said["content"] == {PATH: "v" * 6000}
+        assert said["same_as"] == {copy: PATH}
+    assert pending["keys_restored"] == [PATH, copy]
+
+
 def test_a_whole_session_is_printed_as_it_was(world, cli):
     """`cat` of a real session that was pruned is its original, byte for byte."""
     sample = SAMPLES / "pi" / "large-session.derived-v3.jsonl"

@@ -232,7 +232,7 @@ def test_pages_put_together_are_the_value(world, limit):
 
 def test_a_restore_in_pages_wants_one_value(world):
     """An offset for several values at once is refused, and nothing is asked for."""
-    agent = said_twice(world)
+    agent = said_twice(world, VALUE + "more")
 
     before = fence(agent.path)
     told = agent.refused(action="restore", entry="00000003", session=SESSION, offset=0)
@@ -242,17 +242,52 @@ def test_a_restore_in_pages_wants_one_value(world):
     assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
 
 
-def test_a_copy_that_does_not_fit_is_given_as_a_path(world):
-    """The same text twice in an entry does not fill the context twice."""
+def test_a_value_that_stands_twice_is_given_once(world):
+    """Of two equal values of an entry one is given, and `same_as` says where the other stands."""
+    agent = said_twice(world)
+    first, copy = "message.content.0.text", "message.details.aggregated"
+    before = asking(agent, {"action": "restore", "entry": "00000003"})
+
+    shown = agent.told(action="show", entry="00000003", session=SESSION)
+    paged = agent.told(action="show", entry="00000003", session=SESSION, offset=0, limit=10)
+    told = agent.told(action="restore", entry="00000003")
+
+    assert before
+    assert shown["content"] == told["content"] == {first: VALUE}
+    assert shown["same_as"] == told["same_as"] == {copy: first}
+    assert paged["content"][first]["text"] == VALUE[:10]
+    assert told["keys_restored"] == [first, copy]
+    assert list(told["sizes_bytes"]) == [first, copy]
+
+
+def test_a_copy_that_is_asked_for_alone_is_the_value(world):
+    """Named by its key, the second of two equal values is given in full."""
     agent = said_twice(world)
 
-    limit = len(VALUE.encode()) + 10
-    told = agent.told(action="show", entry="00000003", session=SESSION, limit=limit)
+    told = agent.told(action="show", entry="00000003", session=SESSION, keys="aggregated")
 
-    assert told["content"] == {
-        "message.content.0.text": VALUE,
-        "message.details.aggregated": {"same_as": "message.content.0.text"},
-    }
+    assert told["content"] == {"message.details.aggregated": VALUE}
+    assert "same_as" not in told
+
+
+def test_the_first_of_equal_values_is_the_one_that_the_model_had(world):
+    """Where details stand before the content in a line, the content is what is given."""
+    agent = Agent(world)
+    agent.talk.user()
+    agent.talk.call()
+    agent.talk.result(VALUE, details={"aggregated": VALUE})
+    message = agent.talk.lines[-1]["message"]
+    agent.talk.lines[-1]["message"] = {"details": message.pop("details"), **message}
+    agent.talk.assistant()
+    for _ in range(3):
+        agent.talk.turn("short")
+    agent.write()
+    world.scan()
+
+    told = agent.told(action="show", entry="00000003", session=SESSION)
+
+    assert told["content"] == {"message.content.0.text": VALUE}
+    assert told["same_as"] == {"message.details.aggregated": "message.content.0.text"}
 
 
 def test_half_a_character_survives_the_way(world):

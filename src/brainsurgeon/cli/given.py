@@ -76,21 +76,25 @@ def print_json(value: Any) -> None:
     print(as_json(value))
 
 
-def print_values(values: dict[str, Any]) -> None:
-    """Print one value raw, several under their paths."""
+def print_values(values: dict[str, Any], same_as: dict[str, str]) -> None:
+    """Print one value raw, several under their paths and those of their copies."""
     out = sys.stdout.buffer
-    out.write(values_text(values, ended=sys.stdout.isatty()).encode("utf-8", "surrogatepass"))
+    text = values_text(values, same_as, ended=sys.stdout.isatty())
+    out.write(text.encode("utf-8", "surrogatepass"))
     out.flush()
 
 
-def values_text(values: dict[str, Any], *, ended: bool = False) -> str:
+def values_text(
+    values: dict[str, Any], same_as: dict[str, str], *, ended: bool = False
+) -> str:  # fmt: skip
     """Give what `print_values` prints; `ended` with a newline that is not the value's."""
     from json import dumps
 
     texts = []
     for path, value in values.items():
         text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
-        texts.append(f"==> {path} <==\n{text}\n" if len(values) > 1 else text)
+        places = ", ".join([path, *(copy for copy, of in same_as.items() if of == path)])
+        texts.append(f"==> {places} <==\n{text}\n" if len(values) > 1 else text)
     return "".join(texts) + "\n" * (ended and len(values) == 1)
 
 

@@ -89,11 +89,11 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
         log.set_up(settings)
         log.restored(answer)
     text = render.as_json(sessions.restored_json(answer)) if json else sessions.restored(answer)
-    values = "" if json or not answer.pending else values_text(answer.content)
+    values = "" if json or not answer.pending else values_text(answer.content, answer.same_as)
     note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     if answer.pending and not json:
-        print_values(answer.content)
+        print_values(answer.content, answer.same_as)
 
 
 def _everything(

@@ -92,16 +92,15 @@ def show(
       brainsurgeon show 4f9d2a11 --key details > details.txt
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    from dataclasses import asdict
-
     from brainsurgeon.operations.show import show as operation
+    from brainsurgeon.render import sessions as render
 
     with store_to_read(settings) as store:
         shown = operation(settings, store, entry, session, key or [])
     if json:
-        print_json(asdict(shown))
+        print_json(render.shown_json(shown))
     else:
-        print_values(shown.content)
+        print_values(shown.content, shown.same_as)
 
 
 def cat(session: SessionName, json: Json = False, config: Config = None) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
     from brainsurgeon.model.sessions import Survey
 
+ASIDE = frozenset({"details", "toolUseResult"})
+"""Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
+entry."""
 BOM = b"\xef\xbb\xbf"
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024

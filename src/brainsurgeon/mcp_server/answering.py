@@ -103,10 +103,7 @@ def _show(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         session = asked.session(store)
         shown = show(asked.settings, store, asked.entry, session, asked.call.keys or ())
-    told: dict[str, Any] = {"entry_id": shown.entry_id, "session": shown.session}
-    if shown.missed:
-        told["missed"] = list(shown.missed)
-    return _text(told | {"content": asked.given(shown.content)})
+    return _text(sessions.shown_json(replace(shown, content=asked.given(shown.content))))
 
 
 def _restore(asked: _Asked) -> str:
@@ -119,7 +116,7 @@ def _restore(asked: _Asked) -> str:
         # Whoever asks by the tool is in a turn, which may not stand in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         log.restored(done)
-        text = _text(sessions.restored_json(done) | {"content": done.content})
+        text = _text(sessions.restored_json(done, content=True))
         note_answer(store, done, text)
     return text
 

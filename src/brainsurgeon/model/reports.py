@@ -93,6 +93,7 @@ class RestoreAnswer:
     at: float
     previous: float | None
     content: dict[str, Any]
+    same_as: dict[str, str] = field(default_factory=dict)
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     why_pending: str = ""

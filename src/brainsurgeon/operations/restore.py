@@ -11,7 +11,7 @@ from brainsurgeon.decide.redact import answer_mark
 from brainsurgeon.errors import ChangedError, NotFoundError
 from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of
-from brainsurgeon.lookup.values import contents, tokens_of
+from brainsurgeon.lookup.values import as_the_model_had_them, contents, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
@@ -60,11 +60,12 @@ def restore(
     """
     wanted = list(keys)
     found = entry_named(settings, store, entry, session) if isinstance(entry, str) else entry
-    values = choose(found, wanted)
+    values = as_the_model_had_them(choose(found, wanted))
     paths = tuple(value.path for value in values) if wanted else None
     file = _file(found.session)
     tokens = tokens_of(store, values)
-    content = give(contents(values, tokens))  # what cannot be given is not asked for either
+    given = contents(values, tokens)
+    content = give(given.values)  # what cannot be given is not asked for either
     named = _noted(store, found)
     now = clock()
     ident = recorded(named.record)
@@ -73,7 +74,7 @@ def restore(
         named.entry_id, named.record.title, ident, pending=False,
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
-        at=now, previous=previous, content=content,
+        at=now, previous=previous, content=content, same_as=given.same_as,
     )  # fmt: skip
     wish = wish_to_restore(named.record, named.entry_id, paths, pristine, now)
     try:

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShownValues:
-    """The values of one entry by path, as the agent would read them; `missed` have expired."""
+    """The values of one entry by path, as the agent would read them; `missed` have expired.
+
+    Equal values are given once: `same_as` leads from the path of a copy to that of the value.
+    """
 
     entry_id: str
     session: str
     content: dict[str, Any]
+    same_as: dict[str, str]
     missed: tuple[str, ...] = ()
 
 
@@ -38,6 +42,6 @@ def show(
     named = entry_named(settings, store, entry, session)
     wanted = list(keys)
     values = choose(named, wanted)
-    content = contents(values, tokens_of(store, values)) if store else {}
+    shown = contents(values, tokens_of(store, values) if store else {})
     missed = tuple(f"{dotted(value.path)}: expired" for value in expired(named, wanted))
-    return ShownValues(named.entry_id, named.record.title, content, missed)
+    return ShownValues(named.entry_id, named.record.title, shown.values, shown.same_as, missed)

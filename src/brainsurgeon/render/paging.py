@@ -13,20 +13,14 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Give values whole as long as they fit into `limit` bytes together; of the rest both ends.
-
-    One that does not fit and says the same as an earlier one is given as its path.
-    """
+    """Give values whole as long as they fit into `limit` bytes together; of the rest both ends."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():
         data = _bytes(value)
-        same = next((other for other in given if values[other] == value), None)
         if len(data) <= room:
             given[path] = value
             room -= len(data)
-        elif same is not None:
-            given[path] = {"same_as": same}
         else:
             given[path] = _both_ends(data, room)
             room = 0

@@ -16,13 +16,27 @@ if TYPE_CHECKING:
     from brainsurgeon.model.reports import FieldAnswer, RestoreAnswer, SessionRestore
     from brainsurgeon.operations.context import Context
     from brainsurgeon.operations.sessions import SessionSummary
+    from brainsurgeon.operations.show import ShownValues
 
 _MOST_ROWS = 8
 SUGGESTION = "This entry was restored before. To keep it in context, set _extractable: false on it."
 
 
-def restored_json(answer: RestoreAnswer) -> dict[str, Any]:
-    """Give the answer to a restore as other programs read it; with the values while it waits."""
+def shown_json(shown: ShownValues) -> dict[str, Any]:
+    """Give shown values as other programs read them."""
+    told: dict[str, Any] = {"entry_id": shown.entry_id, "session": shown.session}
+    if shown.same_as:
+        told["same_as"] = shown.same_as
+    if shown.missed:
+        told["missed"] = list(shown.missed)
+    return told | {"content": shown.content}
+
+
+def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
+    """Give the answer to a restore as agents and other programs read it.
+
+    The values are in it when it is pending, or with `content`.
+    """
     told: dict[str, Any] = {
         "restored": True,
         "pending": answer.pending,
@@ -36,14 +50,16 @@ def restored_json(answer: RestoreAnswer) -> dict[str, Any]:
     if answer.previous is not None:
         told["previous_restored_at"] = iso(answer.previous)
         told["suggestion"] = SUGGESTION
-    if answer.pending:
-        told["content"] = answer.content
     if answer.why_pending:
         told["why_pending"] = answer.why_pending
     if answer.insertions_removed:
         told["insertions_removed"] = list(answer.insertions_removed)
     if answer.missed:
         told["missed"] = list(answer.missed)
+    if answer.pending or content:
+        if answer.same_as:
+            told["same_as"] = answer.same_as
+        told["content"] = answer.content  # last, since it may be very long
     return told
 
 
