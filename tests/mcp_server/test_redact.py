@@ -1,7 +1,9 @@
 """From the call that asks to the value put back and the call shortened."""
 
+import hashlib
 import json
 import os
+import re
 import sqlite3
 import time
 
@@ -9,8 +11,9 @@ import pytest
 
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.mcp_server.answering import NOT_HERE
+from building.processes import bound
 from building.tool import OTHER, SESSION, VALUE, Agent, answered, asking, fence, pruned, said_twice
-from building.world import dump
+from building.world import dump, sql
 
 CALL = {"action": "restore", "entry": "00000003"}
 
@@ -122,6 +125,135 @@ def test_a_shell_command_that_asked_stays_and_its_answer_goes(world):
     assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("before", ["x\n", '{"event": "restoration", "level": "debug"}\n' * 9])
+def test_an_answer_is_found_inside_a_longer_output(world, form, before):
+    """What stands before and after the answer in what a shell printed does not hide it."""
+    agent = pruned(world)
+    asked = asking(agent, {"command": "echo x; brainsurgeon restore 00000003"}, name="exec")
+    said = bound(world)("restore", "00000003", *(["--json"] if form == "json" else []))
+    output = before + said.stdout.decode() + "\nafter"
+    since = len(agent.talk.lines)
+    agent.talk.result(output, "exec", call=f"call_{asked}", ident="answer",
+                      details={"aggregated": output + "\n", "cwd": "/w"})  # fmt: skip
+    agent.talk.assistant("so it is", ident="end")
+    agent.append(since=since)
+    os.utime(agent.path, (time.time() + 1,) * 2)
+    world.clock = lambda: time.time() + 3600
+
+    world.scan()
+
+    answer = agent.entries()["answer"]["message"]
+    assert answer["content"][0]["text"] == "Restored 00000003."
+    assert answer["details"] == {"aggregated": "Restored 00000003.", "cwd": "/w"}
+    assert open_wishes(world) == []
+    world.restore_all(pristine=True)
+    assert agent.path.read_bytes() == agent.written
+
+
+def test_every_answer_has_an_id_of_its_own(world):
+    """In text and in JSON, pending or not, an answer carries an id that no other has."""
+    agent = pruned(world)
+    told = agent.told(**CALL, session=SESSION)
+    again = agent.told(action="restore", entry="00000007", session=SESSION)
+    said = bound(world)("restore", "0000000b", "--session", f"main/{SESSION}").stdout.decode()
+
+    ids = {told["answer_id"], again["answer_id"], *re.findall(r"answer ([0-9a-f]{16})", said)}
+    assert len(ids) == 3
+
+
+@pytest.mark.parametrize("turn_follows", [True, False])
+def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows):
+    """A person's restore during a run is no call of the agent's: its wish ends with the turn."""
+    agent = pruned(world)
+    agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
+    since = len(agent.talk.lines)
+    agent.talk.user("do something long")
+    agent.append(since=since)
+    if not turn_follows:
+        os.utime(agent.path, (time.time() - 60,) * 2)
+    bound(world, abandoned_after_seconds=120)("restore", "00000003")
+    assert [one[0] for one in open_wishes(world)] == ["restore", "redact"]
+    if turn_follows:
+        agent.talk.assistant("done")
+        agent.append(since=since + 1)
+        os.utime(agent.path, (time.time() + 1,) * 2)
+
+    for later in (60, 300, 1200):
+        world.clock = lambda later=later: time.time() + later
+        world.scan(abandoned_after_seconds=120)
+        left = open_wishes(world)
+        if turn_follows:
+            assert left == []
+
+    assert left == []
+    rows = sql(world, "SELECT state, why FROM wishes WHERE action = 'redact'")
+    assert rows == [("lapsed", "no answer of ours stands in the turn in which it was asked")]
+
+
+def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
+    """Asked by the tool before the turn stands in the file, the answer is found when it does."""
+    agent = pruned(world)
+    _, text = agent.call(**CALL, session=SESSION)
+    world.scan()
+    world.scan(keep_recent=0)
+    assert [one[0] for one in open_wishes(world)] == ["redact"]
+    before = asking(agent, CALL)
+    answered(agent, before, text)
+    os.utime(agent.path, (time.time() + 1,) * 2)
+    world.clock = lambda: time.time() + 60
+
+    world.scan()
+
+    assert agent.entries()[f"answer{before}"]["message"]["content"][0]["text"] == (
+        "Restored 00000003."
+    )
+    assert open_wishes(world) == []
+
+
+def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
+    """Only our own call is shortened: one with an action of its own, such as polling, stays."""
+    agent = pruned(world)
+    asked = asking(agent, {"action": "poll", "sessionId": "brisk-otter"}, name="process")
+    _, text = agent.call(**CALL, session=SESSION)
+    answered(agent, asked, "Process exited.\n" + text)
+    os.utime(agent.path, (time.time() + 1,) * 2)
+    world.clock = lambda: time.time() + 60
+
+    world.scan()
+
+    entries = agent.entries()
+    assert entries[f"call{asked}"]["message"]["content"][0]["arguments"] == {
+        "action": "poll", "sessionId": "brisk-otter",
+    }  # fmt: skip
+    assert entries[f"answer{asked}"]["message"]["content"][0]["text"] == "Restored 00000003."
+
+
+def test_the_redactions_of_an_older_version_are_still_carried_out(world):
+    """A wish that holds the digest of how its answer began finds that answer."""
+    agent = pruned(world)
+    before = asking(agent, CALL)
+    text = "an answer of the version before: " + VALUE
+    agent.call(**CALL)
+    mark = hashlib.blake2b(text.strip()[:200].encode(), digest_size=32).digest()
+    with world.store.transaction():
+        world.store._connection.execute(
+            "UPDATE wishes SET answer = ? WHERE action = 'redact'", (mark,)
+        )
+    answered(agent, before, text)
+
+    world.scan()
+
+    answer = agent.entries()[f"answer{before}"]
+    assert answer["message"]["content"][0]["text"] == "Restored 00000003."
+    assert open_wishes(world) == []
+
+
+def open_wishes(world):
+    """Give what is still asked for."""
+    return sql(world, "SELECT action, answer FROM wishes WHERE state = 'open' ORDER BY id")
+
+
 def test_a_call_that_its_provider_signed_stays(world):
     """Arguments under a provider's signature are left as they are; the answer is shortened."""
     agent = pruned(world)
@@ -211,6 +343,7 @@ def test_calls_are_kept_where_the_configuration_says_so(world):
     assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
     assert entries[f"answer{before}"]["message"]["content"][0]["text"] == text
     assert "_redacted" not in entries[f"call{before}"]
+    assert open_wishes(world) == []
 
 
 def test_ids_that_begin_alike_are_not_mixed_up(world):

@@ -78,16 +78,6 @@ def print_json(value: Any) -> None:
 
 def print_values(values: dict[str, Any], same_as: dict[str, str]) -> None:
     """Print one value raw, several under their paths and those of their copies."""
-    out = sys.stdout.buffer
-    text = values_text(values, same_as, ended=sys.stdout.isatty())
-    out.write(text.encode("utf-8", "surrogatepass"))
-    out.flush()
-
-
-def values_text(
-    values: dict[str, Any], same_as: dict[str, str], *, ended: bool = False
-) -> str:  # fmt: skip
-    """Give what `print_values` prints; `ended` with a newline that is not the value's."""
     from json import dumps
 
     texts = []
@@ -95,7 +85,11 @@ def values_text(
         text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
         places = ", ".join([path, *(copy for copy, of in same_as.items() if of == path)])
         texts.append(f"==> {places} <==\n{text}\n" if len(values) > 1 else text)
-    return "".join(texts) + "\n" * (ended and len(values) == 1)
+    if len(values) == 1 and sys.stdout.isatty():
+        texts.append("\n")
+    out = sys.stdout.buffer
+    out.write("".join(texts).encode("utf-8", "surrogatepass"))
+    out.flush()
 
 
 @contextmanager

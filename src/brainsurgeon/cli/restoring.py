@@ -17,7 +17,6 @@ from brainsurgeon.cli.given import (
     print_values,
     settings_of,
     store_to_write,
-    values_text,
 )
 from brainsurgeon.errors import UsageError
 
@@ -78,7 +77,7 @@ def restore(
 
 
 def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bool) -> None:
-    """Print the answer; a pending one with its values, and how it begins is recorded first."""
+    """Print the answer; a pending one with its values, and its id is recorded first."""
     from brainsurgeon import render
     from brainsurgeon.operations.restore import note_answer
     from brainsurgeon.render import sessions
@@ -89,8 +88,7 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
         log.set_up(settings)
         log.restored(answer)
     text = render.as_json(sessions.restored_json(answer)) if json else sessions.restored(answer)
-    values = "" if json or not answer.pending else values_text(answer.content, answer.same_as)
-    note_answer(store, answer, f"{text}\n{values}")
+    note_answer(store, answer)
     print(text, flush=True)
     if answer.pending and not json:
         print_values(answer.content, answer.same_as)

@@ -38,20 +38,42 @@ _TWICE = "its id stands twice in the file"
 
 def plan(
     lines: Lines, form: Format, rules: Rules, records: Records, now: float, survey: Survey,
-    *, cut: bool = True, explain: bool = False,
+    *, cut: bool = True, explain: bool = False, changed_at: float = 0.0, patience: float = 0.0,
 ) -> Plan:  # fmt: skip
     """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
 
-    Lines too short to hold a value that could go are taken apart only with `explain`, so that
-    `kept` is complete only then.
+    Redactions whose answer does not stand in a session that changed after they were asked for, or
+    `patience` seconds later, end unanswered. Lines too short to hold a value that could go are
+    taken apart only with `explain`, so that `kept` is complete only then.
     """
     own = find_own_calls(lines, form, records.wishes)
     while True:
         try:
             planner = _Planner(form, survey, rules, records, now, own, cut=cut)
-            return planner.run(lines, 0 if explain else rules.shortest)
+            planned = planner.run(lines, 0 if explain else rules.shortest)
         except WindowTooSmallError as larger:
             survey = form.survey(lines, max(larger.window, 2 * survey.window))
+        else:
+            unanswered = [
+                wish for wish in records.wishes
+                if wish.action == "redact" and wish.id not in own.wishes
+            ]  # fmt: skip
+            return _ended(planned, unanswered, changed_at, now, patience)
+
+
+def _ended(
+    planned: Plan, unanswered: list[Wish], changed_at: float, now: float, patience: float
+) -> Plan:
+    """Add which redactions end without an answer, and when to look for the others again."""
+    over = [
+        wish for wish in unanswered
+        if wish.asked_at < changed_at or wish.asked_at + patience <= now
+    ]  # fmt: skip
+    due = [wish.asked_at + patience for wish in unanswered if wish not in over]
+    if planned.due_at is not None:
+        due.append(planned.due_at)
+    ids = tuple(wish.id for wish in over if wish.id is not None)
+    return replace(planned, unanswered=ids, due_at=min(due, default=None))
 
 
 class _Ids:

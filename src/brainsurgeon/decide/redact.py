@@ -1,8 +1,8 @@
 """Recognise the agent's own restore calls and say what is to stand in their place.
 
-A call is recognised by its answer alone: the wish recorded a digest of how the answer began, and
-that names session, entry and moment. What the host called the tool does not matter, and a tool
-that merely happens to be called restore is never touched.
+A call is recognised by its answer alone: the wish recorded the random id that the answer carries,
+so that it is found inside a longer output, too. What the host called the tool does not matter, and
+a tool that merely happens to be called restore is never touched.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.formats.base import parse
+from brainsurgeon.formats.base import parse, value_at
+from brainsurgeon.model.sessions import NO_SURVEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from brainsurgeon.model.records import Wish
 
 HEAD = 200
-"""Characters of an answer that are recorded: hosts cut long answers off at their end."""
+"""Characters of an answer whose digest version 0.1.0 recorded in the place of an id."""
+DIGEST = 32
+"""Bytes of that digest; ids have half as many."""
+ACTIONS = frozenset({"restore", "restore_remote"})
+"""What a call of our own tool says that it wants; a call with another action is somebody else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,42 @@ class OwnCalls:
     wishes: set[int | None] = field(default_factory=set)
 
 
-def answer_mark(text: str) -> bytes:
-    """Give the digest by which an answer is recognised later."""
+class _Asked:
+    """The redactions that are open in one session, by how their answers are recognised."""
+
+    def __init__(self, wishes: Iterable[Wish]) -> None:
+        self._by_id: dict[str, Wish] = {}
+        self._by_digest: dict[bytes, list[Wish]] = defaultdict(list)
+        for wish in wishes:
+            if wish.action != "redact" or wish.answer is None:
+                continue
+            if len(wish.answer) == DIGEST:  # what was asked for twice is answered in that order
+                self._by_digest[wish.answer].append(wish)
+            else:
+                self._by_id[wish.answer.decode()] = wish
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id or self._by_digest)
+
+    def answered_by(self, answer: Answer, entry: Entry, form: Format) -> tuple[Wish, Answer] | None:
+        """Give the wish that a text answers, and the text with every copy that the entry has."""
+        ident = next((one for one in self._by_id if one in answer.text), None)
+        if ident is not None:
+            copies = tuple(
+                part.path
+                for part in form.parts(entry, NO_SURVEY, None)
+                if part.path != answer.path and ident in str(value_at(entry, part.path))
+            )
+            return self._by_id.pop(ident), replace(answer, copies=copies)
+        asked = self._by_digest.get(_digest(answer.text)) if self._by_digest else None
+        if not asked:
+            return None
+        return (asked.pop(0) if len(asked) > 1 else asked[0]), answer
+
+
+def _digest(text: str) -> bytes:
     head = text.strip()[:HEAD]
-    return hashlib.blake2b(head.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    return hashlib.blake2b(head.encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
 def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCalls:
@@ -59,12 +96,9 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
 
     A result that does not name its call answers the call that stands before it.
     """
-    marks: dict[bytes | None, list[Wish]] = defaultdict(list)
-    for wish in wishes:
-        if wish.action == "redact":  # what was asked for twice is answered alike, in that order
-            marks[wish.answer].append(wish)
+    asked = _Asked(wishes)
     found = OwnCalls()
-    if not marks:
+    if not asked:
         return found
     last_call = None
     for line in lines:
@@ -74,11 +108,13 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
         ident = form.identity(entry, line.raw, line.number)
         for call in form.calls(entry):
             last_call = call.call_id or ident
-        for answer in form.answers(entry):
-            asked = marks.get(answer_mark(answer.text))
-            if asked is None or ident is None:
+        if ident is None:
+            continue
+        for one in form.answers(entry):
+            known = asked.answered_by(one, entry, form)
+            if known is None:
                 continue
-            wish = asked.pop(0) if len(asked) > 1 else asked[0]
+            wish, answer = known
             wanted = wish.entry_id or ""
             found.wishes.add(wish.id)
             found.answers.setdefault(ident, []).append((answer, wanted))
@@ -94,8 +130,8 @@ def redactions(
     """Say what gives way in one entry, and whether the entry is one of our own calls at all.
 
     The result becomes one short line. The call keeps its id and name and, where its arguments
-    name an action, only that and the entry; a shell command stays as it is, and what its provider
-    signed.
+    are those of our tool, only action and entry; a shell command stays as it is, and what its
+    provider signed.
     """
     listed = []
     for answer, wanted in own.answers.get(ident, ()):
@@ -111,7 +147,8 @@ def redactions(
             continue
         ours = True
         short = {"action": "restore", "entry": asked_for}
-        if "action" in call.arguments and call.arguments != short and not call.signed:
+        ours_to_cut = call.arguments.get("action") in ACTIONS and not call.signed
+        if ours_to_cut and call.arguments != short:
             said = json.dumps(short, separators=(",", ":"))
             token = (json.dumps(said) if call.as_text else said).encode()
             listed.append(Redaction(call.path, token, len(str(call.arguments)), "tool_call"))

@@ -117,7 +117,7 @@ def _restore(asked: _Asked) -> str:
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         log.restored(done)
         text = _text(sessions.restored_json(done, content=True))
-        note_answer(store, done, text)
+        note_answer(store, done)
     return text
 
 

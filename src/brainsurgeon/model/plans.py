@@ -26,8 +26,8 @@ class Plan:
     `gain` is what the file would shrink by. `due_at` is when a decision next changes by time
     alone. `sighted` are the extractions whose stubs stand in the file. `missed` says, entry by
     entry, what was asked for and could not be done. `restored` names the entries that the store
-    is to remember as restored, `wishes` the wishes that this plan settles. `asked_until` is the
-    newest wish that it knew of.
+    is to remember as restored, `wishes` the wishes that this plan settles; `unanswered` are
+    redactions that are over without it. `asked_until` is the newest wish that it knew of.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -36,6 +36,7 @@ class Plan:
     due_at: float | None = None
     sighted: tuple[int, ...] = ()
     wishes: tuple[int, ...] = ()
+    unanswered: tuple[int, ...] = ()
     asked_until: int = 0
     restored: tuple[str, ...] = ()
     missed: tuple[tuple[str, str], ...] = ()

@@ -82,7 +82,10 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class RestoreAnswer:
-    """The answer to a restore of one entry; as JSON it is what an agent reads."""
+    """The answer to a restore of one entry; as JSON it is what an agent reads.
+
+    `answer_id` is random: by it the answer is recognised where it stands in a session.
+    """
 
     entry_id: str
     session: str
@@ -93,6 +96,7 @@ class RestoreAnswer:
     at: float
     previous: float | None
     content: dict[str, Any]
+    answer_id: str
     same_as: dict[str, str] = field(default_factory=dict)
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()

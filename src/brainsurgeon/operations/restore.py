@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.decide.redact import answer_mark
 from brainsurgeon.errors import ChangedError, NotFoundError
 from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of
@@ -75,6 +75,7 @@ def restore(
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
         at=now, previous=previous, content=content, same_as=given.same_as,
+        answer_id=secrets.token_hex(8),
     )  # fmt: skip
     wish = wish_to_restore(named.record, named.entry_id, paths, pristine, now)
     try:
@@ -178,13 +179,12 @@ def wish_to_restore(
     )
 
 
-def note_answer(store: Store, answer: RestoreAnswer, text: str) -> None:
-    """Record how an answer begins, so that the call it answers is redacted later."""
+def note_answer(store: Store, answer: RestoreAnswer) -> None:
+    """Record the id of an answer, so that the call it answers is redacted later."""
     if answer.redacts:
+        mark = answer.answer_id.encode()
         with store.transaction():
-            store.wishes.add_redact(
-                answer.session_id, answer.entry_id, answer_mark(text), answer.at
-            )
+            store.wishes.add_redact(answer.session_id, answer.entry_id, mark, answer.at)
 
 
 def note(

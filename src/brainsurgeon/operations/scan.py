@@ -21,6 +21,7 @@ from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Rewrite, apply, finish_now
+from brainsurgeon.rewrite.carry_out import end_redactions
 from brainsurgeon.rewrite.examine import (
     HELD,
     UnsettledError,
@@ -180,6 +181,8 @@ class _Pass:
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
             planned = one.plan(records, cut=left_alone is None, explain=self._report.dry_run)
+            if self._store and record and not self._report.dry_run:
+                end_redactions(self._settings, self._store, record, planned, now)
             outcome = self._outcome(file, one, planned)
             if outcome.outcome != "changed" or self._report.dry_run or self._store is None:
                 self._close_wishes(record, planned, now)

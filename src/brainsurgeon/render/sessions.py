@@ -38,6 +38,7 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
     The values are in it when it is pending, or with `content`.
     """
     told: dict[str, Any] = {
+        "answer_id": answer.answer_id,
         "restored": True,
         "pending": answer.pending,
         "entry_id": answer.entry_id,
@@ -71,10 +72,11 @@ def restored(answer: RestoreAnswer) -> str:
     if answer.pending:
         lines.append(
             f"{name}: not put back yet ({answer.why_pending}); here it is. The next "
-            "`brainsurgeon scan --once` that finds the session settled puts it back"
+            "`brainsurgeon scan --once` that finds the session settled puts it back "
+            f"[answer {answer.answer_id}]"
         )
     else:
-        lines.append(f"{name}: {values} put back")
+        lines.append(f"{name}: {values} put back [answer {answer.answer_id}]")
         lines += [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
     lines += [f"undone: {safe(one)}" for one in answer.insertions_removed]
     lines += [f"not done: {safe(one)}" for one in answer.missed]

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+NO_ANSWER = "no answer of ours stands in the turn in which it was asked"
+KEPT = "the configuration keeps such calls"
+"""Why a redaction ends without one."""
+
+
 def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Wish, ...], clock: Callable[[], float], values: Values | None = None,
@@ -56,6 +61,24 @@ def carry_out(
             raise examine.failed(record.title, why) from why
 
 
+def end_redactions(
+    settings: Settings, store: Store, record: SessionRecord, planned: Plan, now: float
+) -> None:
+    """End the redactions that are over without anything to redact, each with its reason.
+
+    The session was seen settled: whether it is rewritten now changes nothing about that.
+    """
+    ended = {planned.unanswered: NO_ANSWER}
+    if settings.keep_purge_control_calls and record.id is not None:
+        kept = (one.id for one in store.wishes.open_of(record.id) if one.action == "redact")
+        ended[tuple(ident for ident in kept if ident is not None)] = KEPT
+    if not any(ended):
+        return
+    with store.transaction():
+        for ids, why in ended.items():
+            store.wishes.close(ids, "lapsed", why, now)
+
+
 def _rewrite(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Wish, ...], clock: Callable[[], float], values: Values, damaged: set[int],
@@ -67,6 +90,7 @@ def _rewrite(
         records = examine.records_of(settings, store, record, now, asked)
         whole = (replace(value, damaged=value.id in damaged) for value in records.extractions)
         planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
+        end_redactions(settings, store, record, planned, now)
         if not planned.edits:
             return planned, None
         try:

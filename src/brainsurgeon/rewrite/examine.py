@@ -18,6 +18,7 @@ from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.sessions.reading import RefusedError, carry_on, open_session
+from brainsurgeon.store.wishes import LONGEST_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,7 +77,8 @@ class Examination:
         """Plan what is due in it, given what the store says of it."""
         return plan(
             self.session.lines, self.format, self.settings.decision_rules(), records, self.now,
-            self.survey, cut=cut, explain=explain,
+            self.survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
+            patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
         )  # fmt: skip
 
 

@@ -118,8 +118,8 @@ _TABLES = (
     ) STRICT
     """,
     # `action`: restore, set or redact. `paths` narrows a restore (JSON; NULL: all), `value` is
-    # what to set (JSON), `answer` the digest by which the call to redact is recognised. `state`:
-    # open, done or lapsed.
+    # what to set (JSON), `answer` the id (of version 0.1.0: the digest) by which
+    # the call to redact is recognised. `state`: open, done or lapsed.
     """
     CREATE TABLE wishes (
         id INTEGER PRIMARY KEY,

@@ -36,7 +36,7 @@ class Wishes:
         self._connection = connection
 
     def add_redact(self, session_id: int, entry_id: str, answer: bytes, now: float) -> None:
-        """Note that the call whose answer has this digest is to be redacted; it does not lapse."""
+        """Note that the call whose answer carries this id is to be redacted; it does not lapse."""
         self._connection.execute(
             "INSERT INTO wishes (session_id, entry_id, action, asked_at, answer)"
             " VALUES (?, ?, 'redact', ?, ?)",
