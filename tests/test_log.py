@@ -113,7 +113,7 @@ def test_a_restoration_is_logged_by_the_pass_that_makes_it(world, conversation, 
     assert answer.pending
 
     text = render.restored(answer) + "\n" + "x" * 1000
-    note_answer(world.store, answer, text)
+    note_answer(world.store, answer)
     conversation.result(text, "bash", call="call_9")
     conversation.assistant("there it is")
     append(path, conversation.lines[-2:])

@@ -57,6 +57,7 @@ def test_a_settled_session_gets_its_value_and_a_mark_back(world, conversation, p
     assert path.read_bytes() == conversation.bytes().replace(line, marked)
     assert stamp.endswith("Z")
     assert restored_json(answer) == {
+        "answer_id": answer.answer_id,
         "restored": True,
         "pending": False,
         "entry_id": pruned,

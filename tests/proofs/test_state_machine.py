@@ -407,7 +407,7 @@ class Agents(RuleBasedStateMachine):
         if answer is None:
             return
         text = as_json(restored_json(answer))
-        note_answer(self.world.store, answer, text)
+        note_answer(self.world.store, answer)
         self._write(session, self._result(session, call, text, "purge_control"))
         self._close(session)
 

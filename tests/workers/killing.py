@@ -190,7 +190,7 @@ def asked(world, store):
     busy = world.settings.model_copy(update={"quiet_seconds": 10**9})
     answer = restore(busy, store, "00000003", clock=clock, session="0")
     text = json.dumps(restored_json(answer))
-    note_answer(store, answer, text)
+    note_answer(store, answer)
     call = {"type": "toolCall", "id": "call_x", "name": "purge_control",
             "arguments": {"action": "restore", "entry": "00000003", "keys": "content"}}  # fmt: skip
     said = [
