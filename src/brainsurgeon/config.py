@@ -7,83 +7,42 @@ import json
 import os
 import re
 import tomllib
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from brainsurgeon.decide.cron import cron_numbers
+from brainsurgeon.config_values import (
+    AbsolutePath,
+    Count,
+    Cron,
+    Duration,
+    FormatName,
+    Interval,
+    LogFormat,
+    LogLevel,
+    Names,
+    OneKind,
+    Pattern,
+    Reclaim,
+    RootPath,
+    Seconds,
+    Size,
+    Switch,
+    UnwantedError,
+    nearest,
+)
 from brainsurgeon.decide.rules import Rule, Rules
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.entries import Kind  # noqa: TC001  pydantic reads it at run time
 from brainsurgeon.model.sessions import Root
 
 PREFIX = "BRAINSURGEON_"
 ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
-_DURATION = re.compile(r"([1-9][0-9]*)([smhdw])")
-_SIZE = re.compile(r"([0-9]+) ?(B|KB|MB|GB)?", re.IGNORECASE)
-_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
-
-
-def _duration(value: Any) -> Any:
-    """Read `24h` and the like to seconds; `never` to None."""
-    if value is None or value == "never":
-        return None
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError('wants a whole number above 0 with s, m, h, d or w ("24h"), or "never"')
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError('wants bytes, with KB, MB or GB where you like ("64KB")')
-    return int(match[1]) * _SIZES[(match[2] or "").upper()]
-
-
-def _reclaim(value: Any) -> Any:
-    """Read `1%` to a share of the file, anything else to bytes."""
-    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
-    if match:
-        return float(match[1]) / 100
-    try:
-        return int(_size(value))
-    except ValueError:
-        raise ValueError('wants a share of the file ("1%") or bytes ("64KB")') from None
-
-
-def _cron(value: Any) -> Any:
-    if value is not None:
-        cron_numbers(value if isinstance(value, str) else "")
-    return value
-
-
-def _absolute(value: Any) -> Any:
-    if not isinstance(value, str) or not value:
-        raise ValueError("wants a path")
-    path = os.path.expanduser(value)
-    if not os.path.isabs(path):
-        raise ValueError("wants an absolute path (~ is understood)")
-    return os.path.normpath(path)
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-Duration = Annotated[int | None, BeforeValidator(_duration)]
-Size = Annotated[int, BeforeValidator(_size)]
-Reclaim = Annotated[float | int, BeforeValidator(_reclaim)]
-Cron = Annotated[str | None, BeforeValidator(_cron)]
-AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
-Count = Annotated[int, Field(ge=0, strict=True)]
-Switch = Annotated[bool, Field(strict=True)]
+REMEMBERED = ("last_run_at", "last_retention_run_at")
+"""Keys in which the original kept what our store remembers."""
+_SHOWN = 120
+"""Characters of a value that a problem shows."""
 
 
 class _Table(BaseModel):
@@ -93,15 +52,15 @@ class _Table(BaseModel):
 class RootTable(_Table):
     """A directory to walk, and which format its files are."""
 
-    path: AbsolutePath
-    format: Literal["auto", "openclaw", "claude-code", "codex", "generic"] = "auto"
+    path: RootPath
+    format: FormatName = "auto"
 
 
 class RuleTable(_Table):
     """One rule of the long form."""
 
-    kind: Kind
-    tool: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    kind: OneKind
+    tool: Names = ()
     min_value_length: Count | None = None
     keep_recent: Count | None = None
 
@@ -113,24 +72,24 @@ class Settings(_Table):
     roots: tuple[RootTable, ...] = ()
     keep_recent: Count = 3
     min_value_length: Count = 500
-    trigger_types: tuple[Kind, ...] = ("thinking", "tool_result")
+    trigger_types: tuple[OneKind, ...] = ("thinking", "tool_result")
     rules: tuple[RuleTable, ...] = ()
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[Pattern, ...] = ()
     min_session_bytes: Size = 0
     min_reclaim: Reclaim = 0.01
-    scan_interval_seconds: Annotated[int, Field(ge=1, strict=True)] = 30
+    scan_interval_seconds: Interval = 30
     auto_cron: Cron = None
     retention: Duration = 86_400
     retention_standing: Duration = 30 * 86_400
     retention_cron: Cron = "0 */6 * * *"
-    keep_after_restore_seconds: Count = 600
+    keep_after_restore_seconds: Seconds = 600
     keep_purge_control_calls: Switch = False
     watch: Switch = True
-    quiet_seconds: Count = 30
-    abandoned_after_seconds: Count = 3600
+    quiet_seconds: Seconds = 30
+    abandoned_after_seconds: Seconds = 3600
     state_dir: AbsolutePath = ""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
 
     def root_directories(self) -> list[Root]:
         """Give the roots to walk; without any configured, OpenClaw's agents of this user."""
@@ -174,6 +133,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     """Load the settings and the warnings about them, or raise ConfigError with every problem."""
     source, table, problems = _read_file(path)
     warnings = _override(table, problems)
+    warnings += [_remembered(key) for key in REMEMBERED if table.pop(key, None) is not None]
     names = {}
     for alias, key in ALIASES.items():
         if alias in table:
@@ -185,9 +145,10 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
-        problems += [_say(problem, names) for problem in error.errors(include_input=False)]
-        settings = None
-    if problems or settings is None:
+        problems += [_say(problem, names) for problem in error.errors()]
+        raise ConfigError(source or "environment", problems) from None
+    problems += _misplaced(settings, table)
+    if problems:
         raise ConfigError(source or "environment", problems)
     return settings, warnings
 
@@ -222,14 +183,19 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
         if not variable.startswith(PREFIX) or key == "config":
             continue
         key = ALIASES.get(key, key)
+        if key in REMEMBERED:
+            warnings.append(_remembered(variable))
+            continue
         if key not in Settings.model_fields:
-            warnings.append(f"{variable} is no setting of this program: ignored")
+            meant = nearest(key, Settings.model_fields)
+            hint = f"; did you mean {PREFIX}{meant.upper()}?" if meant else ""
+            warnings.append(f"{variable} is no setting of this program: ignored{hint}")
             continue
         try:
             value = _from_text(key, text)
             Settings.model_validate({key: value})
         except (ValueError, ValidationError) as error:
-            problems.append(f"{variable}: {_reason(error)}")
+            problems.append(f"{variable}: {_reason(error, text)}")
             table.pop(key, None)
         else:
             table[key] = value
@@ -247,19 +213,26 @@ def _from_text(key: str, text: str) -> Any:
         return [word.strip() for word in text.split(",") if word.strip()]
     if isinstance(default, bool):
         if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
-            raise ValueError("wants true or false")
+            raise UnwantedError("true or false")
         return text.lower() in ("true", "1", "yes")
     if isinstance(default, int) and re.fullmatch(r"-?[0-9]+", text):
         return int(text)
     return text
 
 
-def _reason(error: ValueError) -> str:
+def _reason(error: ValueError, text: str) -> str:
     if isinstance(error, ValidationError):
-        return _say(error.errors(include_input=False)[0], {}).partition(": ")[2]
-    if isinstance(error, json.JSONDecodeError):
-        return "wants JSON"
-    return str(error)
+        return _say(error.errors()[0], {}).partition(": ")[2]
+    wanted = "wants JSON" if isinstance(error, json.JSONDecodeError) else str(error)
+    return f"{wanted}, but {_shown(text)} is given"
+
+
+_PLAIN = {
+    "tuple_type": "wants a list",
+    "model_type": "wants a table",
+    "model_attributes_type": "wants a table",
+}
+"""What pydantic's own problems are in words of a configuration file."""
 
 
 def _say(problem: Any, names: dict[str, str]) -> str:
@@ -269,10 +242,54 @@ def _say(problem: Any, names: dict[str, str]) -> str:
         place += (
             f"[{step}]" if isinstance(step, int) else f".{step}" if place else names.get(step, step)
         )
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        message = "no such key"
-    return f"{place}: {message}" if place else message
+    kind, why = problem["type"], problem.get("ctx", {}).get("error")
+    if kind == "extra_forbidden":  # its value may be anybody's secret
+        return f"{place}: no such key; {_there_are(problem['loc'])}"
+    if kind == "missing":
+        return f"{place}: is missing"
+    wanted = str(why) if why else _PLAIN.get(kind, problem["msg"])
+    meant = f"; did you mean {why.meant}?" if isinstance(why, UnwantedError) and why.meant else ""
+    return f"{place}: {wanted}, but {_shown(problem['input'])} is given{meant}"
+
+
+def _there_are(place: tuple[str | int, ...]) -> str:
+    """Name the key that was meant, else those that there are at a place."""
+    tables: dict[str | int, type[BaseModel]] = {"roots": RootTable, "rules": RuleTable}
+    table: type[BaseModel] = tables.get(place[0], Settings) if len(place) > 1 else Settings
+    meant = nearest(str(place[-1]), [*table.model_fields, *ALIASES])
+    return f"did you mean {meant}?" if meant else f"there are {', '.join(table.model_fields)}"
+
+
+def _shown(value: Any) -> str:
+    """Write a value as it stands in a file, shortened."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _remembered(name: str) -> str:
+    return f"{name}: is kept in the store and shown by `brainsurgeon status`; ignored"
+
+
+def _misplaced(settings: Settings, table: dict[str, Any]) -> list[str]:
+    """Say which directories lie where they may not: a root twice, the store among sessions."""
+    problems = []
+    places = [os.path.realpath(root.path) for root in settings.root_directories()]
+    for number, place in enumerate(places):
+        first = places.index(place)
+        if first < number:
+            given = _shown(table["roots"][number]["path"])
+            problems.append(
+                f"roots[{number}].path: wants another directory than roots[{first}], "
+                f"but {given} is given"
+            )
+    state = os.path.realpath(settings.state_dir)
+    around = (
+        "state_dir: wants a directory outside every root, but "
+        f"{_shown(settings.state_dir)} is given and {_shown(place)} is a root"
+        for place in dict.fromkeys(places)
+        if os.path.commonpath([state, place]) in (state, place)
+    )
+    return [*problems, *around]
 
 
 def _default_state_dir() -> str:

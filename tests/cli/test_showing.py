@@ -252,6 +252,22 @@ def test_there_is_no_colour_without_a_terminal_or_with_no_color(world, session, 
         assert part[:1] == b"K", part
 
 
+def test_a_locale_without_an_ellipsis_stops_nothing(world, cli):
+    """Where the terminal knows ASCII alone, what it cannot print is escaped."""
+    long = Conversation()
+    for number in range(24):
+        long.turn("x" * 1000, tool=f"t…{number}")
+    world.put("s.jsonl", long.bytes())
+    ascii_only = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    dry = cli("scan", "--once", "--dry-run", **ascii_only)
+    shown = cli("context", "main/s", **ascii_only)
+    refused = cli("context", "n…body", **ascii_only)
+
+    assert (dry.returncode, shown.returncode, refused.returncode) == (0, 0, 3)
+    for done in (shown, refused):
+        assert b"\\u2026" in done.stdout + done.stderr
+
+
 def test_tables_fit_80_columns(world, cli):
     """However long names of sessions and tools are, the tables stay within the terminal."""
     name = "n" * 150

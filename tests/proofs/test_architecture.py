@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "store": (*NOUNS, "formats"),
     "clock": (),
     # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "decide.cron", "decide.rules", "formats", "hosts.*"),
+    "config": (*NOUNS, "config_values", "decide.rules", "formats", "hosts.*"),
+    "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),
     "lookup": (*PURE, *HANDS, "config"),
     "rewrite": (*PURE, *HANDS, "config"),

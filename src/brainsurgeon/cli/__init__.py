@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -23,6 +24,9 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line and exit with a code that means something."""
     os.umask(0o077)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale may know no ellipsis
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminated)
     raise SystemExit(_run())
 
