@@ -88,6 +88,9 @@ class Judge:
     ) -> list[tuple[Part, Extract]]:
         """Give the parts of an entry that are to go; the others are counted with their reasons."""
         parts = list(self._form.parts(entry, self._survey, line.offset))
+        if not parts and ident is not None and self._forced(ident):
+            forced = {**entry, EXTRACTABLE: True}
+            parts = list(self._form.parts(forced, self._survey, line.offset))
         if not parts:
             return []
         here = self._state(line, entry, ident, standing)
@@ -101,6 +104,11 @@ class Judge:
             else:
                 self.tally.keep(part, Keep("the last line has no newline yet"))
         return going
+
+    def _forced(self, ident: str) -> bool:
+        """Tell whether an entry was forced by a command that its line does not show yet."""
+        wish = self._sets.get(ident)
+        return (wish.value if wish else self._pins.get(ident)) is True
 
     def _state(
         self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction]

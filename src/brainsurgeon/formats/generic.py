@@ -17,7 +17,7 @@ from brainsurgeon.formats.base import (
     parse,
     usable_id,
 )
-from brainsurgeon.model.entries import FIELDS, KINDS, Part, value_at
+from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, KINDS, Part, value_at
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Generic:
     """The dialect of no agent in particular."""
 
     name = "generic"
-    version = 2
+    version = 3
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by an entry with an id of this format and a type that maps to a kind."""
@@ -99,8 +99,11 @@ class Generic:
         return _kind(entry) is not None
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
-        """Yield the strings below the value keys, at the top level and inside `message`."""
-        kind = _kind(entry)
+        """Yield the strings below the value keys, at the top level and inside `message`.
+
+        An entry whose type maps to no kind has parts only where it is forced: they are `custom`.
+        """
+        kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
         if kind is None:
             return
         tool = _tool(entry)

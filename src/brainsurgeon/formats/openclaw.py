@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
 from brainsurgeon.formats.tree import Branch
-from brainsurgeon.model.entries import Part, value_at
+from brainsurgeon.model.entries import EXTRACTABLE, Part, value_at
 from brainsurgeon.model.sessions import Survey
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "
 TURN_ROLES = frozenset({"user", "assistant", "toolResult"})
 SETTLED_STOPS = ("stop", "length", "error", "aborted")
 VERSIONS = (2, 3)
+_OF_THEIR_OWN = frozenset({"session", "custom_message"})
+_SAYING = ("data", "summary", "content", "details")
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
 
 
@@ -34,7 +36,7 @@ class OpenClaw:
     """The dialect of OpenClaw and pi."""
 
     name = "openclaw"
-    version = 1
+    version = 2
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by its first entry, the session's header."""
@@ -96,11 +98,13 @@ class OpenClaw:
         return _role(entry) in MESSAGE_ROLES or entry.get("type") == "custom_message"
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the parts of a message or a custom message; every other type has none."""
+        """Yield the parts of a message or a custom message; others have some only where forced."""
         if entry.get("type") == "custom_message":
             yield from _content(entry.get("content"), ("content",), "custom", None)
         message = entry.get("message")
         if entry.get("type") != "message" or not isinstance(message, dict):
+            if entry.get("type") not in _OF_THEIR_OWN:
+                yield from _forced(entry)
             return
         role = message.get("role")
         path: KeyPath = ("message", "content")
@@ -150,6 +154,13 @@ class OpenClaw:
                     if value_at(entry, copy.path).strip() == text.strip()
                 )  # fmt: skip
                 yield Answer(part.path, text, _text(message.get("toolCallId")), same)
+
+
+def _forced(entry: Entry) -> Iterator[Part]:
+    """Yield what an entry of no kind says, where it is forced; ids and what links it stay."""
+    if entry.get(EXTRACTABLE) is True:
+        for key in _SAYING:
+            yield from leaves(entry.get(key), (key,), "custom", None)
 
 
 class _Turn:
