@@ -21,8 +21,8 @@ gives what a program can act on:
 - NotFoundError, and its kinds NoSuchKeyError and GoneError: no such session, entry or value;
 - AmbiguousError, and its kind UntoldError: a name, or none, fits several; `candidates` are they;
 - ExpiredError: the value is gone; `tombstones` say when and how big it was;
-- BusyError, ChangedError, GuardedError: in another's hands, not as recorded, or not written any
-  more;
+- BusyError: in another's hands; trying again will do;
+- ChangedError, GuardedError: not as recorded, or not written any more;
 - StoreUnusableError, and its kind DamagedError: the store cannot be used; nothing was touched;
 - StoreFullError, FailedError: nothing was cut, or the session's file was left as it is.
 

@@ -97,8 +97,8 @@ class ExpiredError(BrainsurgeonError):
         self.tombstones = tuple(tombstones)
         first = self.tombstones[0]
         super().__init__(
-            f"{entry}: the value expired at {first['expired_at']} ({first['why']}); "
-            f"it was {first['size']} bytes. The file was left as it is."
+            f"{entry}: the value expired at {first['expired_at']} ({first['reason']}); "
+            f"it was {first['size_bytes']} bytes. The file was left as it is."
         )
 
     def facts(self) -> dict[str, object]:
@@ -121,13 +121,13 @@ class BusyError(BrainsurgeonError):
 class ChangedError(BrainsurgeonError):
     """The place no longer looks as it was recorded; nothing was guessed or touched."""
 
-    exit_code = 6
+    exit_code = 3
 
 
 class GuardedError(BrainsurgeonError):
     """The agent keeps its sessions elsewhere now; its files are not written any more."""
 
-    exit_code = 6
+    exit_code = 3
 
 
 class StoreUnusableError(BrainsurgeonError):

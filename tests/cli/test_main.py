@@ -106,7 +106,7 @@ def test_every_failure_is_one_json_document_with_its_exit_code(world, conversati
         ("context", "main/"): 4,
         ("restore", lost): 5,
         ("show", lost): 5,
-        ("restore", gone): 6,
+        ("restore", gone): 3,
     }
     before = state(world.root)
     went = together(lambda *words: run("--config", config, *words, "--json"), expected)

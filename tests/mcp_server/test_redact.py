@@ -436,7 +436,24 @@ def test_a_pin_where_the_file_is_gone_says_so(world):
     words = agent.refused(action="set_extractable", entry="00000003", value=False, session=SESSION)
 
     assert "its file is gone" in words
+    assert "the action `show`" in words
+    assert "brainsurgeon show" not in words
     assert agent.told(action="show", entry="00000003", session=SESSION)
+
+
+def test_errors_speak_of_actions_and_arguments(world):
+    """What a command would be told by its words and options, an agent is told by the tool's."""
+    agent = pruned(world)
+    stub, other = b"[[extracted-00000003]]", b"something else"
+    agent.path.write_bytes(agent.path.read_bytes().replace(stub, other))
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+
+    changed = agent.refused(**CALL, session=SESSION)
+    twice = agent.refused(action="set_extractable", entry="0000000b", value=True)
+
+    assert "the action `show` still" in changed
+    assert "session" in twice
+    assert "--" not in changed + twice
 
 
 @pytest.mark.parametrize("value", [10**30, "9" * 4000, 2**53 + 1])

@@ -10,6 +10,7 @@ from brainsurgeon.errors import (
     AmbiguousError,
     ChangedError,
     ExpiredError,
+    GoneError,
     NoSuchKeyError,
     NotFoundError,
 )
@@ -606,10 +607,10 @@ def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, pa
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 1
     before = state(world.root)
-    with pytest.raises(ChangedError, match="no longer stands") as told:
-        world.restore(pruned)
+    told = restored_json(world.restore(pruned))
 
-    assert told.value.exit_code == 6
+    assert (told["restored"], told["already"], told["pending"]) == (True, True, False)
+    assert "previous_restored_at" not in told
     assert state(world.root) == before
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert world.scan().values_extracted == 1
@@ -623,11 +624,12 @@ def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversa
     world.scan()
     open_turn(path, conversation, clock)
     world.restore(second)
-    path.write_bytes(path.read_bytes().replace(f"[[extracted-{first}]]".encode(), b"x" * 2000))
+    path.write_bytes(path.read_bytes().replace(f"[[extracted-{first}]]".encode(), b"else"))
     close_turn(path, conversation, clock)
-    with pytest.raises(ChangedError, match="no longer stands"):
+    with pytest.raises(ChangedError, match="no longer stands") as told:
         world.restore(first)
 
+    assert told.value.exit_code == 3
     assert text_of(path, second) == "y" * 2000
     assert "_restored" not in entry(path, first)
 
@@ -660,8 +662,8 @@ def test_an_expired_value_shows_its_tombstone(world, pruned, path):
         assert told.value.exit_code == 5
         assert "2002 bytes" in str(told.value)
         [tombstone] = told.value.facts()["tombstones"]
-        assert (tombstone["path"], tombstone["why"]) == (PATH, "retention_standing")
-        assert (tombstone["size"], tombstone["entry_id"]) == (2002, pruned)
+        assert (tombstone["path"], tombstone["reason"]) == (PATH, "retention_standing")
+        assert (tombstone["size_bytes"], tombstone["entry_id"]) == (2002, pruned)
     assert state(world.root) == before
 
 
@@ -671,8 +673,9 @@ def test_a_value_outlives_its_session_file(world, pruned, path):
 
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert show(world, pruned, "main/s") == {PATH: "x" * 2000}
-    with pytest.raises((ChangedError, NotFoundError), match="gone"):
+    with pytest.raises(GoneError, match=r"gone.*`brainsurgeon show` prints it") as told:
         world.restore(pruned)
+    assert told.value.exit_code == 3
     assert not path.exists()
     assert [one.state for one in world.restore_all()] == ["gone"]
 
@@ -730,9 +733,20 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
     assert path.read_bytes() == original
 
 
-def test_restoring_what_is_back_says_since_when(world, pruned, clock):
-    """A second restore changes nothing and names the moment of the first."""
+def test_restoring_what_is_back_says_since_when(world, conversation, pruned, path, clock):
+    """A second restore changes nothing and names the moment of the first, in a turn, too."""
     world.restore(pruned)
+    first = clock.now
+    clock.now += 60
+    again = restored_json(world.restore(pruned))
+    open_turn(path, conversation, clock)
+    in_turn = restored_json(world.restore(pruned), content=True)
 
-    with pytest.raises(ChangedError, match=f"put back at {iso(clock.now)}"):
-        world.restore(pruned)
+    for told in (again, in_turn):
+        assert (told["restored"], told["already"], told["pending"]) == (True, True, False)
+        assert told["restored_at"] == told["previous_restored_at"] == iso(first)
+        assert "_extractable: false" in told["suggestion"]
+        assert told["keys_restored"] == [PATH]
+    assert in_turn["content"] == {PATH: "x" * 2000}
+    assert "content" not in again
+    assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]

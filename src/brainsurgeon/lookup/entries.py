@@ -144,8 +144,8 @@ def tombstone(value: Extraction) -> dict[str, object]:
     return {
         "entry_id": value.entry_id,
         "path": dotted(value.path),
-        "size": value.size,
+        "size_bytes": value.size,
         "extracted_at": iso(value.extracted_at),
         "expired_at": iso(value.expired_at or 0.0),
-        "why": value.expired_why or "retention",
+        "reason": value.expired_why or "retention",
     }

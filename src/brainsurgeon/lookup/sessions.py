@@ -159,5 +159,8 @@ def record_of(store: Store, session: Session) -> SessionRecord | None:
 def file_of(session: Session) -> SessionFile:
     """Give the file of a session; raise GoneError when only the store still knows it."""
     if session.file is None:
-        raise GoneError(f"{session.title}: its file is gone from {session.path}")
+        raise GoneError(
+            f"{session.title}: its file is gone from {session.path}; `brainsurgeon context` lists "
+            "what is still held of it, `brainsurgeon show` prints it"
+        )
     return session.file

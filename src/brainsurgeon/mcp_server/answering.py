@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -40,10 +41,21 @@ def answer(
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
-        return (NOT_HERE if hidden else _storable(str(error))), True
+        return (NOT_HERE if hidden else _storable(_in_words_of_the_tool(str(error)))), True
     except Exception as error:  # noqa: BLE001  the last door, as of the command line
         return unexpected(error), True
     return text, False
+
+
+_COMMAND = re.compile(r"`brainsurgeon (context|restore|set-extractable|show)[^`]*`")
+_OPTION = re.compile(r"--([a-z]+)")
+
+
+def _in_words_of_the_tool(said: str) -> str:
+    """Say the same with our actions and arguments in the place of commands and options."""
+    names = {"context": "get_context", "set-extractable": "set_extractable"}
+    said = _COMMAND.sub(lambda command: f"the action `{names.get(command[1], command[1])}`", said)
+    return _OPTION.sub(r"`\1`", said)
 
 
 class _Asked:

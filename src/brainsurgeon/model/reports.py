@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Outcome
@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScanReport:
-    """What a pass saw and did; in a dry run, what it would do."""
+    """What a pass saw and did; in a dry run, what it would do.
+
+    `fresh` says that the pass before found extraction enabled, so that a disabled one is news.
+    """
 
     dry_run: bool
+    enabled: bool = True
+    fresh: bool = True
     files_seen: int = 0
     files_unchanged: int = 0
     files_scanned: int = 0
@@ -84,7 +89,8 @@ class Recovery:
 class RestoreAnswer:
     """The answer to a restore of one entry; as JSON it is what an agent reads.
 
-    `answer_id` is random: by it the answer is recognised where it stands in a session.
+    `answer_id` is random: by it the answer is recognised where it stands in a session. `already`
+    says that the values stood there before, since `at`, so that nothing was done.
     """
 
     entry_id: str
@@ -101,7 +107,9 @@ class RestoreAnswer:
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     why_pending: str = ""
+    put_back_by: Literal["daemon", "scan --once"] = "scan --once"
     redacts: bool = False
+    already: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,20 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.errors import ChangedError, NotFoundError
+from brainsurgeon.errors import ChangedError
+from brainsurgeon.formats.base import parse, value_at
 from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of
-from brainsurgeon.lookup.values import as_the_model_had_them, contents, tokens_of
+from brainsurgeon.lookup.values import as_the_model_had_them, contents, decode, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
-from brainsurgeon.model.times import iso, moment_said
+from brainsurgeon.model.times import moment_said
 from brainsurgeon.rewrite.apply import UNFINISHED, recorded
 from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError
+from brainsurgeon.rewrite.examine import UnsettledError, as_it_is_now
+from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.store import daemon_holder
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
 if TYPE_CHECKING:
@@ -54,15 +57,15 @@ def restore(
 
     `entry` is its id, a whole stub, or the entry as it was found already. `give` says what of the
     values the caller wants in the answer; where it raises, nothing was asked for. Raise
-    NotFoundError, AmbiguousError or ExpiredError for what cannot be found, ChangedError when the
-    stub no longer stands there, GuardedError when the agent does not keep its sessions in files
-    any more.
+    NotFoundError, AmbiguousError or ExpiredError for what cannot be found, ChangedError when
+    neither stub nor value stands there, GuardedError when the agent does not keep its sessions in
+    files any more.
     """
     wanted = list(keys)
     found = entry_named(settings, store, entry, session) if isinstance(entry, str) else entry
     values = as_the_model_had_them(choose(found, wanted))
     paths = tuple(value.path for value in values) if wanted else None
-    file = _file(found.session)
+    file = file_of(found.session)
     tokens = tokens_of(store, values)
     given = contents(values, tokens)
     content = give(given.values)  # what cannot be given is not asked for either
@@ -77,6 +80,11 @@ def restore(
         at=now, previous=previous, content=content, same_as=given.same_as,
         answer_id=secrets.token_hex(8),
     )  # fmt: skip
+    there = replace(answer, already=True, at=answer.at if previous is None else previous)
+    places = {value.id: value.path for value in values}
+    put_back = all(value.state == "restored" for value in values)
+    if put_back and not pristine and _stand(file, named.entry_id, tokens, places):
+        return there
     wish = wish_to_restore(named.record, named.entry_id, paths, pristine, now)
     try:
         planned, rewrite = _carry_out_by(
@@ -87,10 +95,15 @@ def restore(
         note(settings, store, named.record, named.entry_id, paths, pristine, now)
         return replace(
             answer, pending=True, why_pending=str(why),
+            put_back_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             redacts=not settings.keep_purge_control_calls,
         )  # fmt: skip
     unfinished = rewrite is not None and not rewrite.finish()
     at = store.extractions.restores(ident).get(named.entry_id, now)
+    if not _done(planned, named.entry_id) and _stand(
+        as_it_is_now(file), named.entry_id, tokens, places
+    ):
+        return there
     done = _answer_when_done(replace(answer, at=at), planned, values)
     return replace(done, missed=(*done.missed, UNFINISHED)) if unfinished else done
 
@@ -123,15 +136,21 @@ def _carry_out_by(
         time.sleep(_TRY_AGAIN)
 
 
+def _done(planned: Plan, ident: str) -> bool:
+    """Tell whether a plan puts back some of an entry, or takes a field of ours out of it."""
+    return any(edit.entry_id == ident for edit in planned.putbacks) or any(
+        edit.undoes and edit.entry_id == ident for edit in planned.fields
+    )
+
+
 def _answer_when_done(
     answer: RestoreAnswer, planned: Plan, values: tuple[Extraction, ...]
 ) -> RestoreAnswer:
     ident = answer.entry_id
     back = {dotted(edit.path) for edit in planned.putbacks if edit.entry_id == ident}
-    if not back and not any(edit.undoes and edit.entry_id == ident for edit in planned.fields):
+    if not _done(planned, ident):
         reasons = [why for entry, why in planned.missed if entry == ident]
-        back_since = f"it was put back at {iso(answer.previous)}" if answer.previous else ""
-        reason = ", ".join(reasons) or back_since or "its stub no longer stands there"
+        reason = ", ".join(reasons) or "its stub no longer stands there"
         raise ChangedError(
             f"{answer.session} {ident}: {reason}; the entry was left as it is. "
             "`brainsurgeon show` still prints the value"
@@ -162,11 +181,22 @@ def missed(planned: Plan) -> tuple[str, ...]:
     return tuple(f"{entry}: {why}" for entry, why in planned.missed)
 
 
-def _file(session: Session) -> SessionFile:
+def _stand(file: SessionFile, entry_id: str, values: Values, paths: dict[int, KeyPath]) -> bool:
+    """Tell whether these values, by their extraction, stand in an entry as they once did."""
     try:
-        return file_of(session)
-    except NotFoundError as gone:
-        raise ChangedError(f"{gone}; `brainsurgeon show` still prints the value") from gone
+        with open_session(file) as opened:
+            for line in opened.lines:
+                entry = parse(line.raw) if line.raw else None
+                if entry is None or line.raw is None:
+                    continue
+                if opened.format.identity(entry, line.raw, line.number) == entry_id:
+                    return all(
+                        value_at(entry, paths[one]) == decode(token)
+                        for one, token in values.items()
+                    )
+    except (OSError, RefusedError):
+        pass
+    return False
 
 
 def wish_to_restore(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.times import iso
-from brainsurgeon.render import WIDTH, bytes_, count, printable, safe, table
+from brainsurgeon.render import (
+    WIDTH,
+    bytes_,
+    count,
+    in_local_time,
+    local,
+    printable,
+    safe,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +28,17 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.show import ShownValues
 
 _MOST_ROWS = 8
-SUGGESTION = "This entry was restored before. To keep it in context, set _extractable: false on it."
+SUGGESTION = (
+    "This entry was restored before. To keep it in context, consider setting _extractable: false "
+    "on the entry."
+)
+
+
+_BY = {
+    "daemon": "The daemon puts it back when the session is settled",
+    "scan --once": "No daemon runs: the next `brainsurgeon scan --once` that finds the session "
+    "settled puts it back",
+}
 
 
 def shown_json(shown: ShownValues) -> dict[str, Any]:
@@ -48,11 +67,14 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
         "restored_at": iso(answer.at),
         "redacted": answer.redacts,
     }
+    if answer.already:
+        told["already"] = True
     if answer.previous is not None:
         told["previous_restored_at"] = iso(answer.previous)
         told["suggestion"] = SUGGESTION
     if answer.why_pending:
-        told["why_pending"] = answer.why_pending
+        told["reason"] = answer.why_pending
+        told["put_back_by"] = answer.put_back_by
     if answer.insertions_removed:
         told["insertions_removed"] = list(answer.insertions_removed)
     if answer.missed:
@@ -71,9 +93,13 @@ def restored(answer: RestoreAnswer) -> str:
     lines = []
     if answer.pending:
         lines.append(
-            f"{name}: not put back yet ({answer.why_pending}); here it is. The next "
-            "`brainsurgeon scan --once` that finds the session settled puts it back "
-            f"[answer {answer.answer_id}]"
+            f"{name}: not put back yet ({answer.why_pending}); here it is. "
+            f"{_BY[answer.put_back_by]} [answer {answer.answer_id}]"
+        )
+    elif answer.already:
+        lines.append(
+            f"{name}: stands restored already, since {local(answer.at)}; "
+            f"`brainsurgeon show` prints it [answer {answer.answer_id}]"
         )
     else:
         lines.append(f"{name}: {values} put back [answer {answer.answer_id}]")
@@ -154,7 +180,7 @@ def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _extracted(value: dict[str, Any]) -> list[str]:
-    expires = f", expires {value['expires_at'][:10]}" if value["expires_at"] else ""
+    expires = f", expires {in_local_time(value['expires_at'])}" if value["expires_at"] else ""
     gone = ", expired" if value["expired"] else ""
     place = f"{value['tool'] or value['kind']}, {bytes_(value['size_bytes'])}"
     lines = [f"  # {safe(value['entry_id'])} {safe(value['path'])}: {safe(place)}{expires}{gone}"]
@@ -175,7 +201,7 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
         ),
         "",
         (
-            f"extracted: {len(one.extracted)} values, "
+            f"extracted: {count(len(one.extracted), 'value')}, "
             f"{bytes_(sum(value.size for value in one.extracted))}"
         ),
     ]
@@ -184,7 +210,9 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
     if len(largest) > _MOST_ROWS:
         lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
     pays = "" if one.pays or not one.next else ", too little to be worth a rewrite"
-    lines.append(f"the next scan would take {len(one.next)} values, {bytes_(one.gain)}{pays}")
+    lines.append(
+        f"the next scan would take {count(len(one.next), 'value')}, {bytes_(one.gain)}{pays}"
+    )
     lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {cut.reason}"
               for cut in one.next[:_MOST_ROWS]]  # fmt: skip
     if len(one.next) > _MOST_ROWS:
