@@ -231,9 +231,12 @@ def test_the_configuration_is_read_again_on_sighup(world, daemon):
         failed = len(one.logged("reload_failed")) + 1
         os.kill(one.started(), signal.SIGHUP)
 
-        assert next(iter(bad)) in one.wait_for("reload_failed", count=failed)["reason"]
+        assert next(iter(bad)) in str(one.wait_for("reload_failed", count=failed)["problems"])
     assert not one.logged("reloaded")
     assert not is_cut(path, ident)
+    told = [text for event in one.logged("reload_failed") for text in event["problems"]]
+    assert all("\n" not in text and "nothing was run" not in text for text in told)
+    assert "the settings in force stay" in one.logged("reload_failed")[0]["reason"]
 
     world.config_file(**HOURLY)
     os.kill(one.started(), signal.SIGHUP)

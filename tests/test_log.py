@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -74,7 +75,8 @@ def test_an_extraction_is_logged_entry_by_entry(world, two_values):
     report = world.scan()
 
     assert named(logged(log.scanned, report), "extraction") == [
-        {"module": "scan", "entry_id": ident, "session": "main/s", "keys_extracted": list(SIZES),
+        {"module": "extraction", "entry_id": ident, "session": "main/s",
+         "keys_extracted": list(SIZES),
          "sizes_bytes": SIZES, "log_level": "debug"}
     ]  # fmt: skip
 
@@ -94,7 +96,8 @@ def test_a_restoration_is_logged_where_it_was_asked_for(world, two_values):
     answer = world.restore(ident)
 
     assert named(logged(log.restored, answer), "restoration") == [
-        {"module": "restore", "entry_id": ident, "session": "main/s", "keys_restored": list(SIZES),
+        {"module": "restoration", "entry_id": ident, "session": "main/s",
+         "keys_restored": list(SIZES),
          "sizes_bytes": SIZES, "pending": False, "redacted": False, "log_level": "debug"}
     ]  # fmt: skip
 
@@ -121,7 +124,8 @@ def test_a_restoration_is_logged_by_the_pass_that_makes_it(world, conversation, 
     logs = logged(log.scanned, world.scan(**settings))
 
     assert named(logs, "restoration") == [
-        {"module": "scan", "entry_id": ident, "session": "main/s", "keys_restored": list(SIZES),
+        {"module": "restoration", "entry_id": ident, "session": "main/s",
+         "keys_restored": list(SIZES),
          "sizes_bytes": SIZES, "redacted": not kept, "log_level": "debug"}
     ]  # fmt: skip
     assert (b'"_redacted":true' in path.read_bytes()) is not kept
@@ -140,6 +144,42 @@ def test_a_pass_is_logged_with_its_counts(world, two_values):
         "values_restored": 0, "bytes_before": before, "bytes_after": path.stat().st_size,
         "dry_run": False,
     }  # fmt: skip
+
+
+def test_each_change_is_logged_and_each_deferral_at_debug(world, two_values, conversation):
+    """At info which session changed and how, at debug which was left alone and why."""
+    path, _ = two_values
+    before = path.stat().st_size
+    conversation.user()
+    world.put("busy.jsonl", conversation.bytes(), age=60)
+    logs = logged(log.scanned, world.scan())
+
+    assert named(logs, "session_changed") == [
+        {"module": "scan", "session": "main/s", "reason": "2 extracted", "log_level": "info",
+         "bytes_before": before, "bytes_after": path.stat().st_size}
+    ]  # fmt: skip
+    assert named(logs, "session_left") == [
+        {"module": "scan", "session": "main/busy", "outcome": "deferred", "log_level": "debug",
+         "reason": "the last turn is open: a user message"}
+    ]  # fmt: skip
+
+
+def test_a_trouble_that_lasts_is_said_once(world):
+    """A root that is not there, or a switch that is off, is said when it begins and no more."""
+    there, said = world.root, set()
+    away = [{"path": str(there)}, {"path": str(world.base / "later")}]
+    levels = []
+    for roots, enabled in ((away, False), (away, False), (away[:1], True), (away, True)):
+        logs = logged(log.scanned, world.scan(roots=roots, enabled=enabled), said)
+        levels.append([
+            {one["log_level"] for one in named(logs, event)}
+            for event in ("root_unreadable", "scan_disabled", "scan_finished")
+        ])  # fmt: skip
+
+    assert levels == [
+        [{"warning"}, {"warning"}, {"info"}], [{"debug"}, {"debug"}, {"debug"}],
+        [set(), set(), {"debug"}], [{"warning"}, set(), {"info"}],
+    ]  # fmt: skip
 
 
 def test_what_went_wrong_is_logged_by_name(world, two_values, monkeypatch):
@@ -236,6 +276,7 @@ def test_the_console_has_no_colour_without_a_terminal(world, capsys):
 
     assert len(lines) == 2
     assert "root_unreadable" in lines[0]
+    assert re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} ", lines[0])
     assert "\x1b" not in "".join(lines)
 
 

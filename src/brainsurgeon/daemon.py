@@ -22,7 +22,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.errors import StoppedError
+from brainsurgeon.errors import ConfigError, StoppedError
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
@@ -65,6 +65,7 @@ class _Daemon:
         self._load, self._settings, self._store = load, settings, store
         self._stop = threading.Event()
         self._log = structlog.get_logger()
+        self._said: set[str] = set()
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -116,7 +117,7 @@ class _Daemon:
         try:
             log.scanned(scan(
                 self._settings, self._store, clock=time.time, only=only, check=self._check
-            ))  # fmt: skip
+            ), self._said if not only else set(self._said))  # fmt: skip
         except Exception as error:  # noqa: BLE001  the next pass may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
 
@@ -134,6 +135,12 @@ class _Daemon:
         """Load the settings again; bad ones are reported and the old ones stay."""
         try:
             settings = self._load()
+        except ConfigError as error:
+            self._log.error(
+                "reload_failed", module="daemon", path=error.source, problems=error.problems,
+                reason="the configuration has problems; the settings in force stay",
+            )  # fmt: skip
+            return
         except Exception as error:  # noqa: BLE001  whatever it is, the daemon goes on
             self._log.error("reload_failed", module="daemon", reason=log.reason(error))
             return
@@ -141,6 +148,7 @@ class _Daemon:
             self._log.warning("state_dir_kept", module="daemon", reason="restart to move the store")
             settings = settings.model_copy(update={"state_dir": self._settings.state_dir})
         self._settings = settings
+        self._said.clear()
         log.set_up(settings)
         self._schedule()
         self._log.info("reloaded", module="daemon")

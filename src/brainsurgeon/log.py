@@ -18,7 +18,11 @@ from brainsurgeon.model.entries import dotted
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.plans import Outcome, Plan
     from brainsurgeon.model.reports import RestoreAnswer, RetentionReport, ScanReport
+
+
+_FOR_PEOPLE = "%Y-%m-%d %H:%M:%S"
 
 
 def set_up(settings: Settings) -> None:
@@ -34,7 +38,9 @@ def set_up(settings: Settings) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.TimeStamper(fmt=_FOR_PEOPLE, utc=False)
+            if console
+            else structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -44,31 +50,29 @@ def set_up(settings: Settings) -> None:
     )
 
 
-def scanned(report: ScanReport) -> None:
-    """Log a pass: its counts at info (at debug when nothing had changed), each entry at debug."""
+def scanned(report: ScanReport, said: set[str] | None = None) -> None:
+    """Log a pass: changes and failures with their reasons, its counts, each entry at debug.
+
+    Of troubles that last, those in `said` were said before and are said at debug; the others are
+    added to it.
+    """
     log = structlog.get_logger()
     for outcome in report.sessions:
-        if outcome.outcome == "failed":
-            log.error("session_failed", module="scan", session=outcome.session,
-                      reason=outcome.reason)  # fmt: skip
-        if outcome.outcome != "changed" or outcome.plan is None or report.dry_run:
-            continue
-        cuts: dict[str, dict[str, int]] = defaultdict(dict)
-        for cut in outcome.plan.extracted:
-            cuts[cut.entry_id][dotted(cut.path)] = cut.end - cut.start
-        for entry_id, sizes in cuts.items():
-            log.debug("extraction", module="scan", entry_id=entry_id, session=outcome.session,
-                      keys_extracted=list(sizes), sizes_bytes=sizes)  # fmt: skip
-        back: dict[str, dict[str, int]] = defaultdict(dict)
-        for edit in outcome.plan.putbacks:
-            back[edit.entry_id][dotted(edit.path)] = edit.size
-        redacted = any(cut.redacts for cut in outcome.plan.cuts)
-        for entry_id, sizes in back.items():
-            log.debug("restoration", module="scan", entry_id=entry_id, session=outcome.session,
-                      keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
-    for problem in report.problems:
-        log.warning("root_unreadable", module="scan", path=problem.path, reason=problem.why)
-    idle = report.files_unchanged == report.files_seen and not report.problems
+        _session(outcome, dry_run=report.dry_run)
+    troubles = {problem.path: problem.why for problem in report.problems}
+    if not report.enabled:
+        troubles["enabled"] = "nothing is extracted: enabled = false in the configuration"
+    known = set() if said is None else said
+    news = {name: why for name, why in troubles.items() if f"{name}: {why}" not in known}
+    for name, why in troubles.items():
+        say = log.warning if name in news else log.debug
+        if name == "enabled":
+            say("scan_disabled", module="scan", reason=why)
+        else:
+            say("root_unreadable", module="scan", path=name, reason=why)
+    known.clear()
+    known.update(f"{name}: {why}" for name, why in troubles.items())
+    idle = report.files_unchanged == report.files_seen and not news
     say = log.debug if idle else log.info
     say(
         "scan_finished", module="scan", files_seen=report.files_seen,
@@ -78,6 +82,38 @@ def scanned(report: ScanReport) -> None:
         bytes_before=report.bytes_before, bytes_after=report.bytes_after,
         duration_seconds=report.duration_seconds, dry_run=report.dry_run,
     )  # fmt: skip
+
+
+def _session(outcome: Outcome, *, dry_run: bool) -> None:
+    """Log what became of one session: at info what changed, else at debug why it was left."""
+    log = structlog.get_logger()
+    said = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
+    if outcome.outcome == "failed":
+        log.error("session_failed", **said)
+    elif outcome.outcome != "changed":
+        log.debug("session_left", outcome=outcome.outcome, **said)
+    elif not dry_run:
+        log.info("session_changed", bytes_before=outcome.bytes_before,
+                 bytes_after=outcome.bytes_after, **said)  # fmt: skip
+        if outcome.plan is not None:
+            _entries(outcome.session, outcome.plan)
+
+
+def _entries(session: str, plan: Plan) -> None:
+    log = structlog.get_logger()
+    cuts: dict[str, dict[str, int]] = defaultdict(dict)
+    for cut in plan.extracted:
+        cuts[cut.entry_id][dotted(cut.path)] = cut.end - cut.start
+    for entry_id, sizes in cuts.items():
+        log.debug("extraction", module="extraction", entry_id=entry_id, session=session,
+                  keys_extracted=list(sizes), sizes_bytes=sizes)  # fmt: skip
+    back: dict[str, dict[str, int]] = defaultdict(dict)
+    for edit in plan.putbacks:
+        back[edit.entry_id][dotted(edit.path)] = edit.size
+    redacted = any(cut.redacts for cut in plan.cuts)
+    for entry_id, sizes in back.items():
+        log.debug("restoration", module="restoration", entry_id=entry_id, session=session,
+                  keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
 
 
 def retained(report: RetentionReport) -> None:
@@ -106,7 +142,7 @@ def reason(error: Exception) -> str:
 def restored(answer: RestoreAnswer) -> None:
     """Log a restore at debug."""
     structlog.get_logger().debug(
-        "restoration", module="restore", entry_id=answer.entry_id, session=answer.session,
+        "restoration", module="restoration", entry_id=answer.entry_id, session=answer.session,
         keys_restored=list(answer.keys), sizes_bytes=answer.sizes, pending=answer.pending,
         redacted=answer.redacts,
     )  # fmt: skip

@@ -3,10 +3,13 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from datetime import datetime, timedelta
 
-from building.processes import bound, complaint, document, run, together
+from brainsurgeon.store import hold_daemon_lock
+from building.processes import bound, document, run, together
 from building.world import SAMPLES, Conversation, append, dump, entry_text, state
 
 PATH = "message.content.0.text"
@@ -201,6 +204,72 @@ def test_a_pending_restore_prints_the_value_at_once(world, conversation, session
     assert state(world.root) == before
 
 
+def test_a_pending_restore_knows_whether_a_daemon_runs(world, conversation, session, cli):
+    """Who puts the value back is said: the daemon that runs, or the next scan."""
+    append(world.directory / "s.jsonl", [conversation.lines[1]])
+    alone, alone_json = cli("restore", session), document(cli("restore", session, "--json"))
+    with hold_daemon_lock(str(world.state)):
+        beside, beside_json = cli("restore", session), document(cli("restore", session, "--json"))
+
+    assert b"No daemon runs: the next `brainsurgeon scan --once`" in alone.stdout
+    assert b"The daemon puts it back" in beside.stdout
+    assert (alone_json["put_back_by"], beside_json["put_back_by"]) == ("scan --once", "daemon")
+
+
+def test_a_switch_that_is_off_is_said(world, conversation):
+    """`enabled = false` is told by scan (in a pipe once), dry run, status and doctor."""
+    conversation.turn()
+    conversation.turn()
+    path = world.put("s.jsonl", conversation.bytes())
+    call = bound(world, enabled=False)
+    dry, first, second = call("scan", "--dry-run"), call("scan", "--once"), call("scan", "--once")
+    told = [dry, first, call("status"), call("doctor")]
+    in_json = [call("scan", "--once", "--json"), call("status", "--json")]
+    on_terminal = on_a_terminal("scan", "--once", "--config", world.base / "config.toml")
+
+    for done in told:
+        assert b"nothing is extracted: enabled = false" in done.stdout, done.args
+    assert (second.stdout, second.stderr) == (b"", b"")
+    assert b"nothing is extracted: enabled = false" in on_terminal
+    for done in in_json:
+        assert document(done)["enabled"] is False
+    assert path.read_bytes() == conversation.bytes()
+
+
+def test_moments_are_in_the_operators_zone_and_in_utc_in_json(world, session, cli):
+    """Text for people has their own zone, JSON has UTC with a Z."""
+    zone = {"TZ": "Etc/GMT-11"}  # eleven hours east of Greenwich, all the year round
+    world.scan()
+    status = cli("status", fresh=True, **zone).stdout.decode()
+    told = document(cli("status", "--json", fresh=True, **zone))["last_run_at"]
+    context = cli("context", "main/s", fresh=True, **zone).stdout.decode()
+    east = datetime.fromisoformat(told) + timedelta(hours=11)
+
+    assert told.endswith("Z")
+    assert f"last {east:%Y-%m-%d %H:%M:%S} +11" in status
+    assert re.search(r"expires [0-9-]{10} [0-9:]{8} \+11", context)
+    assert not re.search(r"[0-9]Z\b", status + context)
+
+
+def test_one_thing_is_not_called_many(world, conversation, cli):
+    """One value is a value, and a session that grew is not called less."""
+    conversation.turn()
+    conversation.turn("short")
+    ident = conversation.user("z" * 40)
+    conversation.assistant()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    said = [cli("scan", "--once", "--dry-run"), cli("context", "main/s")]
+    world.scan()
+    cli("set-extractable", ident, "true", "--session", "main/s")
+    grown = cli("scan", "--once", "--dry-run")
+    grown = cli("scan", "--once") if b"changed" in grown.stdout else grown
+    text = b"".join(done.stdout for done in (*said, grown)).decode()
+
+    assert not re.search(r"\b1 (\w+ )?(values|characters|sessions|fields|wishes)\b", text), text
+    assert "-" not in re.findall(r"\((\S+) % ", text)
+
+
 def test_a_settled_restore_says_what_it_did(world, conversation, session, cli):
     """The person reads what was put back; the second time, the advice to pin it."""
     done = cli("restore", f"[[extracted-{session}]]")
@@ -211,8 +280,8 @@ def test_a_settled_restore_says_what_it_did(world, conversation, session, cli):
     assert "put back" in done.stdout.decode()
     assert (done.returncode, done.stderr) == (0, b"")
     assert entry_text(world.directory / "s.jsonl", session) == "x" * 2000
-    assert again.returncode == 6
-    assert "left as it is" in complaint(again)
+    assert (again.returncode, again.stderr) == (0, b"")
+    assert "stands restored already" in again.stdout.decode()
 
 
 def on_a_terminal(*words, **environment):
@@ -258,7 +327,7 @@ def test_a_locale_without_an_ellipsis_stops_nothing(world, cli):
     for number in range(24):
         long.turn("x" * 1000, tool=f"t…{number}")
     world.put("s.jsonl", long.bytes())
-    ascii_only = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    ascii_only = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0", "fresh": True}
     dry = cli("scan", "--once", "--dry-run", **ascii_only)
     shown = cli("context", "main/s", **ascii_only)
     refused = cli("context", "n…body", **ascii_only)

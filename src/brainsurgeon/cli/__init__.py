@@ -53,12 +53,12 @@ def _run() -> int:
 
 
 def _complain(error: BrainsurgeonError) -> None:
-    from brainsurgeon.render import safe
+    from brainsurgeon.render import in_local_time, safe
 
     said = str(error)
     if given.json:
         _complain_in_json(said, error.exit_code, **error.facts())
-    lines = "\n".join(safe(line) for line in said.split("\n"))
+    lines = "\n".join(safe(line) for line in in_local_time(said).split("\n"))
     print(f"brainsurgeon: {lines}", file=sys.stderr)
 
 

@@ -75,6 +75,7 @@ def _print_scan(report: ScanReport) -> None:
     from brainsurgeon.render import passes
 
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
+    happened = happened or (report.fresh and not report.enabled)
     if given.json:
         print_json(passes.report_json(report))
     elif happened or sys.stdout.isatty():

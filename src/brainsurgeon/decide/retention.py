@@ -96,13 +96,21 @@ def judge(
             return Verdict(held.id, "keep", "not expired")
         return Verdict(held.id, "unmark", "not expired any more")
     moment, why = end
-    days = max(0.0, now - moment) / 86_400
-    why = f"{why}; expired {days:.1f} days ago"
+    why = f"{why}; expired {_ago(now - moment)}"
     if held.marked_at is None:
         return Verdict(held.id, "mark", why)
     if seen_since is None or seen_since <= held.marked_at:
         return Verdict(held.id, "keep", "marked; waits for a scan that sees its root without error")
     return Verdict(held.id, "delete", why)
+
+
+def _ago(seconds: float) -> str:
+    """Say how long ago (in seconds) something was, in the largest unit of which there is one."""
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds / length)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"
 
 
 def brake(before: RootState | None, found: RootState) -> str | None:

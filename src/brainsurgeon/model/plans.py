@@ -75,7 +75,10 @@ class Plan:
             (len(self.extracted), "extracted"),
             (len(self.putbacks), "put back"),
             (len(self.cuts) - len(self.extracted), "of the agent's own calls shortened"),
-            (len(self.fields), "fields set or undone"),
+            (
+                len(self.fields),
+                "field set or undone" if len(self.fields) == 1 else "fields set or undone",
+            ),
         ]
         return ", ".join(f"{count} {what}" for count, what in done if count)
 

@@ -53,6 +53,14 @@ def doctor(
 ) -> list[Finding]:
     """Look at everything; with `repair` (the store open for writing) finish what is safe."""
     findings = list(_state_directory(settings))
+    if not settings.enabled:
+        findings.append(
+            Finding(
+                "note",
+                "nothing is extracted: enabled = false",
+                "set enabled = true in the configuration, or leave out the key",
+            )
+        )
     if store is not None:
         if damage := store.damage():  # nothing is written to it, and where stubs lead is not told
             advice = "keep a copy of it, then restore it from a backup"

@@ -73,7 +73,9 @@ def scan(
     `check` raises StoppedError the pass ends early, finishing or undoing what it had begun.
     """
     begun = time.monotonic()
-    report = ScanReport(dry_run)
+    report = ScanReport(dry_run, settings.enabled)
+    if store and store.facts.get("enabled") is False:
+        report.fresh = False
     if store and dry_run:
         report.interrupted = recover.waiting(store)
     elif store:
@@ -272,7 +274,7 @@ class _Pass:
                 self._memory.write_down(self._store, forget=whole and not troubled)
                 self._store.wishes.lapse(now)
                 if whole:
-                    self._store.facts.note_pass(now, clean)
+                    self._store.facts.note_pass(now, clean, enabled=self._settings.enabled)
         except (BusyError, StoreFullError) as why:  # losing what was seen costs time, nothing else
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))

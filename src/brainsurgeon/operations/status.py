@@ -38,6 +38,7 @@ class RootStatus:
 class Status:
     """Everything `status` shows; moments are seconds since 1970, None where unknown."""
 
+    enabled: bool
     daemon_pid: int | None
     last_run_at: float | None
     next_run_at: float | None
@@ -65,6 +66,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
     pid = daemon_holder(settings.state_dir)
     rewrites = store.journal.open_rewrites() if store else []
     return Status(
+        enabled=settings.enabled,
         daemon_pid=pid,
         last_run_at=last,
         next_run_at=_next(scan_trigger(settings), last, now) if pid else None,

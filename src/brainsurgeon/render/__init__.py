@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model.times import moment_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 WIDTH = 80
+DISABLED = "nothing is extracted: enabled = false in the configuration"
 _NARROWEST = 8
+_MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _HALF = re.compile("[\ud800-\udfff]")
 """Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair."""
 
@@ -50,6 +55,16 @@ def unexpected(error: Exception) -> str:
     where = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else "?"
     reason = error.strerror if isinstance(error, OSError) else type(error).__name__
     return f"unexpected: {reason} at {where}; nothing more was done"
+
+
+def local(moment: float) -> str:
+    """Write a moment for people, in their own zone."""
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def in_local_time(text: str) -> str:
+    """Write the moments in a text, which stand there as JSON has them, in people's own zone."""
+    return _MOMENT.sub(lambda found: local(moment_said(found[0]) or 0.0), text)
 
 
 def bytes_(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.times import iso
-from brainsurgeon.render import bytes_, count, printable, safe, table
+from brainsurgeon.render import DISABLED, bytes_, count, local, printable, safe, table
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Outcome, Plan
@@ -23,7 +23,7 @@ _OUTCOME_KEYS = (
 _REPORT_KEYS = (
     "files_seen", "files_unchanged", "files_scanned", "files_deferred", "files_failed",
     "sessions_changed", "entries_extracted", "values_extracted", "values_restored",
-    "bytes_before", "bytes_after", "bytes_stored", "duration_seconds", "dry_run",
+    "bytes_before", "bytes_after", "bytes_stored", "duration_seconds", "dry_run", "enabled",
 )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ def report(done: ScanReport) -> str:
         lines.append(f"{safe(problem.path)}: {problem.why}; nothing there was touched")
     for outcome in done.sessions:
         lines += _outcome(outcome, done.dry_run)
+    if not done.enabled:
+        lines.append(DISABLED)
     lines.append(_summary(done))
     return "\n".join(lines)
 
@@ -92,7 +94,9 @@ def _explain(plan: Plan) -> list[str]:
         counts[0] += kept.values
         counts[1] += kept.chars
     for reason, (values, chars) in sorted(reasons.items(), key=lambda item: -item[1][1]):
-        lines.append(f"  = {values} values ({chars:,} characters) stay: {reason}")
+        stay = "stays" if values == 1 else "stay"
+        size = count(chars, "character")
+        lines.append(f"  = {count(values, 'value')} ({size}) {stay}: {reason}")
     return lines
 
 
@@ -101,9 +105,8 @@ def _summary(done: ScanReport) -> str:
     parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed} {verb}"]
     if done.sessions_changed:
         share = 100 * (1 - done.bytes_after / done.bytes_before) if done.bytes_before else 0
-        parts.append(
-            f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)} ({share:.0f} % less)"
-        )
+        change = f"{abs(share):.0f} % {'more' if share < 0 else 'less'}"
+        parts.append(f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)} ({change})")
     if done.bytes_stored:
         parts.append(f"{bytes_(done.bytes_stored)} stored")
     for number, word in (
@@ -157,7 +160,8 @@ def status(now: Status) -> str:
     """Give how things stand as text."""
     daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
     states = ", ".join(f"{number} {state}" for state, number in now.sessions_by_state.items())
-    lines = [
+    lines = [] if now.enabled else [DISABLED]
+    lines += [
         f"daemon     {daemon}",
         f"scans      {_runs(now.last_run_at, now.next_run_at)}",
         f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at)}",
@@ -183,6 +187,6 @@ def status(now: Status) -> str:
 
 def _runs(last: float | None, following: float | None) -> str:
     return ", ".join(
-        f"{name} {iso(moment) if moment is not None else '-'}"
+        f"{name} {local(moment) if moment is not None else '-'}"
         for name, moment in (("last", last), ("next", following))
     )

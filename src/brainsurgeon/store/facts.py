@@ -31,9 +31,10 @@ class Facts:
         row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else None
 
-    def note_pass(self, now: float, clean: Iterable[str]) -> None:
+    def note_pass(self, now: float, clean: Iterable[str], *, enabled: bool = True) -> None:
         """Note that a whole pass was made, and which roots it saw without error."""
         self.put("last_run_at", now)
+        self.put("enabled", enabled)
         seen = self.get("roots_seen") or {}
         seen.update({path_text(root): now for root in clean})
         self.put("roots_seen", seen)
