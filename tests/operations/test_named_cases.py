@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.model.times import iso
 from brainsurgeon.render.sessions import restored, restored_json
-from building.world import dump, entry
+from building.world import dump, entry, pin
 
 MINUTE = 60
 
@@ -93,9 +93,7 @@ def test_an_entry_of_no_kind_is_forced_like_any_other(world, conversation, form,
     if by == "a command":
         world.scan()
         assert value.encode() in path.read_bytes()
-        from brainsurgeon.operations.set_extractable import set_extractable
-
-        set_extractable(world.settings(), world.store, ident, True, clock=world.clock)
+        pin(world, ident, True)
     report = world.scan()
 
     assert f"[[extracted-{ident}]]".encode() in path.read_bytes()

@@ -13,7 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.formats.base import parse, value_at
+from brainsurgeon.formats.base import parse
+from brainsurgeon.model.entries import value_at
 from brainsurgeon.model.sessions import NO_SURVEY
 
 if TYPE_CHECKING:

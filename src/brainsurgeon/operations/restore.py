@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import ChangedError
-from brainsurgeon.formats.base import parse, value_at
+from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of
 from brainsurgeon.lookup.values import as_the_model_had_them, contents, decode, tokens_of
-from brainsurgeon.model.entries import RESTORED, dotted
+from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.times import moment_said
