@@ -8,11 +8,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from brainsurgeon.sessions import retire
 from building.processes import Puppet
 from building.world import NOBODY, SAMPLES, Conversation, World
 from guard import guard
+
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")  # a busy machine is slow, and nobody's promise is broken
 
 ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 
