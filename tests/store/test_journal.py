@@ -145,6 +145,6 @@ def test_any_file_can_be_noted(store, device, inode, name):
 
     assert (kept.device, kept.inode) == (device, inode)
     assert (kept.directory, kept.name) == (place.directory, place.name)
-    assert kept.note == journal.Confirmation(restored=["é"], at=1.5)
+    assert kept.confirmation == journal.Confirmation(restored=["é"], at=1.5)
     assert noted.path == place.path
     assert store.files.all()[os.fsencode(place.path)] == seen

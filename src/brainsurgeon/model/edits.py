@@ -1,7 +1,7 @@
 """The edits of one session: bytes that give way to other bytes.
 
-Every edit knows where it stands (`start` and `end`, in bytes from the start of the file), what
-stands there afterwards, what it gains, and how the parsed entry shows that it was carried out.
+Every edit knows its place (`start` and `end`, in bytes from the start of the file), what stands
+there afterwards, how many bytes that gains, and how to see in the parsed line that it was made.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bytes that leave a line and the stub that stands in for them.
+    """A value that leaves its line, and the stub that takes its place.
 
-    A cut that `redacts` puts a short text in their place instead of a stub. `anchor` is the id of
-    the tool call that the value belongs to: an agent that writes its history anew gives entries
-    new ids and keeps that one. An `exact` cut is never looked for under another entry id, since
-    its stub's text stood elsewhere in the file before we put it there.
+    `new` is the stub as JSON, or, where the cut `redacts`, a short text: `stub` is empty then.
+    With `block`, a whole object gives way to a text block. A `forced` one is made whatever it
+    gains, since somebody asked for it. `anchor` is the id of the tool call that the value belongs
+    to: an agent that writes its history anew gives entries new ids and keeps that one. An `exact`
+    cut is never looked for under another entry id, since its stub's text stood elsewhere in the
+    file before we put it there.
     """
 
     start: int
@@ -64,9 +66,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Putback:
-    """A stub that gives way to the bytes it stood for.
+    """A stub that gives way to the bytes it stood for, `size` of them.
 
-    What stands there afterwards is checked by its digest when it is read from the store.
+    They are read from the store, and compared with their digest, only when they are written.
     """
 
     start: int
@@ -78,7 +80,7 @@ class Putback:
 
     @property
     def new(self) -> None:
-        """What stands there afterwards is the store's to say."""
+        """Only the store knows what stands there afterwards."""
         return
 
     @property
@@ -91,19 +93,19 @@ class Putback:
         return value_of(self.extraction_id)
 
     def shows_in(self, _entry: Entry) -> bool:
-        """Trust the digest of the value."""
+        """Answer yes: the value is compared with its digest when it is read."""
         return True
 
     def blank(self, entry: Entry) -> None:
-        """Touch nothing that could be compared before the value is read."""
+        """Take nothing out: the stub still stands in both when they are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldEdit:
-    """A top-level field of ours that is set, or one recorded earlier that is taken out again.
+    """A top-level field of ours that is set, or one set earlier that is taken out again.
 
-    `before` is the token that stands there now (None: the field is absent). `undoes` is the
-    record of the insertion that this edit takes back.
+    `before` is its value as JSON as it stands now (None: the field is absent). `undoes` is the id
+    of the field record that this edit takes back, None where it sets.
     """
 
     start: int
@@ -124,7 +126,7 @@ class FieldEdit:
         return self.new
 
     def shows_in(self, _entry: Entry) -> bool:
-        """Trust the parser: a field of ours stands alone at the top level."""
+        """Answer yes: a line in which the field stands twice is never edited."""
         return True
 
     def blank(self, entry: Entry) -> None:

@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = (
 Entry = dict[str, Any]
 
 OLD = sys.maxsize
-"""The position of an entry beyond every window or off the active branch."""
+"""The position of an entry that is beyond every window, or not on the active branch."""
 
 EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redacted")
 """The fields of ours that may stand at the top level of an entry."""
@@ -30,7 +30,8 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 class Line:
     """One line of a session file, without its newline.
 
-    `raw` is None for a line longer than the reader's cap: it is carried along, never looked into.
+    `raw` is None for a line longer than is ever held in memory: it is copied, never looked into.
+    The last line is not `terminated` while it has no newline yet.
     """
 
     number: int
@@ -46,7 +47,7 @@ class Lines(Protocol):
         """Yield the lines from the first to the last."""
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first; `number` is not known and 0."""
+        """Yield the lines from the last to the first; their `number` is 0, since it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

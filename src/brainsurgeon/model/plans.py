@@ -21,13 +21,14 @@ class KeptPart:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that would happen to one session, in the order of the file; acting is optional.
+    """Everything that would happen to one session; nothing does until it is carried out.
 
-    `gain` is what the file would shrink by. `due_at` is when a decision next changes by time
-    alone. `sighted` are the extractions whose stubs stand in the file. `missed` says, entry by
-    entry, what was asked for and could not be done. `restored` names the entries that the store
-    is to remember as restored, `wishes` the wishes that this plan settles; `unanswered` are
-    redactions that are over without it. `asked_until` is the newest wish that it knew of.
+    `edits` are in the order of the file. `gain` is how many bytes the file would lose. `due_at`
+    is when a decision next changes by time alone. `sighted` are the extractions whose stubs stand
+    in the file. `missed` says, entry by entry, what was asked for and could not be done.
+    `restored` names the entries that the store is to remember as restored, `wishes` the wishes
+    that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
+    found to redact. `asked_until` is the newest wish that it took into account.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -88,7 +89,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pass did, or would do, with one session, and why."""
+    """What a pass did, or would do, with one session, and why; `seen` says that it was read."""
 
     session: str
     path: str

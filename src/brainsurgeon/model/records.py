@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session that the store knows; without an `id` it has no record of its own yet."""
+    """A session as the store knows it; `id` is None while nothing has been recorded of it.
+
+    `path` and `root` are where its file was last seen, `parent` names the session it was forked
+    from, as its file says.
+    """
 
     id: int | None
     agent_id: int
@@ -35,7 +39,15 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """One swap. `size` is in bytes as stored in the line, `chars` in characters."""
+    """A value that was cut out of an entry: what stands in its place, and where the value is.
+
+    `chars` is its length in characters, `size` that of its bytes as they stood in the line, of
+    which `digest` is the digest. `stub` is the text that stands for it, or `replacement`, as JSON,
+    where the agent's own call was shortened. `state` is `standing` (the stub was last known to
+    stand in the file), `restored` (it was not) or `expired` (`blob_id` is None: only this
+    tombstone is left). `sighted_at` is when the stub was last seen. `anchor` and `exact` are those
+    of the cut. `damaged` is set where reading the stored value failed.
+    """
 
     id: int
     session_id: int
@@ -63,7 +75,11 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class FieldRecord:
-    """A field of ours that stands in a file, with the exact bytes before and after."""
+    """A field of ours that stands in a file, and what undoing it puts back.
+
+    `before` is the value, as JSON, that stood there first (None: the field was absent), `after`
+    the bytes that stand there now, `value` the value that we set, as JSON.
+    """
 
     id: int
     entry_id: str
@@ -78,7 +94,9 @@ class Wish:
     """Something asked for that waits until its session is settled.
 
     Without an `id` it is not recorded: it is carried out at once or not at all. Without an
-    `entry_id` it speaks of every entry, without `paths` of every value of the entry.
+    `entry_id` it speaks of every entry, without `paths` of every value of the entry. `action` is
+    `restore`, `set` (the field `_extractable`, to `value`) or `redact` (the call whose answer has
+    the digest `answer`). A `pristine` restore takes the fields of ours out again, too.
     """
 
     id: int | None
@@ -93,13 +111,17 @@ class Wish:
     answer: bytes | None = None
 
     def speaks_of(self, entry_id: str) -> bool:
-        """Tell whether it is about an entry."""
+        """Tell whether it is about this entry."""
         return self.entry_id is None or self.entry_id == entry_id
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the store says of one session (and of those it was forked from)."""
+    """What the store says of one session (and of those it was forked from).
+
+    `restores` says when each entry was last restored; `asked_until` is the newest wish there is,
+    open or not, and 0 without any.
+    """
 
     extractions: tuple[Extraction, ...] = ()
     fields: tuple[FieldRecord, ...] = ()
@@ -109,7 +131,7 @@ class Records:
 
     @property
     def pins(self) -> dict[str, bool | int]:
-        """What `_extractable` was set to by us, also where an agent's rewrite lost the field."""
+        """What we set `_extractable` to, by entry; it holds although the agent drops the field."""
         return {
             one.entry_id: json.loads(one.value) for one in self.fields if one.name == EXTRACTABLE
         }
@@ -117,7 +139,10 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file as it was last looked at, under which rules, and when something falls due."""
+    """A file as a scan last saw it, under which rules, and when a decision next changes.
+
+    `first_seen` is when it was first seen in this state, `looked_at` when a scan last opened it.
+    """
 
     fingerprint: Fingerprint
     rules: str
@@ -131,7 +156,11 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What becomes true when a rewrite is confirmed: ids of records, and entries restored."""
+    """What becomes true once a rewrite has happened.
+
+    The ids of the extractions that were put back, of the field records that are no longer true and
+    of the wishes that are fulfilled, the ids of the entries that were restored, and the moment.
+    """
 
     put_back: list[int] = field(default_factory=list)
     fields_gone: list[int] = field(default_factory=list)
@@ -142,7 +171,12 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class OpenRewrite:
-    """A rewrite under way, or interrupted; `ends` are where the old and the new file ended."""
+    """A rewrite under way, or interrupted, as the journal has it.
+
+    `inode` is the old file's, `new_inode` that of the new one (None until that is whole), `ends`
+    are where the old and the new file ended. `confirmed` says that the rewrite has happened: what
+    remains to be done is to remove the old file.
+    """
 
     id: int
     session_id: int
@@ -155,12 +189,20 @@ class OpenRewrite:
     new_inode: int | None
     ends: tuple[End, End]
     confirmed: bool
-    note: Confirmation
+    confirmation: Confirmation
+
+    @property
+    def path(self) -> str:
+        """The path of the session file that is rewritten."""
+        return f"{self.directory}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldValue:
-    """A value that is held, with where it belongs."""
+    """A stored value as retention sees it: which stub leads to it, and whose session it is from.
+
+    A `redaction` is the agent's own call as it was before it was shortened: no stub leads to it.
+    """
 
     id: int
     stub: str

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScanReport:
-    """What a pass saw and did; in a dry run, what it would do.
+    """What a pass over the sessions saw and did; in a dry run, what it would do.
 
-    `fresh` says that the pass before found extraction enabled, so that a disabled one is news.
+    `problems` are places that could not be looked into, `recovered` what had been interrupted
+    earlier and was dealt with first, `interrupted` what is still unfinished. `fresh` says that the
+    pass before found extraction enabled, so that a disabled one is news.
     """
 
     dry_run: bool
@@ -87,10 +89,13 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class RestoreAnswer:
-    """The answer to a restore of one entry; as JSON it is what an agent reads.
+    """The answer to a restore of one entry.
 
-    `answer_id` is random: by it the answer is recognised where it stands in a session. `already`
-    says that the values stood there before, since `at`, so that nothing was done.
+    `pending` says that the file waits to be written, for the reason `why_pending`. `at` is when it
+    was restored, `previous` when the entry had been restored before. `already` says that the
+    values stood there before, since `at`, so that nothing was done. `content` are the values by
+    path. `redacts` says that the call which asked is to be shortened in its session later;
+    `answer_id` is random: by it the answer is recognised there.
     """
 
     entry_id: str
@@ -126,7 +131,7 @@ class SessionRestore:
 
 @dataclass(frozen=True, slots=True)
 class FieldAnswer:
-    """What became of the wish to set the field."""
+    """What became of the wish to set `_extractable`: carried out, or `pending` for a `reason`."""
 
     entry_id: str
     session: str

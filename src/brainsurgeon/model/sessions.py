@@ -41,10 +41,13 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a file ended, and a digest of its last bytes, by which one written anew is known."""
+    """How a file ended: at which size, and a digest of its last bytes.
+
+    A file that still says the same there was at most appended to since.
+    """
 
     size: int
-    mark: bytes
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,10 @@ class SessionFile:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A root or directory that the walk could not look into, and why."""
+    """A place below a root that the walk could not look into, and why.
+
+    It has not `failed` where nothing was expected there: a missing root that is not required.
+    """
 
     root: str
     path: str
@@ -93,8 +99,9 @@ class Unreadable:
 class Survey:
     """What one look over a whole session says about its entries.
 
-    `open_turn` is the reason why the last turn is not closed, or None. `positions` maps the
-    offset of a line to its position, for the entries within `window`; all others are OLD.
+    The position of an entry is the number of messages that stand after it. `positions` maps the
+    offset of a line to the position of its entry, for those less than `window` messages back; all
+    others are OLD. `open_turn` is the reason why the last turn is not closed, or None.
     `last_user` is the offset of the last user message. `parent` names the session that this one
     was forked from.
     """
@@ -110,9 +117,12 @@ class Survey:
         return OLD if offset is None else self.positions.get(offset, OLD)
 
     def before_last_user(self, offset: int | None) -> bool:
-        """Tell whether an entry stands before the last user message; an old one (None) does."""
+        """Tell whether an entry stands before the last user message.
+
+        Without an offset, the entry is any that is old enough: before, if there is such a message.
+        """
         return self.last_user is not None and (offset is None or offset < self.last_user)
 
 
 NO_SURVEY = Survey(0, MappingProxyType({}), None)
-"""What is known of a session before anybody looked over it: every entry is old."""
+"""For a session that nobody has looked over: every entry counts as old."""

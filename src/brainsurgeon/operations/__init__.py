@@ -1,4 +1,4 @@
-"""The verbs: one file each, and the only room where both hands meet.
+"""The verbs: one file each, named as its command.
 
 Every verb takes what it needs, returns a value and prints nothing.
 """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.sessions import file_of, record_of, session_named
 from brainsurgeon.model.records import Records, Wish
-from brainsurgeon.rewrite.examine import examine, opened_to_show
+from brainsurgeon.rewrite.examine import examine, failing
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def cat(settings: Settings, store: Store | None, name: str, now: float) -> Itera
     """
     chosen = session_named(settings, store, name)
     file = file_of(chosen)
-    with opened_to_show(file):
+    with failing(file):
         record = record_of(store, chosen) if store else None
         if store and record and _is_known(file):
             yield from _filled(settings, store, file, record, now)

@@ -112,7 +112,7 @@ def _store(store: Store) -> Iterator[Finding]:
     else:
         yield Finding("ok", f"the database is sound, all {total} stored values have their digest")
     for rewrite in store.journal.open_rewrites():
-        yield Finding("warning", f"{rewrite.directory}/{rewrite.name}: a rewrite was interrupted",
+        yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted",
                       "the next scan finishes it, or: brainsurgeon doctor --repair")  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.times import moment_said
-from brainsurgeon.rewrite.apply import UNFINISHED, recorded
+from brainsurgeon.rewrite.apply import UNFINISHED, record_id
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, as_it_is_now
 from brainsurgeon.sessions.reading import RefusedError, open_session
@@ -71,7 +71,7 @@ def restore(
     content = give(given.values)  # what cannot be given is not asked for either
     named = _noted(store, found)
     now = clock()
-    ident = recorded(named.record)
+    ident = record_id(named.record)
     previous = store.extractions.restores(ident).get(named.entry_id)
     answer = RestoreAnswer(
         named.entry_id, named.record.title, ident, pending=False,
@@ -205,7 +205,7 @@ def wish_to_restore(
 ) -> Wish:  # fmt: skip
     """Make a wish that is carried out now and recorded only if it has to wait."""
     return Wish(
-        None, recorded(record), entry_id, "restore", paths, None, pristine, now, lapses_at=None
+        None, record_id(record), entry_id, "restore", paths, None, pristine, now, lapses_at=None
     )
 
 
@@ -226,5 +226,5 @@ def note(
         for ident in store.sessions.family(record):
             store.expiry.unmark(ident, entry_id)
         store.wishes.add_restore(
-            recorded(record), entry_id, paths, now, now + _patience(settings), pristine=pristine
+            record_id(record), entry_id, paths, now, now + _patience(settings), pristine=pristine
         )

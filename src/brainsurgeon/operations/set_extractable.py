@@ -16,7 +16,7 @@ from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import all_sessions, file_of, session_named
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.rewrite.apply import UNFINISHED, recorded
+from brainsurgeon.rewrite.apply import UNFINISHED, record_id
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError
 from brainsurgeon.sessions.reading import RefusedError, open_session
@@ -53,7 +53,7 @@ def set_extractable(
     now = clock()
     with store.transaction():
         record = chosen.record or store.sessions.note(file, *_origin(file))
-        store.wishes.add_set(recorded(record), ident, value, now)
+        store.wishes.add_set(record_id(record), ident, value, now)
     try:
         planned, rewrite = carry_out(settings, store, file, record, (), clock)
     except UnsettledError as why:

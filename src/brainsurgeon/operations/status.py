@@ -82,7 +82,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         store_bytes=store.size if store else 0,
         values_marked=store.expiry.count_marked() if store else 0,
         wishes_open=store.wishes.count_open() if store else 0,
-        interrupted=tuple(f"{rewrite.directory}/{rewrite.name}" for rewrite in rewrites),
+        interrupted=tuple(rewrite.path for rewrite in rewrites),
         roots=tuple(_roots(settings, found, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
     )

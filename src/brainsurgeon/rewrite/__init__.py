@@ -1,1 +1,1 @@
-"""Examine a session, carry one plan out, recover what a crash interrupted."""
+"""Examine a session, carry one plan out, finish or undo what a crash interrupted."""

@@ -1,8 +1,8 @@
 """Carry out one plan: shelve what is cut, then replace the file.
 
-The order is the whole safety of the house. Cutting: blobs in short transactions (orphans are
-harmless), then the records and the journal entry in one commit, then the file. Putting back: the
-file, then the records. A blob is durable before its stub is visible.
+Everything depends on the order. Cutting: the values, in short transactions (one that nothing names
+does no harm), then what is recorded of them and of the rewrite in one commit, then the file.
+Putting back: the file, then what is recorded. A value is durable before its stub is visible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 Values = Mapping[int, bytes]
-"""Stored values that were read already, by the id of their extraction."""
+"""Stored values that have been read already, by the id of their extraction."""
 Shelved = tuple[Cut, int, bytes, int]
 """A cut with the id, the digest and the size in bytes of the value that it shelved."""
 BATCH = 8 << 20
@@ -48,7 +48,10 @@ UNFINISHED = (
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A session that was replaced, until the old file is gone."""
+    """A session whose file was exchanged and whose old file is not gone yet.
+
+    It holds the session's lock, and a descriptor of its directory, until it is finished.
+    """
 
     store: Store
     journal_id: int
@@ -64,11 +67,11 @@ class Rewrite:
         return self.exchanged.at + retire.LOOK_BACK
 
     def finish(self, *, hurry: bool = False) -> bool:
-        """Wait until then, remove the old file, close the journal, let go of the session.
+        """Wait until the rewrite is due, remove the old file, let go of the session.
 
-        With `hurry` (the program is being stopped) the old file is looked at now or never.
-        Return False when that cannot be done now, above all because somebody keeps the old file
-        open: then it stays, and its journal row with it, and the next recovery finishes.
+        With `hurry` (the program is being stopped) nothing is waited for. Return False where the
+        old file cannot go now, above all because somebody keeps it open: then it stays, the
+        journal goes on naming it, and the next recovery finishes.
         """
         with self.held:
             deadline = self.exchanged.at + retire.LOOK_BACK_LONGEST
@@ -108,15 +111,15 @@ def apply(
     store: Store, one: Examination, record: SessionRecord, plan: Plan,
     clock: Callable[[], float], values: Values | None = None,
 ) -> Rewrite:  # fmt: skip
-    """Carry out a plan for an examined session, or raise RefusedError with it untouched.
+    """Carry out a plan for an examined session, or raise RefusedError with the file untouched.
 
-    `values` are stored values that were read already. Raise BusyError when another process of
-    ours holds the session. After any other exception the journal row is resolved as after a
-    crash: the file decides whether the rewrite happened.
+    `values` are stored values that have been read already. Raise BusyError when another process
+    of ours holds the session. After any other exception the rewrite is finished or undone as
+    after a crash: the file decides whether it happened.
     """
     session, gate = one.session, one.gate(clock)
     with ExitStack() as held:
-        held.enter_context(store.lock(recorded(record), check=session.check))
+        held.enter_context(store.lock(record_id(record), check=session.check))
         begun = _begin(store, session, record, plan, one.now)
         with _resolved_whatever_happens(store, session, begun.journal_id):
             splices = _splices(store, plan, values or {})
@@ -135,7 +138,10 @@ def apply(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rewrite whose originals and journal entry are committed; `stored` counts new bytes."""
+    """A rewrite that is committed to the store and has not touched the file yet.
+
+    `stored` is how many bytes the store grew by.
+    """
 
     journal_id: int
     temporary: str
@@ -155,7 +161,7 @@ def _begin(
         restored=list(plan.restored),
         at=now,
     )
-    ident = recorded(record)
+    ident = record_id(record)
     with store.transaction():
         _check_still_so(store, record, plan, shelved)
         journal_id = store.journal.begin(ident, session.file, temporary, confirmation)
@@ -173,7 +179,7 @@ def _confirm(
     store: Store, record: SessionRecord, begun: _Begun, plan: Plan, exchanged: Exchange, now: float
 ) -> None:
     with store.transaction():
-        store.journal.confirm(begun.journal_id, recorded(record), begun.confirmation)
+        store.journal.confirm(begun.journal_id, record_id(record), begun.confirmation)
         store.journal.ended(begun.journal_id, exchanged.ends)
         store.extractions.sight(set(plan.sighted) - set(begun.confirmation.put_back), now)
 
@@ -182,7 +188,7 @@ def _confirm(
 def _resolved_whatever_happens(
     store: Store, session: OpenSession, journal_id: int
 ) -> Iterator[None]:
-    """Leave the journal true, whether the rewrite was refused, rolled back or interrupted."""
+    """Make the journal say what happened where the rewrite was refused, undone or interrupted."""
     try:
         yield
     except RolledBackError:
@@ -194,14 +200,14 @@ def _resolved_whatever_happens(
         with store.transaction():
             store.journal.abandon(journal_id)
         raise
-    except BaseException:  # somebody who is told to stop leaves nothing behind, either
+    except BaseException:  # being told to stop is one of these, and leaves nothing behind either
         with suppress(Exception):
             recover.resolve(store, store.journal.rewrite(journal_id), session.descriptor)
         raise
 
 
-def recorded(record: SessionRecord) -> int:
-    """Give the id of a session that is about to be changed: by then it has a record of its own."""
+def record_id(record: SessionRecord) -> int:
+    """Give the id of a session that is about to be changed; whoever changes one has recorded it."""
     if record.id is None:
         raise ValueError("a session without a record of its own cannot be changed")
     return record.id
@@ -235,7 +241,7 @@ def _check_still_so(
     for _, blob, digest, _ in shelved:
         if not store.blobs.holds(blob, record.agent_id, digest):
             raise BusyError("a value expired while it was being shelved; try again")
-    if store.wishes.newest(recorded(record)) != plan.asked_until:
+    if store.wishes.newest(record_id(record)) != plan.asked_until:
         raise BusyError("something was asked for meanwhile; try again")
 
 

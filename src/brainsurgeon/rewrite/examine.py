@@ -1,6 +1,6 @@
-"""Examine one session: open it, know it, survey it, judge whether it is settled, plan it.
+"""Examine one session: open it, survey it, judge whether it is settled, plan what is due in it.
 
-Used by every verb that looks at a session as a whole; nothing here writes.
+Every verb that looks at a session as a whole goes through here; nothing here writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 HELD = "another process is replacing the file"
-"""What it means that a file cannot be opened without waiting: somebody has a lease on it."""
+"""Why a file cannot be opened without waiting: somebody has a lease on it."""
 
 
 class UnsettledError(Exception):
@@ -68,7 +68,7 @@ class Examination:
         _raise(self.gate(lambda: self.now)())
 
     def gate(self, clock: Callable[[], float]) -> Callable[[], str | None]:
-        """Give what is asked once more under the lease: whether the agent is at work."""
+        """Give a function to ask once more under the lease: it says why the agent is at work."""
         directory, name = self.session.directory, self.session.file.name
         abandoned = float(self.settings.abandoned_after_seconds)
         return lambda: openclaw.agent_busy(directory, name, clock(), abandoned)
@@ -87,7 +87,7 @@ def examine(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check: Callable[[], None] = carry_on, window: int | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Open a session and survey it, whatever its state; `state` is what a scan remembers of it.
+    """Open a session and survey it, settled or not; `state` is what a scan remembers of its file.
 
     Raise RefusedError or OSError where it cannot be opened or is of no known format.
     """
@@ -104,10 +104,10 @@ def examine_quiet(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Examine a session that is to be changed, if its file is quiet and may be replaced.
+    """Examine a session that is to be changed: one whose file is quiet and may be replaced.
 
-    Raise UnsettledError or RefusedError where not. Whether its last turn is closed is not asked
-    yet (`check_turn`).
+    Raise UnsettledError where it is not quiet, RefusedError where it may not be replaced. Whether
+    its last turn is closed is for the caller to ask (`check_turn`).
     """
     _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
     with open_session(file, check) as session:
@@ -125,13 +125,13 @@ def examine_to_show(
     window: int | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session for a command that only looks; raise FailedError where that cannot be."""
-    with opened_to_show(file), examine(settings, file, state, now, window=window) as one:
+    with failing(file), examine(settings, file, state, now, window=window) as one:
         yield one
 
 
 @contextmanager
-def opened_to_show(file: SessionFile) -> Iterator[None]:
-    """Say in one line which session a command could not look into, and why."""
+def failing(file: SessionFile) -> Iterator[None]:
+    """Raise FailedError, which names the session, where a block cannot open or read its file."""
     try:
         yield
     except RefusedError as why:
@@ -161,7 +161,7 @@ def as_it_is_now(file: SessionFile) -> SessionFile:
 
 
 def failed(title: str, error: OSError) -> FailedError:
-    """Say in one line which session could not be read or replaced, and why."""
+    """Make the error that says which session could not be read or replaced, and why."""
     why = error.strerror or type(error).__name__
     return FailedError(f"{title}: {why}; its file was left as it is")
 
@@ -186,9 +186,10 @@ def records_of(
     settings: Settings, store: Store | None, record: SessionRecord | None, now: float,
     asked: tuple[Wish, ...] = (),
 ) -> Records:  # fmt: skip
-    """Gather what the store says of a session, with what is `asked` beside the recorded wishes.
+    """Gather what the store says of a session; to its open wishes come those that are `asked` now.
 
-    Put-backs whose time is over are left out, and redactions where calls are to be kept.
+    Wishes to put back whose time is over are left out, and all redactions where the configuration
+    says that the agent's own calls stay as they are.
     """
     if store is None or record is None:
         return Records(wishes=asked)

@@ -1,8 +1,8 @@
 """Finish or undo what a crash left: at the start of every command that may write.
 
-The file decides. If the session's name stands for the old inode, the exchange never happened and
-the pending records go; otherwise they count. When in doubt they count: a record without a stub is
-idle, a stub without a record would be lost.
+The file decides. If the session's name stands for the old file, the exchange never happened, and
+what was recorded in advance goes; otherwise it counts. When in doubt it counts: a record without
+a stub does no harm, a stub without a record could never be filled again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WAIT = 2.0
 
 def waiting(store: Store) -> list[str]:
     """Give the paths of the rewrites that were interrupted, touching nothing."""
-    return [f"{rewrite.directory}/{rewrite.name}" for rewrite in store.journal.open_rewrites()]
+    return [rewrite.path for rewrite in store.journal.open_rewrites()]
 
 
 def roots_waiting(store: Store) -> set[str]:
@@ -41,16 +41,15 @@ def recover(store: Store) -> list[Recovery]:
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             still_open = {other.id for other in store.journal.open_rewrites()}
             if rewrite.id in still_open:
-                resolved.append(
-                    Recovery(f"{rewrite.directory}/{rewrite.name}", resolve(store, rewrite))
-                )
+                resolved.append(Recovery(rewrite.path, resolve(store, rewrite)))
     return resolved
 
 
 def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
-    """Resolve one rewrite; its session's lock is held.
+    """Finish or undo one rewrite, and say what became of it; the caller holds its session's lock.
 
-    `opened` is a descriptor of ours on the old file, which would keep the lease from any other.
+    `opened` is a descriptor of ours on the old file, if there is one: while it is open, a lease
+    can be had through no other.
     """
     try:
         directory = open_below(rewrite.root, rewrite.directory)
@@ -74,8 +73,8 @@ def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> st
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: int | None) -> str:
     """Decide by what the two names stand for, and commit that before a file goes.
 
-    An inode number that is freed may be given out again at once, so that nothing may depend on
-    it any more when the old file is removed.
+    The number of an inode that is freed may be given out again at once: nothing may depend on it
+    any more by the time the old file is removed.
     """
     retire.put_old_name_back(directory, rewrite.temporary)
     name = _which(directory, rewrite.name, rewrite)
@@ -117,12 +116,12 @@ def _which(directory: int, name: str, rewrite: OpenRewrite) -> str:
 
 
 def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> None:
-    """Make the records say what happened; the journal names the rewrite until the files are so."""
+    """Make the records say what happened; the rewrite stays open until the old file is gone."""
     if rewrite.confirmed:
         return
     with store.transaction():
         if exchanged:
-            store.journal.confirm(rewrite.id, rewrite.session_id, rewrite.note)
+            store.journal.confirm(rewrite.id, rewrite.session_id, rewrite.confirmation)
         elif rewrite.new_inode is None:
             store.journal.forget(rewrite.id)
         else:

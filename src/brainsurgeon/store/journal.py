@@ -1,4 +1,4 @@
-"""Rewrites under way: what is pending, what becomes true when one is confirmed, what is undone.
+"""The rewrites under way, and what becomes of their rows when one has happened or has not.
 
 A row is open from the commit that shelves the originals until the old file is gone. Whoever finds
 one and can take its session's lock knows that its writer died.
@@ -59,15 +59,15 @@ class Journal:
         session_id: int,
         file: SessionFile,
         temporary: str,
-        note: Confirmation,
+        confirmation: Confirmation,
     ) -> int:
-        """Open a row for a rewrite of this state of this file."""
+        """Note that a file, in the state that it is in now, is about to be rewritten."""
         cursor = self._connection.execute(
             "INSERT INTO journal (session_id, root, directory, name, temporary, device, inode,"
             " note, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (session_id, os.fsencode(file.root), os.fsencode(file.directory),
              os.fsencode(file.name), temporary, signed(file.fingerprint.device),
-             signed(file.fingerprint.inode), json.dumps(asdict(note)), note.at),
+             signed(file.fingerprint.inode), json.dumps(asdict(confirmation)), confirmation.at),
         )  # fmt: skip
         return int(cursor.lastrowid or 0)
 
@@ -79,17 +79,17 @@ class Journal:
         """Give one open rewrite."""
         return _rewrite(self._connection.execute(_ROW + " WHERE id = ?", (journal_id,)).fetchone())
 
-    def confirm(self, journal_id: int, session_id: int, note: Confirmation) -> None:
+    def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         """Make what a rewrite recorded count; part of the caller's transaction.
 
         The rewrite stays open until the old file is gone (`close`).
         """
         self._confirm_cuts(journal_id, session_id)
-        self._confirm_putbacks(session_id, note)
-        self._confirm_fields(journal_id, session_id, note)
+        self._confirm_putbacks(session_id, confirmation)
+        self._confirm_fields(journal_id, session_id, confirmation)
         self._connection.executemany(
             "UPDATE wishes SET state = 'done', closed_at = ? WHERE id = ?",
-            ((note.at, row) for row in note.wishes),
+            ((confirmation.at, row) for row in confirmation.wishes),
         )
         self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 
@@ -110,25 +110,25 @@ class Journal:
             (journal_id,),
         )
 
-    def _confirm_putbacks(self, session_id: int, note: Confirmation) -> None:
+    def _confirm_putbacks(self, session_id: int, confirmation: Confirmation) -> None:
         # Also where the value was put back into a fork: it is its parent's, and stands there still.
         self._connection.executemany(
             "UPDATE extractions SET restored_at = ?, sighted_at = max(sighted_at, ?),"
             " marked_at = NULL WHERE id = ?",
-            ((note.at, note.at, row) for row in note.put_back),
+            ((confirmation.at, confirmation.at, row) for row in confirmation.put_back),
         )
         self._connection.executemany(
             "UPDATE extractions SET state = 'restored'"
             " WHERE id = ? AND session_id = ? AND state = 'standing'",
-            ((row, session_id) for row in note.put_back),
+            ((row, session_id) for row in confirmation.put_back),
         )
         self._connection.executemany(
             "INSERT INTO restores (session_id, entry_id, restored_at) VALUES (?, ?, ?)"
             " ON CONFLICT DO UPDATE SET restored_at = max(restored_at, excluded.restored_at)",
-            ((session_id, entry, note.at) for entry in note.restored),
+            ((session_id, entry, confirmation.at) for entry in confirmation.restored),
         )
 
-    def _confirm_fields(self, journal_id: int, session_id: int, note: Confirmation) -> None:
+    def _confirm_fields(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         self._connection.execute(
             "DELETE FROM fields WHERE state = 'standing' AND session_id = ? AND EXISTS"
             " (SELECT 1 FROM fields fresh WHERE fresh.journal_id = ?"
@@ -141,7 +141,7 @@ class Journal:
             (journal_id,),
         )
         self._connection.executemany(
-            "DELETE FROM fields WHERE id = ?", ((row,) for row in note.fields_gone)
+            "DELETE FROM fields WHERE id = ?", ((row,) for row in confirmation.fields_gone)
         )
 
     def close(self, journal_id: int) -> None:
@@ -161,7 +161,7 @@ class Journal:
         self._connection.execute(
             "UPDATE journal SET old_size = ?, old_mark = ?, new_size = ?, new_mark = ?"
             " WHERE id = ?",
-            (old.size, old.mark, new.size, new.mark, journal_id),
+            (old.size, old.digest, new.size, new.digest, journal_id),
         )
 
     def idle(self, journal_id: int) -> None:
