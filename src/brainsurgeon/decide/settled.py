@@ -1,4 +1,4 @@
-"""Is a session quiet, and is its last turn closed: what its times and its lines say of that."""
+"""Whether a session is quiet and its last turn closed, by its times and its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenClaw's world on a machine: its homes, its files and their names, and who is at work.
+"""OpenClaw on this machine: where its sessions lie, how they are named, and who is at work.
 
 What OpenClaw does was observed with versions 2026.2.19 and 2026.7.35: the lock is taken for a run
 and let go at each model call for 30 to 110 ms; `sessions.json` says `running` meanwhile (gateway
@@ -21,13 +21,11 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak)[.-]")
 _SIDE_FILE = re.compile(
-    r"\.trajectory\.jsonl$"
-    r"|\.checkpoint\.[0-9a-fA-F-]{36}\.jsonl$"
-    r"|\.jsonl\.(?:reset|deleted|bak)[.-]"
+    rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
 """Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`)."""
-_ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak)[.-]")
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 """Directories in which no session stands."""
 
@@ -188,7 +186,7 @@ def migrated(agent_directory: str) -> bool:
 
 
 def keyed(directory: str, key: str) -> list[dict[str, Any]]:
-    """Give what the registry in a directory says under a session key."""
+    """Give what `sessions.json` in a directory says under a session key."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

@@ -29,12 +29,12 @@ _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 
 
 def unknown_format(_path: str, _fingerprint: Fingerprint) -> str | None:
-    """Know the format of no file: it is read from its first lines where it names the agent."""
+    """Know the format of no file: then its first lines are read where the agent is named by it."""
     return None
 
 
 def any_format(_path: str, _fingerprint: Fingerprint) -> str | None:
-    """Do without the names of agents: for walks that only ask what stands where."""
+    """Call every format unknown: for walks to which the names of agents do not matter."""
     return formats.UNKNOWN
 
 
@@ -45,8 +45,8 @@ def discover(
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield every session file below the roots once, and every place that could not be read.
 
-    `wanted` tells by the name which files are meant, `format_of` the format of a file that was
-    read before (it names the agent where the layout of directories does not).
+    `wanted` tells by the name which files are meant. Where the layout of directories does not name
+    the agent, the format of the file does; `format_of` gives it, or None for it to be read.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:

@@ -2,7 +2,7 @@
 
 What it owes (the numbers are those of the invariants in the README): the file is never seen
 half-written and never replaced when anything about it changed since it was read (2); mode, owner
-and times stay (6); nothing is replaced while anybody has it open (5).
+and times stay as they were (6); nothing is replaced while anybody has it open (5).
 
 The protocol: the new content goes to a temporary file beside the session and is synced; a write
 lease on both files proves that nobody has either open and makes every opener wait; the state of
@@ -45,9 +45,10 @@ _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A replaced file: what now stands under the name, and what `retire` needs to finish.
+    """A session file that was replaced: its new state, and what `retire` needs to remove the old.
 
-    `ends` are those of the old and of the new file, with what was moved over already.
+    `temporary` is the name that the old file has now, `ends` are how the old and the new file
+    end, with what was moved over already, `at` is when it happened (monotonic).
     """
 
     fingerprint: Fingerprint
@@ -68,9 +69,10 @@ def replace(
 
     `splices` are in order of offset and do not overlap. `filled` is told the inode of the new
     file and both ends once that is durable and before anything else happens. `gate` is asked
-    under the lease whether the agent has begun a run. RolledBack is raised where the new content
-    stood under the name for an instant: somebody may have read it. An OSError before the exchange
-    leaves the session untouched and nothing of ours; one after it leaves both for recovery.
+    under the lease whether the agent has begun a run. Raise RolledBackError where the session is
+    as it was, but the new content stood under its name for an instant: somebody may have read it.
+    After an OSError before the exchange the session is untouched and nothing of ours stands beside
+    it; after one that comes later, both files are there, for `rewrite.recover`.
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
@@ -131,7 +133,7 @@ def _see_openers_off(
     replaced: list[Replacement],
     ends: tuple[End, End],
 ) -> tuple[End, End]:
-    """Let the exchange last, move over what came late, and give the leases back."""
+    """Make the exchange durable, move over what came late, and give the leases back."""
     try:
         if retire.inode(session.directory, temporary) != session.fingerprint.inode:
             _exchange_back(session, new, temporary, ends, "the file was replaced meanwhile")
@@ -149,10 +151,10 @@ def _catch_late_openers(
     replaced: list[Replacement],
     ends: tuple[End, End],
 ) -> tuple[End, End]:
-    """Move over what an opener of the old file appends, while the new one is still leased.
+    """Move over what somebody who opened the old file appends, while the new one is still leased.
 
-    Give where both end then. One that did anything but append has written a newer history: the
-    old file gets its name back.
+    Give how both end then. Whoever did anything but append has written a newer history: the old
+    file gets its name back.
     """
     old = session.descriptor
     deadline = time.monotonic() + WAIT_FOR_OPENERS
@@ -196,10 +198,10 @@ def _same_outside(session: OpenSession, new: int, replaced: list[Replacement]) -
 def _exchange_back(
     session: OpenSession, new: int, temporary: str, ends: tuple[End, End], why: str
 ) -> NoReturn:
-    """Give the old file its name back; what openers of the new one write is moved over.
+    """Give the old file its name back; what was written to the new one is moved over to it.
 
-    Where the agent has put another file in the session's place meanwhile, that one keeps it, and
-    what openers of the old one wrote is moved into it.
+    Where the agent has put another file in the session's place meanwhile, that one keeps the name,
+    and what was written to the old one is moved over to it.
     """
     directory, name = session.directory, session.file.name
     leases.exchange(directory, temporary, name)
@@ -222,7 +224,7 @@ def _exchange_back(
 
 
 def _read_only(new: int, temporary: str, directory: int) -> None:
-    """Let the descriptor only read: then readers do not matter to the lease that it asks for."""
+    """Open the descriptor anew for reading only: it can get a lease then although others read."""
     reading = os.open(temporary, os.O_RDONLY | retire.CAREFULLY, dir_fd=directory)
     os.dup2(reading, new, inheritable=False)
     os.close(reading)
@@ -231,7 +233,7 @@ def _read_only(new: int, temporary: str, directory: int) -> None:
 def _exchange_unleased(
     session: OpenSession, temporary: str, gate: Callable[[], str | None], quiet_for: float
 ) -> None:
-    """Compare and rename where no lease can be had, for sessions quiet for a day only."""
+    """Compare and rename, where no lease can be had: only for sessions quiet for a day."""
     if quiet_for < UNLEASED_QUIET:
         raise RefusedError(
             "no leases on this filesystem: only sessions quiet for a day are touched"
@@ -270,9 +272,9 @@ def _differs(session: OpenSession, *, but_ctime: bool = False) -> str | None:
 
 
 def _remove_unless_exchanged(session: OpenSession, new: int, temporary: str) -> None:
-    """Remove our temporary file; where the exchange happened, the name holds the old file.
+    """Remove the new file, unless the exchange happened: its temporary name is the old one's then.
 
-    Where it cannot be removed, that error counts: the journal must go on naming the file.
+    An error of removing it is raised: the journal must go on naming the file.
     """
     if retire.inode(session.directory, temporary) == os.fstat(new).st_ino:
         with suppress(FileNotFoundError):

@@ -44,9 +44,10 @@ def take(descriptor: int) -> bool:
 
 
 def no_writers(descriptor: int) -> bool:
-    """Take any lease that shows that nobody can write; False when somebody can.
+    """Take a lease which shows that nobody can write the file; False when somebody can.
 
-    Whoever only reads does not matter then; for a reader's lease the descriptor must be one, too.
+    Somebody who only reads does not matter where `descriptor` itself was opened for reading only:
+    it gets a reader's lease then.
     """
     if take(descriptor):
         return True
@@ -60,7 +61,7 @@ def no_writers(descriptor: int) -> bool:
 
 
 def supported(descriptor: int) -> bool:
-    """Tell whether leases can be had here, by asking for a reader's one for an instant."""
+    """Tell whether leases can be had here, by asking for a reader's lease for an instant."""
     if sys.platform != "linux":
         return False
     try:
@@ -78,7 +79,7 @@ def held(descriptor: int) -> bool:
 
 
 def broken(descriptor: int) -> bool:
-    """Tell whether a writer waits in its open for a lease of any kind that was taken."""
+    """Tell whether a writer waits to open the file, on which a lease of either kind was taken."""
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
 
 

@@ -25,7 +25,7 @@ def fill(
 ) -> tuple[list[Replacement], End]:
     """Write the new content, give it the old file's mode, owner and times, and sync it.
 
-    Give where what was replaced stands, and how the new file ends.
+    Give the places that were replaced, and how the new file ends.
     """
     done = 0
     replaced = []

@@ -42,7 +42,7 @@ class RefusedError(Exception):
 
 
 class RolledBackError(RefusedError):
-    """The session is as it was, but for an instant the new content stood under its name."""
+    """The session is as it was again; for an instant the new content stood under its name."""
 
 
 class OpenSession:
@@ -93,7 +93,7 @@ class OpenSession:
 
 @contextmanager
 def open_session(file: SessionFile, check: Callable[[], None] = carry_on) -> Iterator[OpenSession]:
-    """Open a session for reading; raise RefusedError for what is no regular file."""
+    """Open a session for reading; raise RefusedError where it is no regular file."""
     directory = open_below(file.root, file.directory)
     try:
         descriptor = open_plain(file.name, directory)
@@ -122,7 +122,7 @@ def open_below(root: str, directory: str) -> int:
 
 
 def open_plain(name: str, directory: int) -> int:
-    """Open a file to read, without touching its access time where that is allowed."""
+    """Open a file for reading, without changing its access time where that is allowed."""
     try:
         return os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
     except PermissionError:
@@ -130,12 +130,12 @@ def open_plain(name: str, directory: int) -> int:
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    """Give the first lines, by which a format is known, but for those too long to look at."""
+    """Give the first lines, by which a format is known, without those too long to look at."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
 def format_name(descriptor: int, hint: str) -> str | None:
-    """Name the format of an open file, or None where it is none that is known."""
+    """Name the format of an open file, or give None where it is not known."""
     form, _ = formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
     return form.name if form else None
 

@@ -1,6 +1,7 @@
 """After an exchange: what was written into the old file is moved over, then the old file goes.
 
-The same motion finishes a rewrite, undoes one, and heals one that a crash interrupted.
+The same is done to finish a rewrite, to undo one, and to heal one that a crash interrupted; the
+"old" file is always the one under the temporary name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LOOK_BACK = 1.0
 LOOK_BACK_LONGEST = 2.0
 """Seconds after the exchange until which somebody may keep the old file open."""
 OLD = ".old"
+"""Behind the temporary name: a second name that the old file has during a rename without leases."""
 _TAIL = 4096
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -44,11 +46,15 @@ def retire(
 ) -> int:
     """Remove the old file, under its temporary name, once nobody can write it any more.
 
-    What stands in it beyond `ends[0]`, and not yet beyond `ends[1]` of the file under the
-    session's name, is moved over first; return how many bytes that were. `deadline` is a moment
-    of the monotonic clock: raise StillOpenError where somebody can still write the old file then,
-    or where both files were written anew. `leased` is a descriptor of ours on the old file,
-    `mate` the inode of the file that `ends[1]` is about.
+    `ends` are how the old file and the one under the session's name ended. What was appended to
+    the old one since, and does not stand in the other yet, is moved over first; return how many
+    bytes that were. An old file that was written anew, while the other was at most appended to,
+    is the newer history: it gets its name back, and the other is removed in its place. A session
+    that was deleted stays deleted.
+
+    Raise StillOpenError where somebody can still write the old file at `deadline` (a moment of
+    the monotonic clock), or where both files were written anew. `leased` is a descriptor of ours
+    on the old file; `mate` is the inode of the file that `ends[1]` is about.
     """
     descriptor = leased
     if descriptor is None:
@@ -66,7 +72,7 @@ def retire(
             if not (certain and leases.broken(descriptor)):
                 _remove(directory, temporary)
                 return moved
-            leases.drop(descriptor)  # a writer stands in its open: let it through, look again
+            leases.drop(descriptor)  # a writer waits to open it: let it through, look again
         if inode(directory, name) is None:  # deleted: so is what stood under that name
             _remove(directory, temporary)
             return moved
@@ -98,7 +104,7 @@ def _remove(directory: int, temporary: str) -> None:
 
 
 def end_of(descriptor: int, size: int) -> End:
-    """Take down where a file ends, at `size`, and what stands just before."""
+    """Say how a file of this size ends: its size, and a digest of its last bytes."""
     tail = os.pread(descriptor, min(size, _TAIL), max(0, size - _TAIL))
     return End(size, hashlib.blake2b(tail, digest_size=16).digest())
 
@@ -111,11 +117,11 @@ def goes_on(descriptor: int, end: End) -> bool:
 def _give_its_name_back(
     descriptor: int, directory: int, name: str, temporary: str, end: End, mate: int | None
 ) -> None:
-    """Give an old file that was written anew the session's name: it is the newer history.
+    """Give an old file that was written anew the session's name back: it is the newer history.
 
-    Whoever wrote it had opened it before the exchange. The one that stands there now gives
-    way if it is the other of our two and was only appended to, as all that can be moved over; or
-    if its time says that the last word was not written there.
+    Whoever wrote it had opened it before the exchange. The file that has the name now gives way
+    if it is the other of our two (`mate`) and was at most appended to since `end`, which can be
+    moved over; or if it changed earlier than the old one. Raise StillOpenError otherwise.
     """
     with suppress(FileNotFoundError):
         named = os.open(name, os.O_RDONLY | CAREFULLY, dir_fd=directory)
@@ -157,7 +163,10 @@ def _wait_until_closed(descriptor: int, deadline: float) -> bool:
 
 
 def _late_bytes(descriptor: int, directory: int, name: str, ends: tuple[End, End]) -> bytes:
-    """Give what stands at the end of this file only; whole lines, where both ends differ."""
+    """Give what was appended to this file and not to the named one.
+
+    Where something else was appended there, it is whole lines.
+    """
     late = b"".join(read_range(descriptor, ends[0].size, os.fstat(descriptor).st_size))
     if not late:
         return b""
@@ -179,7 +188,7 @@ def _late_bytes(descriptor: int, directory: int, name: str, ends: tuple[End, End
 
 
 def _not_moved(late: bytes, there: bytes) -> bytes:
-    """Leave out the lines that were moved over already, behind somebody else's, before a crash."""
+    """Leave out the lines that stand there already: a crash came after they had been moved over."""
     moved, wanted = Counter(_LINE.findall(there)), []
     for line in _LINE.findall(late):
         if moved[line]:
@@ -190,9 +199,9 @@ def _not_moved(late: bytes, there: bytes) -> bytes:
 
 
 def _not_said(late: bytes, descriptor: int, other: int) -> bytes:
-    """Leave out the lines that an agent, which wrote the other file anew, says there itself.
+    """Leave out the lines that stand in the other file, which an agent wrote anew.
 
-    What is left begins and ends a line, so that nothing is glued to it.
+    What is left begins and ends with a line of its own, so that it joins no line that is there.
     """
     lines = [line if line.endswith(b"\n") else line + b"\n" for line in _LINE.findall(late)]
     here, there = _count(descriptor, lines), _count(other, lines)
@@ -210,12 +219,12 @@ def _not_said(late: bytes, descriptor: int, other: int) -> bytes:
 def _count(descriptor: int, lines: list[bytes]) -> Counter[bytes]:
     """Count how often each of these lines stands in a file."""
     asked = set(lines)
-    found = (
-        line.raw + b"\n"  # a last line without an end is said, too
+    whole = (
+        line.raw + b"\n"  # a last line without its newline counts, too
         for line in FileLines(descriptor, os.fstat(descriptor).st_size)
         if line.raw is not None
     )
-    return Counter(line for line in found if line in asked)
+    return Counter(line for line in whole if line in asked)
 
 
 def _append(directory: int, name: str, data: bytes) -> None:
@@ -230,7 +239,7 @@ def _append(directory: int, name: str, data: bytes) -> None:
 
 
 def put_old_name_back(directory: int, temporary: str) -> None:
-    """Undo a rename without leases that was stopped halfway, so that `retire` finds one shape."""
+    """Undo a rename without leases that was stopped halfway: one file a name, as after others."""
     kept = temporary + OLD
     if inode(directory, kept) is None:
         return

@@ -26,7 +26,7 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
 
 
 def stubs_in(file: SessionFile, check: Callable[[], None]) -> set[str]:
-    """Give the texts of all stubs that stand anywhere in a file; raise OSError where it hides."""
+    """Give the texts of all stubs in a file; raise OSError where it cannot be read."""
     stubs: set[bytes] = set()
     try:
         with open_session(file, check) as session:

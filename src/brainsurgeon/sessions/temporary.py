@@ -1,4 +1,4 @@
-"""Temporary files of ours beside a session: their names, and a lease tried on one."""
+"""Temporary files of ours: how they are called, and one to try a lease on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def new_temporary_name() -> str:
 
 
 def leases_work(directory: str) -> bool:
-    """Try a lease in a directory, on a temporary file that goes again."""
+    """Tell whether leases are granted in a directory, by one on a temporary file."""
     path = os.path.join(directory, new_temporary_name())
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
