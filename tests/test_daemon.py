@@ -374,7 +374,7 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
         if written and written[0] > 3_000_000:
             raise StoppedError
 
-    report = scan(world.settings(), world.store, check=check)
+    report = scan(world.settings(), world.store, check_stop=check)
 
     assert written[0] > 3_000_000
     assert (report.stopped, report.sessions_changed) == (True, 0)

@@ -116,7 +116,7 @@ class _Daemon:
             return
         try:
             log.scanned(scan(
-                self._settings, self._store, clock=time.time, only=only, check=self._check
+                self._settings, self._store, clock=time.time, only=only, check_stop=self._check
             ), self._said if not only else set(self._said))  # fmt: skip
         except Exception as error:  # noqa: BLE001  the next pass may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
@@ -126,7 +126,7 @@ class _Daemon:
             return
         try:
             log.retained(retention(
-                self._settings, self._store, clock=time.time, check=self._check
+                self._settings, self._store, clock=time.time, check_stop=self._check
             ))  # fmt: skip
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("retention_failed", module="daemon", reason=log.reason(error))

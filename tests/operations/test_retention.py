@@ -858,7 +858,7 @@ def test_a_run_that_is_stopped_changes_nothing(world, company, clock):
         if next(calls) > COMPANY:
             raise StoppedError
 
-    report = retention(world.settings(), world.store, clock=clock, check=stop)
+    report = retention(world.settings(), world.store, clock=clock, check_stop=stop)
 
     assert (report.stopped, done(report)) == (True, (0, 0, 0))
     assert list(held(world).values()) == [False]
@@ -984,7 +984,7 @@ def test_a_wish_that_comes_during_the_run_is_respected(world, company, clock):
         asked.append(restore(busy, world.store, ident, clock=clock))
 
     check = once_files_are_read(COMPANY + 1, ask_for_it)
-    retention(world.settings(), world.store, clock=clock, check=check)
+    retention(world.settings(), world.store, clock=clock, check_stop=check)
 
     assert [answer.pending for answer in asked] == [True]
     assert held(world) == {ident: False}
@@ -998,7 +998,7 @@ def test_a_rewrite_that_begins_during_the_run_is_respected(world, two, clock):
     with closing(open_store(str(world.state))) as other:
         ends = []
         check = once_files_are_read(10, lambda: ends.append(rewriting(world, other)))
-        report = retention(world.settings(**two), world.store, clock=clock, check=check)
+        report = retention(world.settings(**two), world.store, clock=clock, check_stop=check)
 
         assert report.brakes == {}
         assert list(held(world).values()) == [True, True]

@@ -813,7 +813,7 @@ def test_a_session_that_could_not_be_opened_to_name_its_agent_waits(world, elsew
     settings = world.settings(keep_recent=0, exclude=["agent:openclaw:*"])
     report = scan(
         settings, world.store, clock=lambda: time.time() + 60,
-        check=lambda: leases.drop(descriptor),  # called once the walk has come upon the file
+        check_stop=lambda: leases.drop(descriptor),  # called once the walk has come upon the file
     )  # fmt: skip
     os.close(descriptor)
 

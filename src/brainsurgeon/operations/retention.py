@@ -34,15 +34,15 @@ def retention(
     *,
     clock: Callable[[], float] = time.time,
     dry_run: bool = False,
-    check: Callable[[], None] = carry_on,
+    check_stop: Callable[[], None] = carry_on,
 ) -> RetentionReport:
-    """Do one retention run. When `check` raises StoppedError, nothing has been changed."""
+    """Do one retention run. When `check_stop` raises StoppedError, nothing has been changed."""
     report = RetentionReport(dry_run)
     if not dry_run:
         recover.recover(store)
     now = clock()
     try:
-        run = _Run(settings, store, now, check)
+        run = _Run(settings, store, now, check_stop)
         verdicts = run.judge()
     except StoppedError:
         report.stopped = True
@@ -62,9 +62,9 @@ class _Run:
     """What one run finds before it decides anything."""
 
     def __init__(
-        self, settings: Settings, store: Store, now: float, check: Callable[[], None]
+        self, settings: Settings, store: Store, now: float, check_stop: Callable[[], None]
     ) -> None:
-        self._settings, self._now, self._check = settings, now, check
+        self._settings, self._now, self._check = settings, now, check_stop
         self._store = store
         self._roots = settings.root_directories()
         self.held = {value.id: value for value in store.expiry.held()}

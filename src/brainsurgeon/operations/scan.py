@@ -65,12 +65,12 @@ def scan(
     dry_run: bool = False,
     only: Collection[str] = (),
     progress: Callable[[SessionFile], None] = lambda _: None,
-    check: Callable[[], None] = carry_on,
+    check_stop: Callable[[], None] = carry_on,
 ) -> ScanReport:
     """Do one pass over all roots, or over the sessions whose paths are `only`.
 
     With `dry_run` nothing is written; `store` may then be None or open for reading only. When
-    `check` raises StoppedError the pass ends early, finishing or undoing what it had begun.
+    `check_stop` raises StoppedError the pass ends early, finishing or undoing what it had begun.
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
@@ -80,7 +80,7 @@ def scan(
         report.interrupted = recover.waiting(store)
     elif store:
         report.recovered = recover.recover(store)
-    _Pass(settings, store, clock, report, progress, check).run(only)
+    _Pass(settings, store, clock, report, progress, check_stop).run(only)
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
 
@@ -90,10 +90,10 @@ class _Pass:
 
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
-        report: ScanReport, progress: Callable[[SessionFile], None], check: Callable[[], None],
+        report: ScanReport, progress: Callable[[SessionFile], None], check_stop: Callable[[], None],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clock = settings, store, clock
-        self._report, self._progress, self._check = report, progress, check
+        self._report, self._progress, self._check = report, progress, check_stop
         self._memory = FileMemory(store, settings.rules_fingerprint())
         self._pending: list[Rewrite] = []
 

@@ -119,7 +119,7 @@ def apply(
     """
     session, gate = one.session, one.gate(clock)
     with ExitStack() as held:
-        held.enter_context(store.lock(record_id(record), check=session.check))
+        held.enter_context(store.lock(record_id(record), check_stop=session.check_stop))
         begun = _begin(store, session, record, plan, one.now)
         with _resolved_whatever_happens(store, session, begun.journal_id):
             splices = _splices(store, plan, values or {})

@@ -85,13 +85,13 @@ class Examination:
 @contextmanager
 def examine(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
-    check: Callable[[], None] = carry_on, window: int | None = None,
+    check_stop: Callable[[], None] = carry_on, window: int | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
     """Open a session and survey it, settled or not; `state` is what a scan remembers of its file.
 
     Raise RefusedError or OSError where it cannot be opened or is of no known format.
     """
-    with open_session(file, check) as session:
+    with open_session(file, check_stop) as session:
         if window is None:
             window = settings.decision_rules().window
         survey = session.format.survey(session.lines, window)
@@ -102,7 +102,7 @@ def examine(
 @contextmanager
 def examine_quiet(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
-    check: Callable[[], None] = carry_on,
+    check_stop: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session that is to be changed: one whose file is quiet and may be replaced.
 
@@ -110,7 +110,7 @@ def examine_quiet(
     its last turn is closed is for the caller to ask (`check_turn`).
     """
     _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
-    with open_session(file, check) as session:
+    with open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
             raise UnsettledError("changed just now")
         form = session.format

@@ -33,13 +33,13 @@ def fill(
         if start < done:
             raise ValueError("splices out of order")
         for chunk in read_range(session.descriptor, done, start):
-            session.check()
+            session.check_stop()
             retire.write(new, chunk)
         retire.write(new, token)
         replaced.append((start, end, len(token)))
         done = end
     for chunk in read_range(session.descriptor, done, session.fingerprint.size):
-        session.check()
+        session.check_stop()
         retire.write(new, chunk)
     whole = retire.end_of(new, os.fstat(new).st_size)  # reading it changes its times
     _copy_attributes(session, new)

@@ -48,17 +48,17 @@ class RolledBackError(RefusedError):
 class OpenSession:
     """A session held by one read-only descriptor, and the directory that it stands in.
 
-    `file` is its session file in the state in which it was opened. `check` is called for every
+    `file` is its session file in the state in which it was opened. `check_stop` is called for every
     chunk that is read and may raise StoppedError.
     """
 
     def __init__(
         self, file: SessionFile, descriptor: int, directory: int, status: os.stat_result,
-        check: Callable[[], None],
+        check_stop: Callable[[], None],
     ) -> None:  # fmt: skip
         self.fingerprint = Fingerprint.of(status)
         self.file = replace(file, fingerprint=self.fingerprint)
-        self.descriptor, self.directory, self.check = descriptor, directory, check
+        self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
         self.mode = stat.S_IMODE(status.st_mode)
         self.owner = (status.st_uid, status.st_gid)
         self.times_ns = (status.st_atime_ns, status.st_mtime_ns)
@@ -66,7 +66,7 @@ class OpenSession:
     @property
     def lines(self) -> FileLines:
         """The lines of the file as it was when it was opened."""
-        return FileLines(self.descriptor, self.fingerprint.size, self.check)
+        return FileLines(self.descriptor, self.fingerprint.size, self.check_stop)
 
     @cached_property
     def format(self) -> Format:
@@ -87,12 +87,14 @@ class OpenSession:
 
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes from `start` to `end`; fewer when the file has shrunk."""
-        self.check()
+        self.check_stop()
         return b"".join(read_range(self.descriptor, start, end))
 
 
 @contextmanager
-def open_session(file: SessionFile, check: Callable[[], None] = carry_on) -> Iterator[OpenSession]:
+def open_session(
+    file: SessionFile, check_stop: Callable[[], None] = carry_on
+) -> Iterator[OpenSession]:
     """Open a session for reading; raise RefusedError where it is no regular file."""
     directory = open_below(file.root, file.directory)
     try:
@@ -101,7 +103,7 @@ def open_session(file: SessionFile, check: Callable[[], None] = carry_on) -> Ite
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise RefusedError("not a regular file")
-            yield OpenSession(file, descriptor, directory, status, check)
+            yield OpenSession(file, descriptor, directory, status, check_stop)
         finally:
             os.close(descriptor)
     finally:
@@ -143,10 +145,12 @@ def format_name(descriptor: int, hint: str) -> str | None:
 class FileLines:
     """The lines of the first `size` bytes of an open file, from either end."""
 
-    def __init__(self, descriptor: int, size: int, check: Callable[[], None] = carry_on) -> None:
+    def __init__(
+        self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on
+    ) -> None:
         self._descriptor = descriptor
         self._size = size
-        self._check = check
+        self._check = check_stop
 
     def __iter__(self) -> Iterator[Line]:
         """Yield the lines from the first to the last."""

@@ -25,14 +25,14 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
             yield item
 
 
-def stubs_in(file: SessionFile, check: Callable[[], None]) -> set[str]:
+def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     """Give the texts of all stubs in a file; raise OSError where it cannot be read."""
     stubs: set[bytes] = set()
     try:
-        with open_session(file, check) as session:
+        with open_session(file, check_stop) as session:
             tail = b""
             for chunk in read_range(session.descriptor, 0, session.fingerprint.size):
-                check()
+                check_stop()
                 text = tail + chunk
                 stubs.update(STUB.findall(text))
                 tail = text[-LONGEST_STUB:]

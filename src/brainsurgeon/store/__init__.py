@@ -27,13 +27,13 @@ from brainsurgeon.store.files import FileStates
 from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.opening import (
     PATIENCE,
-    check,
     connect,
     database_path,
     explain,
     make_directory,
     open_database,
     refuse_foreign,
+    refuse_unknown,
     roll_back_crash,
     translated,
 )
@@ -124,18 +124,18 @@ class Store:
     @contextmanager
     def lock(
         self, session_id: int, patience: float = PATIENCE,
-        check: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> Iterator[None]:  # fmt: skip
         """Hold the writer lock of one session; raise BusyError when another process keeps it.
 
         It is one byte of one file, locked by open file description: the kernel frees it when its
-        holder dies, and nothing needs to be cleaned up. `check` may raise to end the waiting.
+        holder dies, and nothing needs to be cleaned up. `check_stop` may raise to end the waiting.
         """
         deadline = time.monotonic() + patience
         while not self._lock_byte(session_id, fcntl.F_WRLCK):
             if time.monotonic() > deadline:
                 raise BusyError("another brainsurgeon is rewriting this session; try again")
-            check()
+            check_stop()
             time.sleep(0.05)
         try:
             yield
@@ -187,7 +187,7 @@ def open_to_read(directory: str) -> Store | None:
         roll_back_crash(path)
         connection = connect(path, "ro")
         try:
-            check(connection, directory)
+            refuse_unknown(connection, directory)
         except BaseException:
             connection.close()
             raise

@@ -63,7 +63,7 @@ def open_database(directory: str, locks: int) -> sqlite3.Connection:
         refuse_foreign(directory)
         connection = connect(path, "rw")
         try:
-            if check(connection, directory):
+            if refuse_unknown(connection, directory):
                 _migrate(connection, locks)
         except BaseException:
             connection.close()
@@ -135,7 +135,7 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def check(connection: sqlite3.Connection, directory: str) -> bool:
+def refuse_unknown(connection: sqlite3.Connection, directory: str) -> bool:
     """Refuse what is not a store that we know; tell whether migrations are missing."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
@@ -168,7 +168,7 @@ def refuse_foreign(directory: str) -> None:
     """
     uri = f"file:{quote(os.fsencode(database_path(directory)))}?mode=ro&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as looking:
-        check(looking, directory)
+        refuse_unknown(looking, directory)
 
 
 def roll_back_crash(path: str) -> None:
