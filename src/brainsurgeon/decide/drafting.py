@@ -1,4 +1,4 @@
-"""Draft the edits of one line; each line that is edited is parsed again and compared."""
+"""Draft the edits of one line; the planner parses each edited line again and compares it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Going = list[tuple["Part", "Extract"]]
 
 
 def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback]:
-    """Draft the way back of values whose stubs stand in a line."""
+    """Draft the edits that put values back whose stubs stand in a line."""
     places = spans.locate(raw, [one.path for one in back]) if back else {}
     for one in back:
         start, end = _in_file(line, places[one.path])
@@ -52,7 +52,7 @@ def cuts(
 
 
 def redaction(line: Line, raw: bytes, ident: str, gone: Iterable[Redaction]) -> Iterator[Edit]:
-    """Draft what shortens one of the agent's own calls, and the mark on its entry."""
+    """Draft what shortens one of the agent's own calls, and the field that says so."""
     listed = list(gone)
     places = spans.locate(raw, [one.path for one in listed])
     for one in listed:

@@ -48,7 +48,7 @@ class FieldWishes:
         """
         pristine = self.pristine(ident or "")
         chosen = self.sets.get(ident or "")
-        if chosen and pristine is not None and pristine > _age(chosen):
+        if chosen and pristine is not None and pristine > _newness(chosen):
             chosen = None
         edits: list[FieldEdit] = []
         for record in self._placed.get(ident or "", ()):
@@ -79,13 +79,10 @@ class FieldWishes:
         return edits
 
     def pristine(self, ident: str) -> float | None:
-        """Give how new the newest wish is that undoes every field of an entry; None without one.
-
-        A wish that is not recorded is carried out at once: none is newer.
-        """
+        """Give how new the newest wish is that undoes all fields of an entry; None without one."""
         return max(
             (
-                _age(wish)
+                _newness(wish)
                 for wish in self._restores
                 if wish.pristine and wish.paths is None and wish.speaks_of(ident)
             ),
@@ -106,6 +103,6 @@ class FieldWishes:
         return any(not wish.pristine and wish.speaks_of(record.entry_id) for wish in self._restores)
 
 
-def _age(wish: Wish) -> float:
-    """Give a number that is larger for a newer wish: none is newer than one carried out at once."""
+def _newness(wish: Wish) -> float:
+    """Order wishes by how new they are; none is newer than one that is carried out at once."""
     return math.inf if wish.id is None else wish.id

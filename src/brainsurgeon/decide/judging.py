@@ -113,7 +113,7 @@ class Judge:
     def _state(
         self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction]
     ) -> EntryState:
-        """Say what an entry, and what was recorded of it, say about cutting it."""
+        """Gather what an entry, its position and the store say about cutting it."""
         override, odd = read_extractable(entry)
         stamp, unusable = read_restored(entry, self._rules, self._now)
         for warning in (odd, unusable):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Matcher:
     """Tells, entry by entry, which recorded stubs stand there.
 
-    `foreign` collects the texts of stubs that stand where no record says so. `moved` collects the
-    extractions whose stub was found under another entry id, with nothing but the recorded entry's
-    absence to show that it is the same: whether it is absent is known at the end of the file.
+    `foreign` collects the texts of stubs that stand where no extraction was recorded. `moved`
+    collects extractions whose stub stands under another entry id, and nothing but the absence of
+    the recorded id shows that it is the same entry: that is known at the end of the file only.
     """
 
     def __init__(self, form: Format, survey: Survey, extractions: Iterable[Extraction]) -> None:

@@ -85,10 +85,10 @@ class _Ids:
 
     def meet(self, ident: str) -> None:
         """Remember an id."""
-        mark = hash(ident)
-        if mark in self._met:
+        short = hash(ident)  # of a whole file, ids would take much room
+        if short in self._met:
             self.twice.add(ident)
-        self._met.add(mark)
+        self._met.add(short)
 
     def __contains__(self, ident: str) -> bool:
         return hash(ident) in self._met
@@ -115,7 +115,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Findings:
-    """What the walk finds beside edits.
+    """What the walk over the lines finds out, beside the edits.
 
     `waits` are the ids of entries (None: one without an id) in a last line that has no newline
     yet: what is wished for there waits.
@@ -190,7 +190,7 @@ class _Planner:
         yield from (edit for ident, edit in self._draft.fields if ident not in self._ids.twice)
 
     def _ends(self, wish: Wish) -> bool:
-        """Tell whether this plan settles a wish; what cannot be done now waits."""
+        """Tell whether a wish is fulfilled by this plan; what cannot be done now waits."""
         if wish.action == "redact":
             return wish.id in self._own.wishes
         if wish.entry_id is None:
@@ -229,7 +229,7 @@ class _Planner:
     def _leave(
         self, ident: str | None, back: list[Extraction], going: drafting.Going, why: str
     ) -> None:
-        """Leave a line alone that cannot be edited with certainty."""
+        """Leave a line alone that cannot be edited with certainty, and say so."""
         for part, _ in going:
             self._judge.tally.keep(part, Keep(f"not extractable: {why}"))
         self._found.missed += [(one.entry_id, why) for one in back]

@@ -93,14 +93,14 @@ def _digest(text: str) -> bytes:
 
 
 def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCalls:
-    """Look through a session for the answers that were recorded, and for the calls they answer.
+    """Look through a session for the answers that wishes name, and for the calls they answer.
 
     A result that does not name its call answers the call that stands before it.
     """
     asked = _Asked(wishes)
-    found = OwnCalls()
+    own = OwnCalls()
     if not asked:
-        return found
+        return own
     last_call = None
     for line in lines:
         entry = parse(line.raw) if line.raw else None
@@ -117,12 +117,12 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
                 continue
             wish, answer = known
             wanted = wish.entry_id or ""
-            found.wishes.add(wish.id)
-            found.answers.setdefault(ident, []).append((answer, wanted))
+            own.wishes.add(wish.id)
+            own.answers.setdefault(ident, []).append((answer, wanted))
             call_id = answer.call_id or last_call
             if call_id:
-                found.calls[call_id] = wanted
-    return found
+                own.calls[call_id] = wanted
+    return own
 
 
 def redactions(

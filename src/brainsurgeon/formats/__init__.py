@@ -1,7 +1,7 @@
 """Which format a file is: decided per file from its first lines, never from the directory alone.
 
-The registry is one literal dict; each adapter recognises its own files, in this order. A file
-that no adapter takes is left alone with a reason.
+Each adapter recognises its own files; they are asked in a fixed order. A file that no adapter
+takes is left alone, with a reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def recognise(head: Iterable[bytes], hint: str = "auto") -> tuple[Format | None,
 
 
 def _name(entries: Sequence[Entry]) -> str:
-    """Name what a file is, also where it is a format that is left alone."""
+    """Name the format of a file, also one that is left alone."""
     if FORMATS["openclaw"].recognises(entries):
         return "openclaw"
     if codex.recognises(entries):

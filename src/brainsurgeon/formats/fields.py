@@ -13,7 +13,7 @@ from brainsurgeon.model.edits import FieldEdit
 
 
 def put(raw: bytes, offset: int, entry_id: str, name: str, token: bytes) -> list[FieldEdit]:
-    """Set a field: replace its value, or insert it after the last member; nothing if it is so."""
+    """Set a field: replace its value, or insert it after the last member; nothing if it is set."""
     place = _member(raw, name)
     if place is None:
         end = spans.members(raw)[-1][3]
@@ -46,7 +46,7 @@ def take_out(
 
 
 def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
-    """Give (end of the member before, start and end of the value) of a field standing once."""
+    """Give (end of the member before, start and end of the value) of a field; None if absent."""
     listed = spans.members(raw)
     places = [index for index, member in enumerate(listed) if member[0] == name]
     if len(places) > 1:

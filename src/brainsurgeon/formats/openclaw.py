@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
-TURN_ROLES = frozenset({"user", "assistant", "toolResult"})
 SETTLED_STOPS = ("stop", "length", "error", "aborted")
 VERSIONS = (2, 3)
 _OF_THEIR_OWN = frozenset({"session", "custom_message"})

@@ -1,4 +1,4 @@
-"""Parse an edited line again: it says what it said, but for what the edits name."""
+"""Parse an edited line again: but for what the edits name, it must say what it said."""
 
 from __future__ import annotations
 

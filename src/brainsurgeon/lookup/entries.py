@@ -35,7 +35,7 @@ def entry_named(
 ) -> EntryValues:
     """Find the extracted values of an entry, named by its id or by a whole pasted stub.
 
-    `session` narrows to one session, by a name of it or as it was found already. Raise
+    `session` narrows to one session, by a name of it or as it was looked up already. Raise
     NotFoundError, or AmbiguousError when entries of several sessions have that id.
     """
     wanted = id_named(reference)
@@ -64,14 +64,14 @@ def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValue
     if len(records) > 1:
         titles = [record.title for record in records]
         raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
-    found = _session_of(settings, store, records[0])
-    return EntryValues(found, records[0], values[0].entry_id, _newest(values))
+    session = _session_of(settings, store, records[0])
+    return EntryValues(session, records[0], values[0].entry_id, _newest(values))
 
 
 def _family_values(
     store: Store, session: Session, record: SessionRecord, wanted: str
 ) -> list[Extraction]:
-    """Give the values of an entry that a session extracted.
+    """Give the values that were cut out of an entry of a session.
 
     Those of a session that it was forked from count as far as their stubs stand in it: what its
     parent said after the fork is none of its business.
@@ -102,7 +102,7 @@ def _session_of(settings: Settings, store: Store, record: SessionRecord) -> Sess
 
 
 def _newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Give one extraction a place: the newest, since it speaks for what stands there now."""
+    """Keep one extraction for each place: the newest, which is the one that stands there now."""
     return tuple({value.path: value for value in values}.values())
 
 

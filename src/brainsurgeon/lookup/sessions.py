@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as it is known: on disk, in the store, or in both."""
+    """A session as it is known: `file` where it is on disk, `record` where the store knows it."""
 
     title: str
     path: str
@@ -57,7 +57,7 @@ class Walk:
 
 
 def walk(settings: Settings, store: Store | None) -> Walk:
-    """Walk the roots, once, and lay what is there beside what the store knows."""
+    """Walk the roots once, and give what is there together with what only the store knows."""
     records = {record.path: record for record in store.sessions.all()} if store else {}
 
     def format_of(path: str, _fingerprint: Fingerprint) -> str | None:
@@ -125,14 +125,14 @@ def _by_prefix(session: Session, name: str) -> bool:
 
 
 class _ByKey:
-    """Tells whether a session has a session key; the registry of a directory is read once."""
+    """Tells whether a session has a session key; each `sessions.json` is read once."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._keyed: dict[str, list[dict[str, Any]]] = {}
 
     def fits(self, session: Session, _name: str) -> bool:
-        """Tell whether the registry beside the session's file gives it the key."""
+        """Tell whether the `sessions.json` beside the session's file gives it the key."""
         file = session.file
         if file is None:
             return False
@@ -144,7 +144,7 @@ class _ByKey:
 
 
 def record_of(store: Store, session: Session) -> SessionRecord | None:
-    """Give what the store says of a session; a fork that no scan has seen yet gets its parent's."""
+    """Give the record of a session; for a fork that no scan has seen yet, the one it would get."""
     if session.record or session.file is None:
         return session.record
     try:

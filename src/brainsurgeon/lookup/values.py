@@ -1,4 +1,4 @@
-"""Read stored values, each once: as bytes to put back, as what an agent would read to show."""
+"""Read stored values, each once: as the bytes to put back, and as what an agent would read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...
 
 
 def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
-    """Read the values that are still held, as they stood in their lines, by their extraction."""
+    """Read the values that are still held, as they stood in their lines, by extraction id."""
     return {
         value.id: store.blobs.get(value.blob_id, value.digest)
         for value in values

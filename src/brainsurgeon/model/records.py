@@ -95,8 +95,8 @@ class Wish:
 
     Without an `id` it is not recorded: it is carried out at once or not at all. Without an
     `entry_id` it speaks of every entry, without `paths` of every value of the entry. `action` is
-    `restore`, `set` (the field `_extractable`, to `value`) or `redact` (the call whose answer has
-    the digest `answer`). A `pristine` restore takes the fields of ours out again, too.
+    `restore`, `set` (the field `_extractable`, to `value`) or `redact` (the call whose answer is
+    recognised by `answer`, a random id that stands in it). A `pristine` restore takes the fields of ours out again, too.
     """
 
     id: int | None

@@ -159,12 +159,12 @@ def _sessions(
             migrated.add(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
                           "its files are not written any more")  # fmt: skip
-        found = _look(item, store, repair=repair)
-        stubs, gone = stubs + found[0], gone + found[1]
-        if found[2]:
-            unknown += found[2]
+        here, gone_here, strays = _look(item, store, repair=repair)
+        stubs, gone = stubs + here, gone + gone_here
+        if strays:
+            unknown += strays
             yield Finding(
-                "warning", f"{item.title}: {found[2]} texts look like stubs, unknown to the store",
+                "warning", f"{item.title}: {strays} texts look like stubs, unknown to the store",
                 "typed or pasted ones are harmless; else the store is not the one that cut them",
             )  # fmt: skip
     level: Level = "ok" if not unknown else "note"

@@ -55,8 +55,8 @@ def restore(
 ) -> RestoreAnswer:
     """Put the values of an entry back; with `wait`, wait for the session to be settled.
 
-    `entry` is its id, a whole stub, or the entry as it was found already. `give` says what of the
-    values the caller wants in the answer; where it raises, nothing was asked for. Raise
+    `entry` is its id, a whole stub, or its values as they were looked up already. `give` chooses
+    what of the values stands in the answer; where it raises, nothing was asked for. Raise
     NotFoundError, AmbiguousError or ExpiredError for what cannot be found, ChangedError when
     neither stub nor value stands there, GuardedError when the agent does not keep its sessions in
     files any more.
@@ -158,13 +158,13 @@ def _answer_when_done(
     sizes = {dotted(value.path): value.size for value in values if dotted(value.path) in back}
     return replace(
         answer, keys=tuple(sizes), sizes=sizes,
-        previous=_marked(planned, ident) or answer.previous,
+        previous=_restored_before(planned, ident) or answer.previous,
         insertions_removed=removed(planned), missed=missed(planned),
     )  # fmt: skip
 
 
-def _marked(planned: Plan, entry: str) -> float | None:
-    """Read from the mark that was replaced when the entry was restored before."""
+def _restored_before(planned: Plan, entry: str) -> float | None:
+    """Give when the entry was restored before, as the `_restored` says that is replaced now."""
     for edit in planned.fields:
         if (edit.entry_id, edit.name) == (entry, RESTORED) and edit.before and not edit.undoes:
             return moment_said(json.loads(edit.before))
@@ -212,16 +212,16 @@ def wish_to_restore(
 def note_answer(store: Store, answer: RestoreAnswer) -> None:
     """Record the id of an answer, so that the call it answers is redacted later."""
     if answer.redacts:
-        mark = answer.answer_id.encode()
+        recognised_by = answer.answer_id.encode()
         with store.transaction():
-            store.wishes.add_redact(answer.session_id, answer.entry_id, mark, answer.at)
+            store.wishes.add_redact(answer.session_id, answer.entry_id, recognised_by, answer.at)
 
 
 def note(
     settings: Settings, store: Store, record: SessionRecord, entry_id: str | None,
     paths: tuple[KeyPath, ...] | None, pristine: bool, now: float,
 ) -> None:  # fmt: skip
-    """Record the wish; what was marked as expired is wanted again."""
+    """Record the wish, and unmark what retention was about to delete: it is wanted again."""
     with store.transaction():
         for ident in store.sessions.family(record):
             store.expiry.unmark(ident, entry_id)

@@ -111,9 +111,9 @@ class _Run:
         }
         brakes = {}
         for root in {path_text(value.root) for value in self.held.values()}:
-            found = self.states.get(root, decide.RootState(0, "it is not configured any more"))
+            state = self.states.get(root, decide.RootState(0, "it is not configured any more"))
             under_way = "a rewrite is under way" if root in busy else None
-            reason = under_way or jumped or decide.brake(earlier.get(root), found)
+            reason = under_way or jumped or decide.brake(earlier.get(root), state)
             if reason:
                 brakes[root] = reason
         return brakes

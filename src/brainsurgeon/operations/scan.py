@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Look:
-    """What a look at one session led to: the outcome and what to remember of the file."""
+    """What came of one session: the outcome, and what to remember of its file."""
 
     outcome: Outcome
     fingerprint: Fingerprint
@@ -238,7 +238,7 @@ class _Pass:
         )  # fmt: skip
 
     def _close_wishes(self, record: SessionRecord | None, planned: Plan, now: float) -> None:
-        """Close the wishes of a settled session that leave nothing to do, and note sightings."""
+        """Close the wishes of a settled session that need no edit, and note which stubs stand."""
         if self._report.dry_run or self._store is None or record is None:
             return
         if not planned.wishes and not planned.sighted:
@@ -262,7 +262,7 @@ class _Pass:
                 self._report.interrupted.append(rewrite.name)
 
     def _write_down(self, *, whole: bool) -> None:
-        """Write down what was seen; `whole` passes say which roots were seen without error."""
+        """Write down what was seen; a `whole` pass also says which roots it saw without error."""
         if self._store is None or self._report.dry_run:
             return
         now = self._clock()

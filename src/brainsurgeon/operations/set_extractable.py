@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 
 
 LARGEST_WINDOW = 2**53
-"""Beyond this JavaScript's numbers, and so agents that write the entry again, are not exact."""
+"""Messages; beyond this number JavaScript, and so an agent that writes the entry, is not exact."""
 
 
 def set_extractable(
     settings: Settings, store: Store, entry: str, value: bool | int,
     *, clock: Callable[[], float], session: str | Session | None = None,
 ) -> FieldAnswer:  # fmt: skip
-    """Note the wish, which binds every decision from now on, and carry it out where settled.
+    """Note the wish, which every decision heeds from now on, and carry it out if that can be now.
 
-    Raise UsageError for a window beyond LARGEST_WINDOW, NotFound or Ambiguous for what is named,
-    Changed where the entry is not as recorded, Guarded where the agent moved on.
+    Raise UsageError for a window beyond LARGEST_WINDOW, NotFoundError or AmbiguousError where no
+    entry or several are meant, ChangedError where the entry cannot be edited, GuardedError where
+    the agent keeps its sessions elsewhere now.
     """
     if value > LARGEST_WINDOW:
         raise UsageError(f"a window of {value} messages is no number that every reader keeps")
@@ -103,11 +104,11 @@ def _id_in(store: Store, session: Session, wanted: str) -> str | None:
     }
     # An id that JSON may write in more than one way, or that we made up, has no bytes to look for.
     plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
-    marks = [ident.encode() for ident in ids] if plain else [b""]
+    wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     try:
         with open_session(session.file) as opened:
             for line in opened.lines:
-                if line.raw is None or not any(mark in line.raw for mark in marks):
+                if line.raw is None or not any(text in line.raw for text in wanted_bytes):
                     continue
                 entry = parse(line.raw)
                 ident = opened.format.identity(entry, line.raw, line.number) if entry else None

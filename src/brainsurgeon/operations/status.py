@@ -59,8 +59,8 @@ class Status:
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
     """Look at everything and touch nothing."""
-    found = walk(settings, store)
-    listed = summaries(settings, store, found.sessions, now)
+    seen = walk(settings, store)
+    listed = summaries(settings, store, seen.sessions, now)
     last = store.facts.get("last_run_at") if store else None
     kept = (store.facts.get("retention") if store else None) or {}
     pid = daemon_holder(settings.state_dir)
@@ -83,7 +83,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         values_marked=store.expiry.count_marked() if store else 0,
         wishes_open=store.wishes.count_open() if store else 0,
         interrupted=tuple(rewrite.path for rewrite in rewrites),
-        roots=tuple(_roots(settings, found, kept.get("brakes", {}))),
+        roots=tuple(_roots(settings, seen, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
     )
 
@@ -94,12 +94,12 @@ def _next(trigger: object, last: float | None, now: float) -> float | None:
     return None if fire is None else float(fire.timestamp())
 
 
-def _roots(settings: Settings, found: Walk, brakes: dict[str, str]) -> list[RootStatus]:
-    problems = {problem.root: f"{problem.path}: {problem.why}" for problem in found.problems}
+def _roots(settings: Settings, seen: Walk, brakes: dict[str, str]) -> list[RootStatus]:
+    problems = {problem.root: f"{problem.path}: {problem.why}" for problem in seen.problems}
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
-        here = [one.file for one in found.sessions if one.file and one.file.root == path]
+        here = [one.file for one in seen.sessions if one.file and one.file.root == path]
         listed.append(RootStatus(
             path, len(here), _protocol(here), problems.get(path), brakes.get(path_text(path)),
         ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""The hand that touches SQLite: originals, what was swapped where, wishes, scan state, journal.
+"""The hand that touches SQLite: what was cut and where it stood, wishes, scan state, journal.
 
 What it owes: a commit is durable when it returns (rollback journal, `synchronous=EXTRA`; with
 `FULL` the last commit of rollback mode may vanish in a power cut, and WAL shared by several

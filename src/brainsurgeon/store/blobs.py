@@ -33,7 +33,7 @@ class Blobs:
         self._connection = connection
 
     def put(self, agent_id: int, value: bytes, now: float) -> tuple[int, bytes, int]:
-        """Store a value once; return its row, its digest and how many bytes were written.
+        """Store a value once; return the id of its row, its digest and how many bytes were written.
 
         A value that is there already counts as stored now, so that no sweep takes it for an orphan
         before the row that names it is written.
@@ -55,7 +55,7 @@ class Blobs:
         return int(cursor.lastrowid or 0), name, len(data)
 
     def holds(self, blob_id: int, agent_id: int, name: bytes) -> bool:
-        """Tell whether a row still is the value that it was said to be."""
+        """Tell whether a value of this agent still stands in the row, with the digest `name`."""
         row = self._connection.execute(
             "SELECT 1 FROM blobs WHERE id = ? AND agent_id = ? AND digest = ?",
             (blob_id, agent_id, name),

@@ -47,7 +47,7 @@ class Expiry:
         )
 
     def unmark(self, session_id: int, entry_id: str | None) -> None:
-        """Unmark the values of an entry, or without one of all entries: somebody wants them."""
+        """Unmark the values of an entry, without `entry_id` those of all: somebody wants them."""
         self._connection.execute(
             "UPDATE extractions SET marked_at = NULL"
             " WHERE session_id = ? AND (? IS NULL OR entry_id = ?)",
@@ -61,7 +61,7 @@ class Expiry:
         *,
         orphans: bool,
     ) -> int | None:
-        """Turn extractions into tombstones and delete the values that nothing names any more.
+        """Leave tombstones of extractions, and delete the values that nothing names any more.
 
         Part of the caller's transaction; returns how many values went. None means that nothing was
         deleted, since a rewrite is open that may be about to put one of them back. `orphans` of
@@ -89,7 +89,7 @@ class Expiry:
         self._connection.executescript("PRAGMA incremental_vacuum")
 
     def stand_again(self, ids: Iterable[int]) -> None:
-        """Correct the catalogue by the files: these stubs were seen standing."""
+        """Note that these stubs, of values thought restored, were seen standing in a file."""
         self._connection.executemany(
             "UPDATE extractions SET state = 'standing' WHERE id = ? AND state = 'restored'",
             ((row,) for row in ids),

@@ -1,4 +1,4 @@
-"""What was swapped where, and when each entry was last restored."""
+"""What was cut out of which entry, and when each entry was last restored."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def _extraction(row: tuple[Any, ...]) -> Extraction:
 
 
 class Extractions:
-    """What was swapped where."""
+    """What was cut out of which entry."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def of_sessions(self, ids: Iterable[int]) -> list[Extraction]:
-        """Give the extractions of some sessions, oldest first; pending ones are nobody's yet."""
+        """Give the extractions of some sessions, oldest first, but for rewrites under way."""
         listed = list(ids)
-        marks = ",".join("?" * len(listed))
-        return self._extractions(f"session_id IN ({marks}) AND state != 'pending'", listed)
+        slots = ",".join("?" * len(listed))
+        return self._extractions(f"session_id IN ({slots}) AND state != 'pending'", listed)
 
     def of_entry(self, entry_id: str) -> list[Extraction]:
-        """Give the extractions of an entry, named by its own id or by the one in its stub."""
+        """Give the extractions of an entry, by its own id or by the one that stands in its stub."""
         where = "(entry_id = ? OR stub = ?) AND state != 'pending'"
         return self._extractions(where, [entry_id, stub_named(entry_id)])
 
@@ -61,7 +61,10 @@ class Extractions:
         shelved: Iterable[tuple[Cut, int, bytes, int]],
         now: float,
     ) -> None:
-        """Note swaps that a rewrite is about to make; they count once the rewrite is confirmed."""
+        """Note the cuts that a rewrite is about to make; they count once it has happened.
+
+        Each comes with the id, the digest and the size in bytes of the stored value.
+        """
         self._connection.executemany(
             "INSERT INTO extractions (session_id, entry_id, stub, path, kind, tool, block,"
             " replacement, anchor, exact, chars, size, digest, blob_id, reason, state, journal_id,"

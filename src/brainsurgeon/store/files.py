@@ -37,7 +37,7 @@ class FileStates:
 
     def remember(self, path: str, state: FileState) -> None:
         """Remember a file as it was just looked at."""
-        mark = state.fingerprint
+        seen = state.fingerprint
         self._connection.execute(
             f"INSERT INTO files (path, {_COLUMNS})"  # noqa: S608
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -46,8 +46,8 @@ class FileStates:
             " rules = excluded.rules, format = excluded.format, outcome = excluded.outcome,"
             " reason = excluded.reason, first_seen = excluded.first_seen, due_at = excluded.due_at,"
             " looked_at = excluded.looked_at",
-            (os.fsencode(path), signed(mark.device), signed(mark.inode), mark.size, mark.mtime_ns,
-             mark.ctime_ns, state.rules, state.format, state.outcome, state.reason,
+            (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
+             seen.ctime_ns, state.rules, state.format, state.outcome, state.reason,
              state.first_seen, state.due_at, state.looked_at),
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ _FRESH = (
     " AND fresh.session_id = extractions.session_id"
     " AND fresh.entry_id = extractions.entry_id AND fresh.path = extractions.path"
 )
-"""What a rewrite recorded for the same place; the parenthesis is closed where it is used."""
+"""A cut of this rewrite in the same place; whoever uses it closes the parenthesis."""
 
 
 def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
@@ -80,7 +80,7 @@ class Journal:
         return _rewrite(self._connection.execute(_ROW + " WHERE id = ?", (journal_id,)).fetchone())
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
-        """Make what a rewrite recorded count; part of the caller's transaction.
+        """Make what was recorded for a rewrite count; part of the caller's transaction.
 
         The rewrite stays open until the old file is gone (`close`).
         """
@@ -94,7 +94,7 @@ class Journal:
         self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 
     def _confirm_cuts(self, journal_id: int, session_id: int) -> None:
-        """Let the fresh rows count; of a place cut before, the newest row speaks."""
+        """Let the new cuts count; for a place that was cut before, only the newest one does."""
         self._connection.execute(
             "DELETE FROM extractions WHERE state IN ('standing', 'restored') AND session_id = ?"  # noqa: S608
             f" AND {_FRESH} AND fresh.digest = extractions.digest)",
@@ -149,7 +149,7 @@ class Journal:
         self._connection.execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def filled(self, journal_id: int, inode: int, ends: tuple[End, End]) -> None:
-        """Note that the new file is whole: from now on it may stand under the session's name."""
+        """Note that the new file is whole: from now on it may get the session's name."""
         self._connection.execute(
             "UPDATE journal SET new_inode = ? WHERE id = ?", (signed(inode), journal_id)
         )
@@ -165,10 +165,10 @@ class Journal:
         )
 
     def idle(self, journal_id: int) -> None:
-        """Let the rows of a rewrite that did not happen stay, idle.
+        """Keep what was recorded for a rewrite that was undone, as of values that were restored.
 
         Its new content may have been seen for an instant, and whoever read it may write its stubs
-        again: an idle row costs nothing, a stub without a row would be lost.
+        again: a row without a stub costs nothing, a stub without a row could not be filled again.
         """
         self._connection.execute(
             "UPDATE extractions SET state = 'restored', journal_id = NULL WHERE journal_id = ?",
@@ -177,9 +177,9 @@ class Journal:
         self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
 
     def forget(self, journal_id: int) -> None:
-        """Forget the rows of a rewrite that nobody can have seen.
+        """Forget what was recorded for a rewrite that nobody can have seen.
 
-        Its blobs stay for retention or for reuse.
+        The stored values stay until retention takes them, or are used again.
         """
         self._connection.execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
         self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))

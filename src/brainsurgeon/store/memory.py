@@ -76,7 +76,7 @@ class FileMemory:
             self._fresh.append((file.path, fresh))
 
     def write_down(self, store: Store, *, forget: bool) -> None:
-        """Write down what this pass saw, and with `forget` let go of files that are gone."""
+        """Write down what this pass saw, and with `forget` forget the files that it did not see."""
         for path, state in self._fresh:
             store.files.remember(path, state)
         if forget:
@@ -84,5 +84,5 @@ class FileMemory:
 
 
 def _essence(state: FileState) -> FileState:
-    """Give what is worth writing down: the reason of a deferral counts the seconds."""
+    """Give what is worth writing down: not the reason of a deferral, which counts the seconds."""
     return replace(state, looked_at=0.0, reason="" if state.outcome == AGAIN else state.reason)

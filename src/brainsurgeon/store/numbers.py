@@ -6,10 +6,10 @@ _WRAP = 1 << 64
 
 
 def signed(number: int) -> int:
-    """Fit an unsigned number into a column."""
+    """Write an unsigned number as a signed one, as a column holds it."""
     return number - _WRAP if number >= _WRAP // 2 else number
 
 
 def unsigned(number: int) -> int:
-    """Read it back."""
+    """Read an unsigned number from a column."""
     return number % _WRAP

@@ -25,9 +25,9 @@ _SESSION = (
 
 
 def _session(
-    record: tuple[int, int, str, bytes, str, bytes, bytes, str, str | None],
+    row: tuple[int, int, str, bytes, str, bytes, bytes, str, str | None],
 ) -> SessionRecord:
-    ident, agent_id, agent, directory, name, path, root, form, parent = record
+    ident, agent_id, agent, directory, name, path, root, form, parent = row
     return SessionRecord(
         ident, agent_id, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root),
         form, parent,
@@ -41,7 +41,7 @@ class Sessions:
         self._connection = connection
 
     def note(self, file: SessionFile, format_name: str, parent: str | None) -> SessionRecord:
-        """Find or make the row of a session."""
+        """Record a session, or where its file is now and what that says of it; give the record."""
         directory = os.fsencode(file.agent_directory)
         self._connection.execute(
             "INSERT INTO agents (directory, name) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -61,15 +61,15 @@ class Sessions:
 
     def at(self, path: str) -> SessionRecord | None:
         """Give the session of a file, or None."""
-        record = self._connection.execute(
+        row = self._connection.execute(
             _SESSION + " WHERE s.path = ?", (os.fsencode(path),)
         ).fetchone()
-        return _session(record) if record else None
+        return _session(row) if row else None
 
     def all(self) -> Iterator[SessionRecord]:
         """Yield every session that the store knows."""
-        for record in self._connection.execute(_SESSION + " ORDER BY a.name, s.name"):
-            yield _session(record)
+        for row in self._connection.execute(_SESSION + " ORDER BY a.name, s.name"):
+            yield _session(row)
 
     def family(self, session: SessionRecord) -> list[int]:
         """Give the ids of a session and of those that it was forked from, within its agent."""
@@ -77,20 +77,20 @@ class Sessions:
         parent = session.parent
         while parent:
             name = os.path.basename(parent).removesuffix(".jsonl")
-            record = self._connection.execute(
+            row = self._connection.execute(
                 _SESSION + " WHERE s.agent_id = ? AND (s.name = ? OR s.path = ?)",
                 (session.agent_id, storable(name), os.fsencode(storable(parent))),
             ).fetchone()
-            if record is None or record[0] in ids:
+            if row is None or row[0] in ids:
                 break
-            ids.append(record[0])
-            parent = _session(record).parent
+            ids.append(row[0])
+            parent = _session(row).parent
         return ids
 
     def unnoted(
         self, file: SessionFile, format_name: str, parent: str | None
     ) -> SessionRecord | None:
-        """Describe a session that has no record yet, if its agent has other sessions."""
+        """Give the record that a session would get; None where nothing of its agent is known."""
         agent = self._connection.execute(
             "SELECT id, name FROM agents WHERE directory = ?", (os.fsencode(file.agent_directory),)
         ).fetchone()
