@@ -93,10 +93,11 @@ class FieldRecord:
 class Wish:
     """Something asked for that waits until its session is settled.
 
-    Without an `id` it is not recorded: it is carried out at once or not at all. Without an
-    `entry_id` it speaks of every entry, without `paths` of every value of the entry. `action` is
-    `restore`, `set` (the field `_extractable`, to `value`) or `redact` (the call whose answer is
-    recognised by `answer`, a random id that stands in it). A `pristine` restore takes the fields of ours out again, too.
+    Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it speaks of
+    every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the
+    field `_extractable`, to `value`) or `redact` (the call whose answer is recognised by `answer`,
+    which is a random id in it, or in older stores a digest of how it begins). A `pristine` restore
+    takes the fields of ours out again, too.
     """
 
     id: int | None
