@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model.sessions import Survey
+from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from building.readings import HEADER, WINDOW, parts, paths, survey
 from building.world import Conversation, dump
 
@@ -378,3 +378,11 @@ def test_a_fork_names_the_session_it_came_from():
     assert survey(OPENCLAW, data).parent == parent
     assert survey(OPENCLAW, b"\xef\xbb\xbf" + data).parent == parent
     assert survey(OPENCLAW, Conversation(parentSession=7).bytes()).parent is None
+
+
+@pytest.mark.parametrize("kind", [{}, [], None, 7])
+def test_a_type_that_is_no_text_is_a_type_like_any_other(kind):
+    """Whatever an agent writes as an entry's type, the entry is read, and nothing raises."""
+    entry = {"type": kind, "id": "a", "parentId": None}
+
+    assert list(OPENCLAW.parts(entry, NO_SURVEY, None)) == []

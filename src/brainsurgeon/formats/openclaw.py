@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
 SETTLED_STOPS = ("stop", "length", "error", "aborted")
 VERSIONS = (2, 3)
-_OF_THEIR_OWN = frozenset({"session", "custom_message"})
+_OF_THEIR_OWN = ("session", "custom_message")
 _SAYING = ("data", "summary", "content", "details")
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
 
