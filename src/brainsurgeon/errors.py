@@ -74,7 +74,7 @@ class AmbiguousError(BrainsurgeonError):
 
 
 class UntoldError(AmbiguousError):
-    """No session was named, and none or several wait for the answer to this very call."""
+    """No session was named, none or several wait for this very call, and several could be meant."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)

@@ -62,7 +62,8 @@ def test_two_agents_never_see_each_other(world):
     for agent, own, foreign in ((one, SESSION, OTHER), (two, OTHER, SESSION)):
         told = agent.told(action="show", entry="00000003", session=own)
         assert ("first" in str(told)) == (agent is one)
-        words = agent.refused(action="show", entry="00000003")
+        assert own in agent.told(action="show", entry="00000003")["session"]
+        words = agent.refused(action="get_context")
         assert own in words
         assert foreign not in words
         assert foreign not in str(agent.told(action="get_context", session=own))
@@ -125,6 +126,38 @@ def test_where_no_session_can_be_told_candidates_are_listed(world):
     assert f"main/{SESSION}" in words
     assert f"main/{OTHER}" in words
     assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+
+
+def test_an_entry_of_one_session_needs_no_name_of_it(world):
+    """Without an open turn the one session that holds the entry is meant, of whatever action."""
+    one = pruned(world, "main", SESSION)
+    two = Agent(world, "main", OTHER)
+    two.talk.user(ident="only-here")
+    two.talk.turn("short")
+    two.write()
+    world.scan()
+
+    assert SESSION in one.told(action="show", entry="00000003")["session"]
+    assert OTHER in one.told(action="set_extractable", entry="only-here", value=False)["session"]
+    assert one.told(action="restore", entry="[[extracted-00000003]]")["restored"]
+    assert one.refused(action="show", entry="ffffffff") == NOT_HERE
+    assert one.refused(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
+
+
+def test_only_those_that_hold_the_entry_are_candidates(world):
+    """Where several sessions hold the entry these are listed, and no other."""
+    for session in (SESSION, OTHER):
+        agent = pruned(world, "main", session)
+    third = Agent(world, "main", "33333333-0000-4000-8000-000000000003")
+    third.talk.turn("short")
+    third.write()
+    world.scan()
+
+    words = agent.refused(action="show", entry="00000003")
+
+    assert SESSION in words
+    assert OTHER in words
+    assert "33333333" not in words
 
 
 @pytest.mark.parametrize("name", [SESSION, SESSION[:6], f"main/{SESSION}", "agent:main:main", None])

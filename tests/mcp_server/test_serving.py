@@ -30,9 +30,14 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
                     "purge_control", {"action": "show", "entry": "00000003", "session": SESSION}
                 )
                 unknown = await client.call_tool("another_tool", {})
-                return tools, shown, unknown
+                asked = {"entry": "[[extracted-00000003]]", "session": SESSION}
+                also = [
+                    await client.call_tool(name, asked) for name in ("restore", "restore_remote")
+                ]
+                said = client.session.initialize_result
+                return tools, shown, unknown, also, said
 
-        tools, shown, unknown = anyio.run(talk)
+        tools, shown, unknown, also, said = anyio.run(talk)
         errors.seek(0)
         assert errors.read() == ""
 
@@ -43,6 +48,15 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
     assert tools[0].description.index("show:") < tools[0].description.index("restore:")
     assert json.loads(shown.content[0].text)["content"] == {"message.content.0.text": VALUE}
     assert unknown.is_error
+    assert [json.loads(one.content[0].text)["restored"] for one in also] == [True, True]
+    hints = tools[0].annotations
+    assert (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint) == (
+        False, False, False,
+    )  # fmt: skip
+    assert tools[0].title
+    assert "[[extracted-" in said.instructions
+    assert "purge_control" in said.instructions
+    assert "this conversation" not in tools[0].description + said.instructions
 
 
 def test_the_server_ends_when_its_client_goes(world, start):

@@ -47,6 +47,19 @@ def entry_named(
     return _of_any_session(settings, store, wanted)
 
 
+def is_extracted_from(
+    settings: Settings, store: Store | None, session: Session, reference: str
+) -> bool:
+    """Tell whether a session that was seen by a scan has extracted values of an entry."""
+    if session.record is None:
+        return False
+    try:
+        entry_named(settings, store, reference, session)
+    except NotFoundError:
+        return False
+    return True
+
+
 def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
     record = record_of(store, session)
     values = _family_values(store, session, record, wanted) if record else []

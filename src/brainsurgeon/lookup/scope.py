@@ -91,12 +91,13 @@ def _of_agent(session: Session, agent: str | None) -> bool:
 
 def session_for(
     settings: Settings, store: Store | None, scope: Scope, name: str | None, call: Entry,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.time, holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
-    """Find the session that is named, or the one whose open turn holds this very call.
+    """Find the session that is named, or whose open turn holds this very call, or has the entry.
 
-    `call` are the arguments of the tool call. Raise NotFoundError for what is not there or not
-    within the scope, UntoldError where nothing is named and it cannot be told.
+    `call` are the arguments of the tool call; `holds` tells whether a session has the entry that
+    it names. Raise NotFoundError for what is not there or not within the scope, UntoldError where
+    nothing is named and it cannot be told.
     """
     listed = sessions_in(settings, store, scope)
     if name:
@@ -108,7 +109,14 @@ def session_for(
     calling = [one for one in listed if _is_calling(settings, one, call, clock())]
     if len(calling) == 1:
         return calling[0]
-    newest = sorted(calling or listed, key=_last_change, reverse=True)
+    meant = calling or listed
+    if holds is not None:
+        meant = [one for one in meant if holds(one)]
+        if not meant:
+            raise NotFoundError("no session here has that entry")
+        if len(meant) == 1:
+            return meant[0]
+    newest = sorted(meant, key=_last_change, reverse=True)
     raise UntoldError([one.title for one in newest])
 
 

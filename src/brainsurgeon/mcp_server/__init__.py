@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import __version__
 from brainsurgeon.mcp_server.answering import answer
-from brainsurgeon.mcp_server.call import ARGUMENTS, DESCRIPTION, TOOL
+from brainsurgeon.mcp_server.call import (
+    ALSO_CALLED,
+    ARGUMENTS,
+    DESCRIPTION,
+    INSTRUCTIONS,
+    TITLE,
+    TOOL,
+)
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -40,23 +47,31 @@ def server_of(settings: Settings, scope: Scope) -> Server[Any]:
     from mcp import types  # noqa: PLC0415
     from mcp.server.lowlevel import Server  # noqa: PLC0415
 
-    tool = types.Tool(name=TOOL, description=DESCRIPTION, input_schema=ARGUMENTS)
+    tool = types.Tool(
+        name=TOOL, title=TITLE, description=DESCRIPTION, input_schema=ARGUMENTS,
+        annotations=types.ToolAnnotations(
+            title=TITLE, read_only_hint=False, destructive_hint=False, idempotent_hint=True,
+            open_world_hint=False,
+        ),
+    )  # fmt: skip
     one_at_a_time = CapacityLimiter(1)
 
     async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[tool])
 
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name != TOOL:
+        if params.name not in (TOOL, *ALSO_CALLED):
             text, failed = f"there is no tool of that name; there is {TOOL}", True
         else:
             text, failed = await to_thread.run_sync(
-                answer, settings, scope, params.arguments or {}, time.time, limiter=one_at_a_time
-            )
+                answer, settings, scope, params.arguments or {}, time.time, params.name,
+                limiter=one_at_a_time,
+            )  # fmt: skip
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], is_error=failed
         )
 
     return Server(
-        "brainsurgeon", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool
-    )
+        "brainsurgeon", version=__version__, title=TITLE, instructions=INSTRUCTIONS,
+        on_list_tools=list_tools, on_call_tool=call_tool,
+    )  # fmt: skip

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import log
 from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, UsageError
+from brainsurgeon.lookup.entries import is_extracted_from
 from brainsurgeon.lookup.scope import Scope, session_for
-from brainsurgeon.mcp_server.call import LIMIT, LISTED, understood
+from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, understood
 from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.restore import note_answer, restore
-from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show
 from brainsurgeon.render import paging, printable, sessions, unexpected
 from brainsurgeon.rewrite.recover import recover
@@ -33,11 +34,12 @@ NOT_HERE = "Nothing is extracted under that name here, or its value has expired.
 
 
 def answer(
-    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float]
-) -> tuple[str, bool]:
-    """Do what a call asks for; give the text of the answer and whether it is an error."""
+    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float],
+    tool: str = TOOL,
+) -> tuple[str, bool]:  # fmt: skip
+    """Do what a call of a tool asks for; give the text of the answer and whether it is an error."""
     try:
-        call = understood(arguments)
+        call = understood(arguments if tool == TOOL else {**arguments, "action": "restore"})
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
@@ -74,10 +76,16 @@ class _Asked:
         return self.call.entry or ""
 
     def session(self, store: Store | None) -> Session:
-        """Find the session that is named, or the one that makes this call."""
+        """Find the session that is named, or makes this call, or alone holds the entry."""
         return session_for(
-            self.settings, store, self.scope, self.call.session, self._arguments, self.clock
-        )
+            self.settings, store, self.scope, self.call.session, self._arguments, self.clock,
+            self._holds(store) if self.call.entry else None,
+        )  # fmt: skip
+
+    def _holds(self, store: Store | None) -> Callable[[Session], bool]:
+        if self.call.action == "set_extractable":
+            return lambda one: store is not None and stands_in(store, one, self.entry)
+        return lambda one: is_extracted_from(self.settings, store, one, self.entry)
 
     def given(self, content: dict[str, Any]) -> dict[str, Any]:
         """Give values as far as they were asked for."""

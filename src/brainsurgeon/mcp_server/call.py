@@ -23,16 +23,26 @@ LIMIT = 65_536
 LISTED = 50
 """Extracted values in one list unless the caller asks for more or less."""
 
+ALSO_CALLED = ("restore", "restore_remote")
+"""Names under which the action `restore` is understood, though no such tool is listed."""
+
+TITLE = "Values that were cut out of agent sessions"
+INSTRUCTIONS = f"""\
+brainsurgeon keeps the session files of agents lean: where a large old value stood, a text \
+[[extracted-<id>]] stands, and the value is kept. The one tool, {TOOL}, gives it back. \
+Show before you restore; pin (set_extractable false) what you need for long; never write such a \
+text yourself."""
+
 DESCRIPTION = """\
-Read and control what was cut out of this conversation. A text [[extracted-<id>]] stands where a \
-large old value stood; the value is kept.
+Read and control values that were cut out of agent sessions. A text [[extracted-<id>]] stands in a \
+session where a large old value stood; the value is kept.
 - show: get the value now. Prefer it: nothing changes.
-- restore: get the value now and have it put back into the conversation after this turn, where it \
-stays for a while.
+- restore: get the value now and have it put back into its session once no turn is open there, \
+where it stays for a while.
 - set_extractable: false pins an entry for good, true lets it go at once, a number keeps it among \
 that many recent messages.
-- get_context: what is extracted in this session, and what will be next.
-Name an entry by its id or by the whole stub. Never write a stub yourself."""
+- get_context: what is extracted in a session, and what will be next.
+Name an entry by its id or by the whole text. Never write such a text yourself."""
 
 ARGUMENTS = {
     "type": "object",
@@ -54,7 +64,7 @@ ARGUMENTS = {
         "session": {
             "type": "string",
             "description": "Path, id, beginning of the id, or session key. Without it: the "
-            "session that makes this call.",
+            "session that makes this call, else the only one that holds the entry.",
         },
         "limit": {
             "type": "integer",

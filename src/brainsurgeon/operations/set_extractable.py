@@ -67,6 +67,11 @@ def set_extractable(
     )
 
 
+def stands_in(store: Store, session: Session, entry: str) -> bool:
+    """Tell whether an entry, named by its id or a whole stub, stands in a session's file."""
+    return _id_in(store, session, id_named(entry)) is not None
+
+
 def _origin(file: SessionFile) -> tuple[str, str | None]:
     """Give the format of a session, and the session that it was forked from."""
     with open_session(file) as opened:
