@@ -43,7 +43,7 @@ def test_the_configuration_is_named_on_either_side(world, session):
     both = run("--config", other, "sessions", "--json", "--config", config)
     by_environment = run("sessions", "--json", BRAINSURGEON_CONFIG=str(config))
 
-    assert [one["session"] for one in document(before)] == ["main/s"]
+    assert [one["session"] for one in document(before)["sessions"]] == ["main/s"]
     assert before.stdout == after.stdout == both.stdout == by_environment.stdout
 
 
@@ -71,7 +71,7 @@ def test_every_success_is_one_json_document(world, conversation, cli):
     assert {(code, stderr) for code, _, stderr in said.values()} == {(0, b"")}
     assert said["dry"][1]["values_extracted"] == said["scan"][1]["values_extracted"] == 1
     assert (said["dry"][1]["dry_run"], said["scan"][1]["dry_run"]) == (True, False)
-    assert said["sessions"][1][0]["session"] == "main/s"
+    assert said["sessions"][1]["sessions"][0]["session"] == "main/s"
     assert said["context"][1]["extracted"][0]["entry_id"] == ident
     assert said["show"][1]["entry_id"] == ident
     assert said["show"][1]["content"] == {PATH: "x" * 2000}

@@ -48,7 +48,7 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     assert oldest["size_bytes"] == len(json.dumps(VALUE, ensure_ascii=False).encode())
     assert oldest["preview"].startswith("the first result: naïve 😀")
     assert len(oldest["preview"]) <= 80
-    assert told["next"] == []
+    assert told["would_extract"] == []
     assert fence(agent.path) == before
 
 
@@ -79,10 +79,10 @@ def test_what_will_be_next_is_told(world):
     told = agent.told(action="get_context", session=SESSION)
 
     assert told["extracted"] == []
-    assert [one["entry_id"] for one in told["next"]] == ["00000003", "00000007"]
-    assert told["next_total"] == 2
-    assert "tool_result" in told["next"][0]["reason"]
-    assert told["next_gain_bytes"] > 1500
+    assert [one["entry_id"] for one in told["would_extract"]] == ["00000003", "00000007"]
+    assert told["would_extract_total"] == 2
+    assert "tool_result" in told["would_extract"][0]["reason"]
+    assert told["gain_bytes"] > 1500
 
 
 def test_set_extractable_pins_an_entry_from_its_call_on(world):
@@ -206,7 +206,7 @@ def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
     start, end = ends["left_out"]
     assert ends["head"].encode() == data[:start]
     assert ends["tail"].encode() == data[end:]
-    assert ends["size"] == len(data)
+    assert ends["size_bytes"] == len(data)
     assert start + (len(data) - end) <= 101
 
 

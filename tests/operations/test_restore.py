@@ -213,7 +213,7 @@ def test_of_an_unsettled_session_the_value_is_delivered(world, conversation, pru
     assert (answer["restored"], answer["pending"]) == (True, True)
     assert answer["content"] == {PATH: "x" * 2000}
     assert answer["redacted"] is True
-    assert "a user message" in answer["why_pending"]
+    assert "a user message" in answer["reason"]
     assert state(world.root, directories=True) == before
 
     assert world.scan().files_deferred == 1

@@ -213,7 +213,7 @@ def test_an_old_file_that_stays_is_said_by_every_verb(world, pruned, old_file_ke
 
     assert put_back.missed == (UNFINISHED,)
     assert restored_json(put_back)["missed"] == [UNFINISHED]
-    assert set_json(pinned)["unfinished"] == UNFINISHED
+    assert set_json(pinned)["reason"] == UNFINISHED
     assert undone.missed[-1] == UNFINISHED
     assert len(world.leftovers()) == 3
     old_file_kept_open()

@@ -63,9 +63,9 @@ def _complain(error: BrainsurgeonError) -> None:
 
 
 def _complain_in_json(said: str, code: int, **facts: object) -> None:
-    from brainsurgeon.render import as_json, printable
+    from brainsurgeon.render import document, printable
 
-    print(as_json(printable({"error": said, "exit_code": code, **facts})))
+    print(document(printable({"error": said, "exit_code": code, **facts})))
 
 
 def _unexpected(error: Exception) -> int:

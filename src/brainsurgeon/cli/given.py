@@ -69,11 +69,11 @@ def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
     return open_to_read(settings.state_dir) or nullcontext()
 
 
-def print_json(value: Any) -> None:
+def print_json(value: dict[str, Any]) -> None:
     """Print one JSON document."""
-    from brainsurgeon.render import as_json
+    from brainsurgeon.render import document
 
-    print(as_json(value))
+    print(document(value))
 
 
 def print_values(values: dict[str, Any], same_as: dict[str, str]) -> None:

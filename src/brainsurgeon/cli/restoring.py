@@ -87,7 +87,7 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
 
         log.set_up(settings)
         log.restored(answer)
-    text = render.as_json(sessions.restored_json(answer)) if json else sessions.restored(answer)
+    text = render.document(sessions.restored_json(answer)) if json else sessions.restored(answer)
     note_answer(store, answer)
     print(text, flush=True)
     if answer.pending and not json:
@@ -97,14 +97,12 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
 def _everything(
     settings: Settings, store: Store, session: str | None, *, pristine: bool, json: bool
 ) -> None:
-    from dataclasses import asdict
-
     from brainsurgeon.operations.restore_all import restore_all
     from brainsurgeon.render import sessions as render
 
     done = restore_all(settings, store, clock=time.time, session=session, pristine=pristine)
     if json:
-        print_json({"sessions": [asdict(one) for one in done]})
+        print_json(render.restored_all_json(done))
     else:
         print(render.restored_all(done))
     raise typer.Exit(1 if any(one.state == "failed" for one in done) else 0)

@@ -179,15 +179,13 @@ def doctor(
       brainsurgeon doctor --repair
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    from dataclasses import asdict
-
     from brainsurgeon.operations.doctor import doctor
-    from brainsurgeon.render import passes, printable
+    from brainsurgeon.render import passes
 
     with store_to_write(settings) if repair else store_to_read(settings) as store:
         findings = doctor(settings, store, repair=repair)
     if json:
-        print_json(printable([asdict(finding) for finding in findings]))
+        print_json(passes.findings_json(findings))
     else:
         print(passes.findings(findings))
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)

@@ -30,16 +30,13 @@ def sessions(json: Json = False, config: Config = None) -> None:
       brainsurgeon sessions
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    from dataclasses import asdict
-
     from brainsurgeon.operations.sessions import sessions as operation
-    from brainsurgeon.render import printable
     from brainsurgeon.render import sessions as render
 
     with store_to_read(settings) as store:
         listed = operation(settings, store, time.time())
     if json:
-        print_json(printable([asdict(one) for one in listed]))
+        print_json(render.sessions_json(listed))
     else:
         print(render.sessions(listed))
 

@@ -112,9 +112,9 @@ def _get_context(asked: _Asked) -> str:
         "extracted_total": len(one.extracted),
         "extracted": listed,
         "next_offset": start + most if more else None,
-        "next_total": len(one.next),
-        "next": whole["next"][:most],
-        "next_gain_bytes": one.gain,
+        "would_extract_total": len(one.next),
+        "would_extract": whole["would_extract"][:most],
+        "gain_bytes": one.gain,
         "keep_after_restore_seconds": settings.keep_after_restore_seconds,
     })  # fmt: skip
 

@@ -13,12 +13,19 @@ from brainsurgeon.model.times import moment_said
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+SCHEMA = 1
+"""Rises whenever a name in the JSON of a command changes what it means, or goes."""
 WIDTH = 80
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _HALF = re.compile("[\ud800-\udfff]")
 """Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair."""
+
+
+def document(value: dict[str, Any]) -> str:
+    """Write what a command answers as one JSON document, with the number of its schema."""
+    return as_json({"schema": SCHEMA, **value})
 
 
 def as_json(value: Any) -> str:

@@ -38,7 +38,7 @@ def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
         "text": _text(data[start:end]),
         "range": [start, end],
         "next_offset": end if end < len(data) else None,
-        "size": len(data),
+        "size_bytes": len(data),
     }
 
 
@@ -51,7 +51,7 @@ def _both_ends(data: bytes, room: int) -> dict[str, Any]:
         "head": _text(data[:head]),
         "left_out": [head, tail],
         "tail": _text(data[tail:]),
-        "size": len(data),
+        "size_bytes": len(data),
     }
 
 

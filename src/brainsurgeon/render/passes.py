@@ -31,7 +31,10 @@ def report_json(report: ScanReport) -> dict[str, Any]:
     """Give a pass as other programs read it."""
     answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
     answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
-    answer["problems"] = [asdict(problem) for problem in report.problems]
+    answer["unreadable"] = [
+        {"root": one.root, "path": one.path, "reason": one.why, "failed": one.failed}
+        for one in report.problems
+    ]
     answer["recovered"] = [asdict(one) for one in report.recovered]
     answer["interrupted"] = report.interrupted
     return printable(answer)  # type: ignore[no-any-return]
@@ -137,6 +140,11 @@ def retention(done: RetentionReport) -> str:
     return "\n".join(lines)
 
 
+def findings_json(listed: list[Finding]) -> dict[str, Any]:
+    """Give what the doctor found as other programs read it."""
+    return {"findings": printable([asdict(one) for one in listed])}
+
+
 def findings(listed: list[Finding]) -> str:
     """Give what the doctor found, each with what to do."""
     lines = []
@@ -153,6 +161,11 @@ def status_json(now: Status) -> dict[str, Any]:
         key: iso(value) if key.endswith("_at") and value is not None else value
         for key, value in asdict(now).items()
     }
+    answer["store_size_bytes"] = answer.pop("store_bytes")
+    answer["roots"] = [
+        {"sessions_seen" if key == "sessions" else key: value for key, value in root.items()}
+        for root in map(asdict, now.roots)
+    ]
     return printable(answer)  # type: ignore[no-any-return]
 
 

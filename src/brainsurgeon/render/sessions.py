@@ -111,6 +111,14 @@ def restored(answer: RestoreAnswer) -> str:
     return "\n".join(lines)
 
 
+def restored_all_json(done: Sequence[SessionRestore]) -> dict[str, Any]:
+    """Give what `restore --all` did as other programs read it."""
+    rows = [asdict(one) for one in done]
+    for row in rows:
+        row["values_restored"] = row.pop("values")
+    return {"sessions": printable(rows)}
+
+
 def restored_all(done: Sequence[SessionRestore]) -> str:
     """Give what `restore --all` did, session by session."""
     if not done:
@@ -135,7 +143,7 @@ def set_json(answer: FieldAnswer) -> dict[str, Any]:
         "extractable": answer.value,
     }
     if answer.reason:
-        told["why_pending" if answer.pending else "unfinished"] = answer.reason
+        told["reason"] = answer.reason
     return told
 
 
@@ -146,6 +154,17 @@ def set_(answer: FieldAnswer) -> str:
     if answer.pending:
         return f"{name}: _extractable {value} noted; it holds from now on ({answer.reason})"
     return f"{name}: _extractable is {value}" + (f"; {answer.reason}" if answer.reason else "")
+
+
+def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
+    """Give the sessions as other programs read them."""
+    rows = [
+        {"session": one.session, "path": one.path, "format": one.format, "size_bytes": one.size,
+         "values_extracted": one.extracted, "bytes_saved": one.saved, "state": one.state,
+         "reason": one.reason}
+        for one in listed
+    ]  # fmt: skip
+    return {"sessions": printable(rows)}
 
 
 def sessions(listed: Sequence[SessionSummary]) -> str:
@@ -168,13 +187,13 @@ def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any
         "size_bytes": one.size, "state": one.state,
         "filling": [asdict(item) for item in one.filling],
         "extracted": extracted,
-        "next": [
+        "would_extract": [
             {"entry_id": cut.entry_id, "path": dotted(cut.path), "kind": cut.kind,
              "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
             for cut in one.next
         ],
-        "next_gain_bytes": one.gain, "next_pays": one.pays,
-        "kept": [asdict(item) for item in one.kept],
+        "gain_bytes": one.gain, "pays": one.pays,
+        "would_keep": [asdict(item) for item in one.kept],
         "warnings": list(one.warnings),
     }  # fmt: skip
 

@@ -1,0 +1,96 @@
+"""The JSON of all commands: one name for one thing, of one sort, and every name explained."""
+
+import re
+
+import pytest
+
+from building.processes import document, run
+from building.world import TOP, append, sql
+
+BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "brakes", "sessions_by_state"}
+"""Tables whose keys are no names of ours: paths, reasons, roots, states."""
+
+
+def names(value, found):
+    """Gather the names in a document, each with the sorts of value that it has."""
+    for item in value if isinstance(value, list) else ():
+        names(item, found)
+    for name, item in value.items() if isinstance(value, dict) else ():
+        sort = float if type(item) is int else type(item)
+        found.setdefault(name, set()).update({sort} - {type(None)})
+        if name not in BY_DATA:
+            names(item, found)
+    return found
+
+
+@pytest.fixture
+def documents(world, conversation, cli):
+    """Give what every command says as JSON, in a session with everything that may come up."""
+    ident = conversation.turn()
+    conversation.user()
+    conversation.call()
+    twice = conversation.result("d" * 900, details={"aggregated": "d" * 900})
+    conversation.assistant()
+    lost = conversation.turn("l" * 900)
+    conversation.turn("y" * 700)
+    path = world.put("s.jsonl", conversation.bytes())
+    config = world.config_file()
+    config.write_text(config.read_text() + f'[[roots]]\npath = "{world.base}/none"\n')
+    call = lambda *words: run(*words, "--json", "--config", config)  # noqa: E731
+    said = [call("scan", "--once", "--dry-run"), call("scan", "--once"), call("sessions")]
+    sql(
+        world,
+        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+        " expired_why = 'test' WHERE entry_id = ?",
+        (lost,),
+    )
+    said += [
+        call("context", "main/s", "--preview"), call("context", "main/s"), call("status"),
+        call("doctor"), call("retention", "--dry-run"), call("cat", "main/s"), call("show", twice),
+        call("show", lost), call("show", "nothing"), call("context", "x"), call("restore"),
+        call("restore", ident), call("restore", ident), call("set-extractable", ident, "7"),
+    ]  # fmt: skip
+    conversation.user()
+    append(path, [conversation.lines[-1]])
+    said += [
+        call("restore", twice), call("set-extractable", twice, "false"), call("restore", "--all"),
+    ]  # fmt: skip
+    world.put("t.jsonl", conversation.bytes())
+    said += [
+        call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
+        run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
+    ]  # fmt: skip
+    return [document(one) for one in said]
+
+
+def test_every_document_has_the_number_of_its_schema(documents):
+    """Each is one table that begins with `schema`, errors too."""
+    assert {(next(iter(one)), one["schema"]) for one in documents} == {("schema", 1)}
+
+
+def test_one_name_is_of_one_sort_everywhere(documents):
+    """What is a list in one answer is no number in another."""
+    found = {}
+    for one in documents:
+        names(one, found)
+
+    assert {name: sorts for name, sorts in found.items() if len(sorts) > 1} == {
+        "extractable": {bool, float}  # which is what may be set
+    }
+
+
+def test_the_readme_explains_every_name(documents):
+    """The table of names in the README has all that the commands say, and no other."""
+    readme = (TOP / "README.md").read_text()
+    section = re.search(r"\n## JSON\n(.*?)\n## ", readme, re.DOTALL)[1]
+    explained = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    found = {}
+    for one in documents:
+        names(one, found)
+
+    assert found.keys() - explained == set()
+    assert explained - found.keys() <= {"insertions_removed", "interrupted"}
