@@ -50,10 +50,11 @@ class _Table(BaseModel):
 
 
 class RootTable(_Table):
-    """A directory to walk, and which format its files are."""
+    """A directory to walk, which format its files are, and whether nobody else writes there."""
 
     path: RootPath
     format: FormatName = "auto"
+    exclusive: Switch = False
 
 
 class RuleTable(_Table):
@@ -94,7 +95,9 @@ class Settings(_Table):
     def root_directories(self) -> list[Root]:
         """Give the roots to walk; without any configured, OpenClaw's agents of this user."""
         if self.roots:
-            return [Root(table.path, table.format) for table in self.roots]
+            return [
+                Root(table.path, table.format, exclusive=table.exclusive) for table in self.roots
+            ]
         return [Root(openclaw.agents_directory(), required=False)]
 
     def decision_rules(self) -> Rules:

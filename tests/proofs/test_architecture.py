@@ -75,6 +75,7 @@ SPEAKS_TO_SQLITE = {"hosts.openclaw"}
 
 KNIFE = {
     "sessions.exchange": {"rewrite.apply"},
+    "sessions.attributes": {"sessions.new_file", "sessions.reading"},
     "sessions.new_file": {"rewrite.apply", "sessions.exchange"},
     "sessions.retire": {
         "rewrite.apply", "rewrite.recover", "sessions.exchange", "sessions.new_file",

@@ -23,7 +23,8 @@ def test_every_test_that_the_list_names_exists():
 
 
 def test_every_fault_has_its_row():
-    """The numbers go from 1 to 70, and each row names a test or says why there is none."""
+    """The numbers go on from 1, and each row names a test or says why there is none."""
     rows = re.findall(r"^\| (\d+) \|.*\| (.+) \|$", FAULTS, re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, 71))
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
+    assert len(rows) >= 70
     assert all("::test_" in shown or "as for" in shown or "no test" in shown for _, shown in rows)

@@ -32,11 +32,15 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A directory to walk. `required` roots are reported when they are missing."""
+    """A directory to walk. `required` roots are reported when they are missing.
+
+    `exclusive` is the user's word that nobody writes there but through this very mount.
+    """
 
     path: str
     format: str = "auto"
     required: bool = True
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class SessionFile:
     """A session file as the walk came upon it: by descriptor-safe steps, without leaving its root.
 
     `agent` is the name of the agent that owns it, `agent_directory` the directory that is that
-    agent's own. `hint` is the format that the configuration names for the root, or `auto`.
+    agent's own. `hint` is the format that the configuration names for the root, or `auto`;
+    `exclusive` is what it says of the root.
     """
 
     root: str
@@ -65,6 +70,7 @@ class SessionFile:
     agent_directory: str
     hint: str
     fingerprint: Fingerprint
+    exclusive: bool = False
 
     @property
     def path(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -15,8 +16,9 @@ from brainsurgeon.errors import DamagedError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
-from brainsurgeon.model.sessions import NO_SURVEY, Unreadable
+from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import filesystems
 from brainsurgeon.sessions.discover import discover
 from brainsurgeon.sessions.reading import RefusedError, carry_on, open_session
 from brainsurgeon.sessions.temporary import TEMPORARY, leases_work
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import Entry, KeyPath
     from brainsurgeon.model.records import Extraction
-    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.sessions.reading import OpenSession
     from brainsurgeon.store import Store
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -121,6 +123,12 @@ def _roots(settings: Settings) -> Iterator[Finding]:
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         try:
+            unproven = filesystems.unproven_at(path)
+            if unproven and not root.exclusive:
+                yield Finding("warning", f"{path}: leases prove nothing on {unproven}",
+                              "nothing is touched there, unless its root says `exclusive = true`: "
+                              "that nobody else writes there")  # fmt: skip
+                continue
             works = leases_work(path)
         except FileNotFoundError:
             level: Level = "error" if root.required else "note"
@@ -142,60 +150,90 @@ def _sessions(
     named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
     stubs = unknown = gone = 0
     migrated: set[str] = set()
+    left: Counter[tuple[str, str]] = Counter()
     for item in discover(settings.root_directories(), wanted=_ours_or_session):
         check_stop()
-        if isinstance(item, Unreadable):
-            if item.failed and os.path.lexists(item.path):  # a missing root has been named
-                yield Finding("error", f"{item.path}: {item.why}", "run as the user that owns it")
-            continue
-        if TEMPORARY.fullmatch(item.name):
-            if item.name not in named:
-                yield Finding(
-                    "error", f"{item.path}: a file of ours that no journal names",
-                    "it may hold original lines: compare it before removing it",
-                )  # fmt: skip
+        if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
+            yield from _no_session(item, named)
             continue
         if item.agent_directory not in migrated and openclaw.migrated(item.agent_directory):
             migrated.add(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
                           "its files are not written any more")  # fmt: skip
-        here, gone_here, strays = _look(item, store, repair=repair)
-        stubs, gone = stubs + here, gone + gone_here
-        if strays:
-            unknown += strays
+        found = _looked(item, store, repair=repair)
+        if isinstance(found, Finding):
+            yield found
+            continue
+        stubs, gone = stubs + found.known, gone + found.gone
+        if found.obstacle:
+            left[item.agent, found.obstacle] += 1
+        if found.unknown:
+            unknown += found.unknown
             yield Finding(
-                "warning", f"{item.title}: {strays} texts look like stubs, unknown to the store",
+                "warning",
+                f"{item.title}: {found.unknown} texts look like stubs, unknown to the store",
                 "typed or pasted ones are harmless; else the store is not the one that cut them",
             )  # fmt: skip
+    for (agent, why), number in left.items():
+        yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
     level: Level = "ok" if not unknown else "note"
     yield Finding(level, f"{stubs} stubs stand in live files, {stubs - gone} lead to a value, "
                          f"{gone} to a tombstone")  # fmt: skip
+
+
+def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Finding]:
+    """Name a place that cannot be looked into, and a file of ours that was left behind."""
+    if isinstance(item, SessionFile):
+        if item.name not in named:
+            yield Finding("error", f"{item.path}: a file of ours that no journal names",
+                          "it may hold original lines: compare it before removing it")  # fmt: skip
+    elif item.failed and os.path.lexists(item.path):  # a missing root has been named
+        yield Finding("error", f"{item.path}: {item.why}", "run as the user that owns it")
 
 
 def _ours_or_session(name: str) -> bool:
     return openclaw.is_session_name(name) or TEMPORARY.fullmatch(name) is not None
 
 
-def _look(file: SessionFile, store: Store | None, *, repair: bool) -> tuple[int, int, int]:
-    """Count the stubs of one file that are known, expired, and unknown."""
-    known = _recorded(file, store)
-    stubs = gone = unknown = 0
-    sighted: list[int] = []
+@dataclass(slots=True)
+class _Look:
+    """How many stubs of one file are known, expired, and unknown; why it is left alone, if so."""
+
+    obstacle: str | None
+    known: int = 0
+    gone: int = 0
+    unknown: int = 0
+
+
+def _looked(file: SessionFile, store: Store | None, *, repair: bool) -> _Look | Finding:
+    """Look into one session, or say why that cannot be."""
     try:
-        for stub, place in _stubs_of(file):
+        return _look(file, store, repair=repair)
+    except (FileNotFoundError, BlockingIOError, RefusedError):
+        return _Look(None)  # it went away, is being replaced by us, or is no session
+    except OSError as error:
+        return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
+
+
+def _look(file: SessionFile, store: Store | None, *, repair: bool) -> _Look:
+    """Look into one session; raise RefusedError or OSError where that cannot be."""
+    known = _recorded(file, store)
+    sighted: list[int] = []
+    with open_session(file) as session:
+        form = session.format
+        found = _Look(session.obstacle)
+        for stub, place in _stubs_of(session, form):
             here = [one for one in known.get(stub, ()) if _stands_at(one, place)]
             if not here:
-                unknown += 1
+                found.unknown += 1
                 continue
-            stubs += 1
-            gone += here[-1].blob_id is None
+            found.known += 1
+            found.gone += here[-1].blob_id is None
             sighted.append(here[-1].id)
-    except (OSError, RefusedError):
-        return 0, 0, 0
     if repair and store and sighted:
         with store.transaction():
             store.expiry.stand_again(sighted)
-    return stubs, gone, unknown
+    return found
 
 
 def _recorded(file: SessionFile, store: Store | None) -> dict[str, list[Extraction]]:
@@ -208,15 +246,13 @@ def _recorded(file: SessionFile, store: Store | None) -> dict[str, list[Extracti
     return known
 
 
-def _stubs_of(file: SessionFile) -> Iterator[tuple[str, KeyPath]]:
-    with open_session(file) as session:
-        form = session.format
-        for line in session.lines:
-            if line.raw is None or STUB_PREFIX not in line.raw:
-                continue
-            entry = parse(line.raw)
-            if entry is not None:
-                yield from _stubs(entry, form)
+def _stubs_of(session: OpenSession, form: Format) -> Iterator[tuple[str, KeyPath]]:
+    for line in session.lines:
+        if line.raw is None or STUB_PREFIX not in line.raw:
+            continue
+        entry = parse(line.raw)
+        if entry is not None:
+            yield from _stubs(entry, form)
 
 
 def _stands_at(one: Extraction, place: KeyPath) -> bool:

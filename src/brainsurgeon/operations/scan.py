@@ -30,7 +30,7 @@ from brainsurgeon.rewrite.examine import (
     records_of,
 )
 from brainsurgeon.sessions.discover import discover, discover_at, is_named
-from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
 from brainsurgeon.store.memory import AGAIN, FileMemory
 from brainsurgeon.store.opening import DatabaseError
 
@@ -144,7 +144,8 @@ class _Pass:
         except UnsettledError as why:
             return self._verdict(file, "deferred", str(why))
         except RefusedError as why:
-            return self._verdict(file, "skipped", str(why))
+            again = isinstance(why, ObstacleError)
+            return self._verdict(file, "skipped", str(why), again=again)
         except BusyError as why:
             return self._verdict(file, "deferred", str(why))
         except (StoreFullError, DamagedError) as why:
@@ -162,12 +163,14 @@ class _Pass:
         except Exception as error:  # noqa: BLE001  one odd file must not stop the rest
             return self._verdict(file, "failed", f"unexpected {type(error).__name__}")
 
-    def _verdict(self, file: SessionFile, result: Result, reason: str) -> _Look:
+    def _verdict(
+        self, file: SessionFile, result: Result, reason: str, *, again: bool = False
+    ) -> _Look:  # fmt: skip
         size = file.fingerprint.size
         state = self._memory.state_of(file)
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-        again = result in ("deferred", "failed") or openclaw.migrated(file.agent_directory)
+        again = again or result in ("deferred", "failed") or openclaw.migrated(file.agent_directory)
         return _Look(outcome, file.fingerprint, form, again=again)
 
     def _change(self, file: SessionFile, now: float) -> _Look:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.sessions import leases
+from brainsurgeon.sessions import filesystems, leases
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.store import daemon_holder
 from brainsurgeon.store.texts import path_text
@@ -19,7 +20,7 @@ from brainsurgeon.store.texts import path_text
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Walk
-    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.model.sessions import Root, SessionFile
     from brainsurgeon.store import Store
 
 
@@ -101,13 +102,17 @@ def _roots(settings: Settings, seen: Walk, brakes: dict[str, str]) -> list[RootS
         path = os.path.realpath(root.path)
         here = [one.file for one in seen.sessions if one.file and one.file.root == path]
         listed.append(RootStatus(
-            path, len(here), _protocol(here), problems.get(path), brakes.get(path_text(path)),
+            path, len(here), _protocol(root, here), problems.get(path), brakes.get(path_text(path)),
         ))  # fmt: skip
     return listed
 
 
-def _protocol(files: list[SessionFile]) -> str:
-    """Tell whether leases work below a root, by asking for one for an instant."""
+def _protocol(root: Root, files: list[SessionFile]) -> str:
+    """Tell how files are replaced below a root: by its filesystem, and a lease for an instant."""
+    with suppress(OSError):
+        unproven = filesystems.unproven_at(root.path)
+        if unproven and not root.exclusive:
+            return f"nothing: leases prove nothing on {unproven}"
     for one in files[:10]:
         try:
             with open_session(one) as session:

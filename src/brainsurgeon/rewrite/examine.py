@@ -17,7 +17,7 @@ from brainsurgeon.errors import FailedError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions.reading import RefusedError, carry_on, open_session
+from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on, open_session
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def check_replaceable(session: OpenSession) -> None:
     """Raise RefusedError for a file that we never replace."""
     if openclaw.migrated(session.file.agent_directory):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    if session.obstacle:
-        raise RefusedError(session.obstacle)
+    if obstacle := session.obstacle:
+        raise ObstacleError(obstacle)
 
 
 def as_it_is_now(file: SessionFile) -> SessionFile:

@@ -59,7 +59,7 @@ def discover(
         except OSError as error:
             yield Unreadable(path, root.path, error.strerror or "cannot be opened")
             continue
-        for item in _Walk(path, root.format, wanted, format_of).directory(path, descriptor, 0):
+        for item in _Walk(path, root, wanted, format_of).directory(path, descriptor, 0):
             if isinstance(item, SessionFile):
                 key = (item.fingerprint.device, item.fingerprint.inode)
                 if key in met:
@@ -95,7 +95,7 @@ def discover_at(
                 return Unreadable(top, directory, error.strerror or "cannot be opened")
         else:
             try:
-                walk = _Walk(top, root.format, openclaw.is_session_name, format_of)
+                walk = _Walk(top, root, openclaw.is_session_name, format_of)
                 for item in walk.look(directory, name, descriptor):
                     return item
             finally:
@@ -114,7 +114,7 @@ class _Walk:
     """The walk of one root."""
 
     top: str
-    hint: str
+    root: Root
     wanted: Callable[[str], bool]
     format_of: Callable[[str, Fingerprint], str | None]
 
@@ -164,7 +164,10 @@ class _Walk:
         if stat.S_ISREG(status.st_mode):
             fingerprint = Fingerprint.of(status)
             agent, home = self._owner(directory, name, descriptor, fingerprint)
-            yield SessionFile(self.top, directory, name, agent, home, self.hint, fingerprint)
+            yield SessionFile(
+                self.top, directory, name, agent, home, self.root.format, fingerprint,
+                self.root.exclusive,
+            )  # fmt: skip
 
     def _owner(
         self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint
@@ -189,7 +192,7 @@ class _Walk:
         except OSError:
             return None
         try:
-            return format_name(opened, self.hint)
+            return format_name(opened, self.root.format)
         except OSError:
             return None
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from brainsurgeon.sessions import retire
+from brainsurgeon.sessions import attributes, retire
 from brainsurgeon.sessions.reading import read_range
 
 if TYPE_CHECKING:
@@ -42,25 +42,8 @@ def fill(
         session.check_stop()
         retire.write(new, chunk)
     whole = retire.end_of(new, os.fstat(new).st_size)  # reading it changes its times
-    _copy_attributes(session, new)
+    attributes.copy(
+        session.descriptor, new, owner=session.owner, mode=session.mode, times_ns=session.times_ns
+    )
     os.fsync(new)
     return replaced, whole
-
-
-def _copy_attributes(session: OpenSession, new: int) -> None:
-    status = os.fstat(new)
-    if (status.st_uid, status.st_gid) != session.owner:
-        os.fchown(new, *session.owner)
-    for name in _attributes(session.descriptor):
-        os.setxattr(new, name, os.getxattr(session.descriptor, name))
-    os.fchmod(new, session.mode)
-    os.utime(new, ns=session.times_ns)
-
-
-def _attributes(descriptor: int) -> list[str]:
-    """List the extended attributes that are the file's own (access lists among them)."""
-    try:
-        names = os.listxattr(descriptor)
-    except (AttributeError, OSError):  # not on this system, not on this filesystem
-        return []
-    return [name for name in names if not name.startswith(("security.", "trusted."))]

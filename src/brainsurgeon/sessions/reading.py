@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon import formats
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.sessions import attributes, filesystems, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,10 @@ def carry_on() -> None:
 
 class RefusedError(Exception):
     """The session is left alone, for the reason given."""
+
+
+class ObstacleError(RefusedError):
+    """The file cannot be replaced as it is; what stands in the way may go without it changing."""
 
 
 class RolledBackError(RefusedError):
@@ -78,12 +83,15 @@ class OpenSession:
 
     @property
     def obstacle(self) -> str | None:
-        """Why this file is never to be replaced by us, or None."""
+        """Why this file is not to be replaced by us, or None; other than its content may tell."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
-        if os.geteuid() not in (0, self.owner[0]):
-            return "the file belongs to another user"
-        return None
+        if mounts.mounted_alone(self.directory, self.file.name):
+            return "the file is a mount point of its own (a container was given this one file)"
+        unproven = None if self.file.exclusive else filesystems.unproven(self.descriptor)
+        if unproven:
+            return filesystems.UNPROVEN.format(unproven)
+        return attributes.lost(self.descriptor, self.directory)
 
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes from `start` to `end`; fewer when the file has shrunk."""
