@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
+from brainsurgeon.formats.density import too_dense
 from brainsurgeon.model.entries import Part
 
 if TYPE_CHECKING:
@@ -93,8 +94,11 @@ def parse(raw: bytes) -> Entry | None:
     """Parse one line to an entry, or None when it is anything but one JSON object.
 
     orjson first; the standard parser takes what agents do write and orjson refuses, such as lone
-    surrogates. Invalid UTF-8 is refused by both: such a line is left alone.
+    surrogates. Invalid UTF-8 is refused by both: such a line is left alone, and so is one that would
+    take too much memory.
     """
+    if too_dense(raw):
+        return None
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import SessionFile
 
 CHUNK = 1 << 20
-LONGEST_LINE = 64 << 20
+LONGEST_LINE = 32 << 20
 """Bytes; a longer line is carried along without a look inside, so that memory stays bounded."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
