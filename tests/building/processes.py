@@ -65,13 +65,16 @@ _prepared = functools.cache(Prepared)
 _preparing = threading.Lock()
 
 
-def run(*words, ordinary=False, stdout=subprocess.PIPE, fresh=False, limit=None, **environment):
+def run(
+    *words, ordinary=False, stdout=subprocess.PIPE, fresh=False, limit=None, program=PROGRAM,
+    **environment,
+):  # fmt: skip
     """Run the program as a process of its own; no traceback may ever reach a person."""
     words, surroundings = [*map(str, words)], {**os.environ, **environment}
     if fresh or limit or stdout != subprocess.PIPE:
         done = subprocess.run(
-            [*PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-            timeout=60, check=False, env=surroundings, cwd="/", preexec_fn=limit,
+            [*program, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
+            timeout=180, check=False, env=surroundings, cwd="/", preexec_fn=limit,
         )  # fmt: skip
     else:
         with _preparing:

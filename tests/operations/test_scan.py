@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.scan import scan
@@ -24,6 +25,7 @@ from building.world import (
     append,
     copy_tree,
     dump,
+    entry,
     entry_text,
     last_changed,
     pin,
@@ -859,3 +861,33 @@ def test_several_named_sessions_are_reported_in_the_order_of_their_paths(world, 
     report = world.scan(keep_recent=0, only=paths)
 
     assert [one.path for one in report.sessions] == sorted(paths)
+
+
+def test_an_entry_of_many_values_is_looked_through_once(world, conversation, monkeypatch):
+    """However many stubs stand in an entry, and again in a copy of it, its parts are listed once.
+
+    Time is no measure on a busy machine: how often the parts are asked for is.
+    """
+    blocks = [{"type": "text", "text": f"{number:06d}" * 20} for number in range(300)]
+    conversation.user()
+    conversation.call()
+    ident = conversation.result("")
+    conversation.lines[-1]["message"]["content"] = blocks
+    conversation.assistant()
+    path = world.put("s.jsonl", conversation.bytes())
+    done = world.scan(keep_recent=0, min_value_length=100)
+    copy = {**entry(path, ident), "id": "copy"}
+    copy["message"]["toolCallId"] = "call_1"
+    append(path, [copy, conversation.lines[-1]])
+    parts, yielded = OpenClaw.parts, []
+
+    def counting(*arguments):
+        for part in parts(*arguments):
+            yielded.append(part)
+            yield part
+
+    monkeypatch.setattr(OpenClaw, "parts", counting)
+    world.scan(dry_run=True, keep_recent=0, min_value_length=100)
+
+    assert done.values_extracted == 300
+    assert 300 < len(yielded) < 6 * 300

@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.reading import open_session
-from building.exchange import OLD, TEMPORARY, found_at, replace, settle
+from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
 
 def test_splices_of_every_kind_land_where_they_belong(session, path):
@@ -94,3 +94,26 @@ def test_extended_attributes_stay(path):
 
     assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
     assert "system.posix_acl_access" in before
+
+
+def test_a_hole_stays_a_hole(path):
+    """A sparse session takes no more room on the disk afterwards, and reads the same."""
+    with open(path, "r+b") as handle:
+        handle.truncate(len(OLD) + (64 << 20))
+        handle.seek(0, os.SEEK_END)
+        handle.write(b"\n{}\n")
+        handle.flush()
+        os.fsync(handle.fileno())
+    before = path.stat()
+    with open_session(found_at(path)) as session:
+        settle(session, replace(session))
+    after = path.stat()
+    with open(path, "rb") as handle:
+        head = handle.read(len(NEW))
+        hole = handle.read(64 << 20)
+        rest = handle.read()
+
+    assert before.st_blocks * 512 < 1 << 20
+    assert after.st_blocks <= before.st_blocks + 16
+    assert (head, rest) == (NEW, b"\n{}\n")
+    assert not hole.strip(b"\0")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.entries import STUB, stands, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import Entry, KeyPath
     from brainsurgeon.model.records import Extraction
     from brainsurgeon.model.sessions import Survey
+
+    _Parts = frozenset[tuple[KeyPath, str, str | None]]
 
 
 class Matcher:
@@ -48,15 +51,22 @@ class Matcher:
         for one in self._redacted.get(ident or "", ()):
             if value_at(entry, one.path) == json.loads(one.replacement or "null"):
                 found[one.path] = one
+        parts = cache(lambda: frozenset(self._parts(entry)))  # once an entry, and only if asked
         for stub in set(STUB.findall(raw)):
             text = stub.decode()
-            here = [one for one in self._by_stub[text] if self._belongs(one, entry, ident)]
+            here = [one for one in self._by_stub[text] if self._belongs(one, entry, ident, parts)]
             found.update({one.path: one for one in here})
             if not here:
                 self.foreign.add(text)
         return list(found.values())
 
-    def _belongs(self, one: Extraction, entry: Entry, ident: str | None) -> bool:
+    def _parts(self, entry: Entry) -> Iterator[tuple[KeyPath, str, str | None]]:
+        for part in self._form.parts(entry, self._survey, None):
+            yield part.path, part.kind, part.tool
+
+    def _belongs(
+        self, one: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
+    ) -> bool:
         """Tell whether exactly this extraction's stub stands at its place in this entry.
 
         The place is the recorded entry and path. An agent that wrote its history anew gave the
@@ -69,10 +79,7 @@ class Matcher:
             return True
         if one.exact or self._form.anchor(entry, one.path) != one.anchor:
             return False
-        if not one.block and not any(
-            part.path == one.path and (part.kind, part.tool) == (one.kind, one.tool)
-            for part in self._form.parts(entry, self._survey, None)
-        ):
+        if not one.block and (one.path, one.kind, one.tool) not in parts():
             return False
         if one.anchor is None:
             self.moved[one.id] = one.entry_id

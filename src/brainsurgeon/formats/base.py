@@ -94,7 +94,7 @@ def parse(raw: bytes) -> Entry | None:
     """Parse one line to an entry, or None when it is anything but one JSON object.
 
     orjson first; the standard parser takes what agents do write and orjson refuses, such as lone
-    surrogates. Invalid UTF-8 is refused by both: such a line is left alone, and so is one that would
+    surrogates. Invalid UTF-8 is refused by both: such a line is left alone, as is one that would
     take too much memory.
     """
     if too_dense(raw):

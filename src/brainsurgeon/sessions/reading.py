@@ -66,6 +66,7 @@ class OpenSession:
         self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
         self.mode = stat.S_IMODE(status.st_mode)
         self.owner = (status.st_uid, status.st_gid)
+        self.sparse = status.st_blocks * 512 < status.st_size
         self.times_ns = (status.st_atime_ns, status.st_mtime_ns)
 
     @property

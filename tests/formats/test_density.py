@@ -1,0 +1,67 @@
+"""Lines too dense to be taken apart in little memory are known by their bytes."""
+
+import json
+
+import pytest
+
+from brainsurgeon.formats import density
+from brainsurgeon.formats.base import parse
+from building.world import Conversation
+
+MB = 1 << 20
+
+
+def around(content):
+    """Put a content into an entry."""
+    return b'{"type":"message","id":"1","message":{"role":"user","content":' + content + b"}}"
+
+
+DENSE = {
+    "11 MB of empty lists": lambda: b"[" + b"[]," * (11 * MB // 3) + b"1]",
+    "empty objects": lambda: b"[" + b"{}," * (2 * MB) + b"1]",
+    "lists in lists": lambda: b"[" + (b"[" * 400 + b"]" * 400 + b",") * 3000 + b"1]",
+    "numbers": lambda: b"[" + b"1," * (4 * MB) + b"1]",
+    "short texts": lambda: b"[" + b'"ab",' * (2 * MB) + b"1]",
+    "keys": lambda: b"{" + b",".join(b'"%d":1' % n for n in range(800_000)) + b"}",
+    "a wide text": lambda: json.dumps("x" * (24 * MB) + "\U0001f600", ensure_ascii=False).encode(),
+    "a wide text, escaped": lambda: json.dumps("x" * (24 * MB) + "\U0001f600").encode(),
+    "a text that never ends": lambda: b'"' + b"[]," * (5 * MB),
+}
+LIGHT = {
+    "a long text": lambda: b'"' + b"x" * (31 * MB) + b'"',
+    "a text full of marks": lambda: json.dumps('{"a":[],\\"' * (2 * MB)).encode(),
+    "a text of two bytes": lambda: json.dumps("\u4e2d" * (9 * MB), ensure_ascii=False).encode(),
+    "thousands of blocks": lambda: (
+        b"[" + b'{"type":"text","text":"twenty characters ..."},' * 80_000 + b"1]"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DENSE)
+def test_a_dense_line_is_not_taken_apart(what):
+    """What would take more memory than a line may is left unparsed, however short it is."""
+    assert density.too_dense(around(DENSE[what]()))
+    assert parse(around(DENSE[what]())) is None
+
+
+@pytest.mark.parametrize("what", LIGHT)
+def test_a_long_line_that_is_not_dense_is_read(what):
+    """Length alone, or marks of structure inside a text, do not make a line too dense."""
+    assert parse(around(LIGHT[what]())) is not None
+
+
+def test_a_dense_line_is_carried_along(world, conversation):
+    """It hinders nobody: the entries around it are cut, it stands there as it was."""
+    conversation.turn("x" * 4000)
+    dense = b'{"type":"custom","id":"dense","data":' + DENSE["empty objects"]() + b"}\n"
+    other = Conversation("22222222-0000-4000-8000-000000000002")
+    other.turn("y" * 4000)
+    path = world.put("s.jsonl", conversation.bytes() + dense)
+    world.put("t.jsonl", other.bytes())
+    report = world.scan(keep_recent=0)
+    lean = path.read_bytes()
+    world.restore_all(pristine=True)
+
+    assert (report.sessions_changed, report.failed) == (2, False)
+    assert dense in lean
+    assert path.read_bytes() == conversation.bytes() + dense
