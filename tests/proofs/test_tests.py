@@ -1,11 +1,23 @@
 """The tests themselves: promises in words, names that fit a line, builders in one place."""
 
 import ast
+from pathlib import Path
 
+import brainsurgeon
 from building.world import TESTS
 
 MODULES = sorted(path for path in TESTS.rglob("test_*.py") if "samples" not in path.parts)
 LINE = 100
+PROOFS = "proofs"
+"""Where the proofs stand that are of no single room."""
+OF_WHOLE_ROOMS = {
+    "cli": {"main", "refusing", "showing"},
+    "formats": {"contract", "recognise"},
+    "lookup": {"once"},
+    "mcp_server": {"redact", "scope", "serving"},
+    "store": {"store"},
+}
+"""Test modules of what no single module of a room does, or of what its `__init__` does."""
 
 
 def promises_in(path):
@@ -32,6 +44,19 @@ def test_a_tests_whole_name_fits_a_line():
              for path in MODULES for one in promises_in(path)]  # fmt: skip
 
     assert [name for name in names if len(name) > LINE] == []
+
+
+def test_the_files_mirror_the_package():
+    """A folder is a room, a test module a module of it, but for the proofs and what is listed."""
+    house = Path(brainsurgeon.__file__).parent
+    astray = set()
+    for path in MODULES:
+        room, name = path.parent.relative_to(TESTS), path.stem.removeprefix("test_")
+        there = (house / room / name).with_suffix(".py").exists()
+        if not there and room.name != PROOFS and name not in OF_WHOLE_ROOMS.get(room.name, ()):
+            astray.add(str(path.relative_to(TESTS)))
+
+    assert astray == set()
 
 
 def test_no_test_module_imports_from_another():
@@ -61,4 +86,4 @@ def test_a_long_proof_says_which_parts_of_the_house_it_proves():
     tested |= {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
 
     assert len(named) == len(marks) > 0
-    assert {part for parts in named for part in parts} <= tested - {"proofs", TESTS.name}
+    assert {part for parts in named for part in parts} <= tested - {PROOFS, TESTS.name}
