@@ -11,6 +11,7 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import exchange, leases, retire
+from building.processes import wait_until
 from building.world import two_turns
 
 
@@ -51,10 +52,14 @@ def test_a_temporary_file_that_cannot_be_removed_stays_named(
 @pytest.fixture
 def late(monkeypatch):
     """Give a way to start a process at the first exchange, which waits for the lease by then."""
-    started = []
+    started, leased = [], []
 
     def start(code, *words):
-        exchange = leases.exchange
+        exchange, take = leases.exchange, leases.take
+
+        def taking(descriptor):
+            leased.append(descriptor)
+            return take(descriptor)
 
         def exchanging(*names):
             if not started:
@@ -62,9 +67,10 @@ def late(monkeypatch):
                     [sys.executable, "-c", f"import os, sys, time\n{code}", *map(str, words)],
                     stdout=subprocess.PIPE,
                 ))  # fmt: skip
-                time.sleep(0.3)  # until it stands in its open
+                wait_until(lambda: not all(map(leases.held, leased)))  # it stands in its open
             exchange(*names)
 
+        monkeypatch.setattr(leases, "take", taking)
         monkeypatch.setattr(leases, "exchange", exchanging)
         return started
 

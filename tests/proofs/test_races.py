@@ -13,6 +13,7 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
+from brainsurgeon.sessions import exchange as exchanges
 from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import (
@@ -203,6 +204,14 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
                 f" os.O_WRONLY | os.O_APPEND)), {SAY_NEXT}, os.close(fd))"
             )
 
+    def waiting_for_openers(seconds):
+        if seconds == exchanges.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
+            wait_until(lambda: not leases.held(race.leased[0]))
+        else:
+            sleep(seconds)
+
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", waiting_for_openers)
     monkeypatch.setattr(leases, "exchange", exchanging)
     with pytest.raises(RefusedError):
         replace(session)

@@ -15,6 +15,7 @@ OF_WHOLE_ROOMS = {
     "formats": {"contract", "recognise"},
     "lookup": {"once"},
     "mcp_server": {"redact", "scope", "serving"},
+    "operations": {"named_cases"},
     "store": {"store"},
 }
 """Test modules of what no single module of a room does, or of what its `__init__` does."""
