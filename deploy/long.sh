@@ -1,5 +1,5 @@
 #!/bin/sh
-# Set everything up and run every long proof, for about an hour; what you add goes to pytest.
+# Set everything up and run every long proof, for an hour or more; what you add goes to pytest.
 # At the end, or with --list instead, it says which parts of the house each of them proves.
 set -eu
 cd "$(dirname "$0")/.."
