@@ -57,9 +57,16 @@ def found_at(path):
     return next(one for one in discover([Root(str(path.parent))]) if isinstance(one, SessionFile))
 
 
-def replace(session, splices=SPLICES, gate=lambda: None, quiet_for=0.0, filled=lambda *_: None):
+class Signs:
+    """The signs of an agent that is not at work; `changed` is what is asked under the lease."""
+
+    def __init__(self, changed=lambda: None, read=lambda: None):
+        self.changed, self.read = changed, read
+
+
+def replace(session, splices=SPLICES, signs=None, quiet_for=0.0, filled=lambda *_: None):
     """Replace the session's content."""
-    return exchange.replace(session, TEMPORARY, splices, gate, quiet_for, filled)
+    return exchange.replace(session, TEMPORARY, splices, signs or Signs(), quiet_for, filled)
 
 
 def settle(session, done, patience=0.0):

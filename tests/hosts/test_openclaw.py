@@ -1,5 +1,6 @@
 """Locks, registry and database of an agent: who is at work, and who has moved."""
 
+import errno
 import json
 import os
 import sqlite3
@@ -230,7 +231,6 @@ def test_a_running_mark_without_a_time_is_busy(directory):
         {"sessionId": "a1", "status": "done", "updatedAt": NOW * 1000},
         {"sessionId": "a1", "status": None, "updatedAt": NOW * 1000},
         {"sessionId": "a1", "updatedAt": NOW * 1000},
-        {"sessionId": ["a1"], "status": "running"},
         {},
     ],
     ids=repr,
@@ -250,27 +250,105 @@ def test_a_dead_owner_with_an_old_mark_is_not_at_work(directory):
     assert directory.busy() is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 1, "b": [], "c": null}', "\xff"])
-def test_a_registry_that_says_nothing_is_no_error(directory, text):
-    """A registry that is being written, broken or of another shape marks nobody."""
+ODD = ["", "{", "[]", "null", "1", '{"a": 1}', '{"a": [], "c": null}', "\xff",
+       '{"a": {"sessionId": "b2", "status": "done"}, "b"',
+       '{"a": {"sessionId": "a1", "status": 7}}', '{"a": {"status": "running"}}',
+       '{"a": {"sessionId": ["a1"], "status": "running"}}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_torn_or_odd_registry_may_mean_that_the_agent_is_at_work(directory, text):
+    """What cannot be understood is no proof of rest: the session waits, and nothing is raised."""
     (directory.path / "sessions.json").write_text(text, "latin-1")
 
-    assert directory.busy() is None
+    assert "may be at work" in directory.busy()
 
 
-@pytest.mark.parametrize("kind", ["directory", "link", "pipe"])
-def test_a_registry_that_is_no_file_is_no_error(directory, kind):
-    """Whatever stands in the registry's place, nobody waits for it and it marks nobody."""
+@pytest.mark.parametrize("kind", ["directory", "link", "broken link", "pipe", "unreadable", "huge"])
+def test_a_registry_that_cannot_be_read_may_mean_that_the_agent_is_at_work(
+    directory, kind, monkeypatch
+):
+    """Whatever stands in the registry's place, nobody waits for it and nobody is cut for it."""
     path = directory.path / "sessions.json"
     if kind == "directory":
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
+    elif kind == "unreadable":
+        path.write_text("{}")
+        refused = PermissionError(errno.EACCES, "denied")
+        monkeypatch.setattr(openclaw, "_opened", lambda name, place: _refuse(name, place, refused))
+    elif kind == "huge":
+        monkeypatch.setattr(openclaw, "LARGEST_REGISTRY", 10)
+        path.write_text('{"agent:main:main": {}}')
     else:
-        os.symlink(directory.path / NAME, path)
+        os.symlink(directory.path / (NAME if kind == "link" else "nowhere"), path)
 
-    assert directory.busy() is None
-    assert list(openclaw.registry(directory.descriptor)) == []
+    assert "may be at work" in directory.busy()
+    assert openclaw.keyed(str(directory.path), "agent:main:main") == []
+
+
+def _refuse(name, place, error, opened=openclaw._opened):
+    if name == "sessions.json":
+        raise error
+    return opened(name, place)
+
+
+def test_a_pass_does_not_cut_beside_a_torn_registry(world, conversation):
+    """The session is deferred with the reason until the registry is whole again."""
+    conversation.turn("x" * 4000)
+    path = world.put(NAME, conversation.bytes())
+    registry = path.with_name("sessions.json")
+    registry.write_text('{"agent:main:main": {"sessionId": "a1", "status": "runn')
+    first = world.scan(keep_recent=0)
+    untouched = path.read_bytes()
+    registry.write_text('{"agent:main:main": {"sessionId": "a1", "status": "done"}}')
+    second = world.scan(keep_recent=0)
+
+    assert [one.outcome for one in first.sessions] == ["deferred"]
+    assert "may be at work" in first.sessions[0].reason
+    assert untouched == conversation.bytes()
+    assert second.sessions_changed == 1
+
+
+def test_nothing_is_parsed_while_an_opener_would_wait(world, conversation, monkeypatch):
+    """Under the lease the registry's status is compared, and not a byte of it read."""
+    conversation.turn("x" * 4000)
+    path = world.put(NAME, conversation.bytes())
+    path.with_name("sessions.json").write_text("{}")
+    parsed, compared = [], []
+    parse, changed = openclaw._parsed, openclaw.Signs.changed
+    monkeypatch.setattr(openclaw, "_parsed", lambda raw: parsed.append(leased(path)) or parse(raw))
+    monkeypatch.setattr(
+        openclaw.Signs, "changed", lambda signs: compared.append(leased(path)) or changed(signs)
+    )
+    done = world.scan(keep_recent=0)
+
+    assert done.sessions_changed == 1
+    assert (set(parsed), compared) == ({False}, [True])
+
+
+def leased(path):
+    """Tell by the kernel's list whether somebody has a lease on a file."""
+    inode = f":{path.stat().st_ino} "
+    with open("/proc/locks") as listed:
+        return any("LEASE" in line and inode in line for line in listed)
+
+
+def test_a_run_that_begins_under_the_lease_is_seen(directory):
+    """A lock or a mark that was not there when the signs were read differs, and so does its end."""
+    signs = openclaw.Signs(directory.descriptor, NAME, lambda: NOW, HOUR)
+    before = signs.read(), signs.changed()
+    directory.registry(sessionId="a1", status="running", updatedAt=NOW * 1000)
+    marked = signs.changed()
+    signs.read()
+    same = signs.changed()
+    directory.lock(b"")
+
+    assert before == (None, None)
+    assert "changed" in marked
+    assert same is None
+    assert "changed" in signs.changed()
 
 
 def test_the_lock_is_looked_at_again_after_the_mark(directory, agent, monkeypatch):

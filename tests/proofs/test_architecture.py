@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "errors": (),
     "formats": NOUNS,
     "decide": (*NOUNS, "formats", "formats.*"),
-    "hosts": NOUNS,
+    "hosts": (*NOUNS, "formats.density"),
     "sessions": (*NOUNS, "formats", "formats.*", "hosts.*"),
     "store": (*NOUNS, "formats"),
     "clock": (),
@@ -79,7 +79,9 @@ KNIFE = {
     "sessions.new_file": {"rewrite.apply", "sessions.exchange"},
     "sessions.retire": {
         "rewrite.apply", "rewrite.recover", "sessions.exchange", "sessions.new_file",
+        "sessions.unleased",
     },
+    "sessions.unleased": {"sessions.exchange"},
     "sessions.leases": {
         "operations.status", "sessions.exchange", "sessions.retire", "sessions.temporary",
     },

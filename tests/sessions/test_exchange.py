@@ -21,6 +21,7 @@ from building.exchange import (
     STUB,
     TEMPORARY,
     VALUE,
+    Signs,
     append,
     names,
     replace,
@@ -118,18 +119,39 @@ def test_a_session_that_somebody_has_open_is_left_alone(session, path, puppet, f
     assert state(path) == before
 
 
-def test_the_gate_is_asked_under_the_lease_and_may_refuse(session, path):
-    """The agent's own signs are looked at once more while nobody can open the file."""
+def test_signs_are_read_before_the_lease_and_compared_under_it(session, path):
+    """What takes time is done while everybody can open the file; under the lease it may refuse."""
     before = state(path)
     leased = []
 
-    def gate():
-        leased.append(leases.held(session.descriptor))
-        return "locked by process 1"
+    def reading():
+        leased.append(("read", leases.held(session.descriptor)))
 
+    def changing():
+        leased.append(("compared", leases.held(session.descriptor)))
+        return "changed just now"
+
+    with pytest.raises(RefusedError, match="changed just now"):
+        replace(session, signs=Signs(changing, reading))
+    assert leased == [("read", False), ("compared", True)] * 3
+    assert state(path) == before
+
+
+def test_signs_that_changed_once_are_read_again(session, path):
+    """An agent that notes something of another session in between does not hold us up."""
+    answers = ["changed just now", None]
+    done = replace(session, signs=Signs(lambda: answers.pop(0)))
+    settle(session, done)
+
+    assert path.read_bytes() == NEW
+
+
+def test_signs_of_an_agent_at_work_refuse(session, path):
+    """A lock that stands when the new file is whole keeps the old one."""
+    before = state(path)
     with pytest.raises(RefusedError, match="locked by process 1"):
-        replace(session, gate=gate)
-    assert leased == [True]
+        replace(session, signs=Signs(read=lambda: "locked by process 1"))
+
     assert state(path) == before
 
 
@@ -140,7 +162,7 @@ def test_an_opener_that_waits_already_is_given_way_to(session, path, puppet, rac
         race.opens(puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})")
 
     with pytest.raises(RefusedError, match="somebody is opening the file"):
-        replace(session, gate=gate)
+        replace(session, signs=Signs(gate))
     puppet.hear()
     puppet.hear()
 

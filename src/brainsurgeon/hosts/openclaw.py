@@ -12,14 +12,17 @@ import errno
 import os
 import re
 import sqlite3
+import stat
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import orjson
 
+from brainsurgeon.formats.density import too_dense
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak)[.-]")
 _SIDE_FILE = re.compile(
@@ -29,6 +32,10 @@ _SIDE_FILE = re.compile(
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 """Directories in which no session stands."""
 
+REGISTRY = "sessions.json"
+"""Where the gateway keeps what it knows of an agent's sessions."""
+LARGEST_REGISTRY = 64 << 20
+"""Bytes; a larger registry is not read."""
 UNREADABLE_LOCK = 1800.0
 """Seconds a lock whose owner cannot be told counts as held (another container's pid, say)."""
 
@@ -61,6 +68,42 @@ def owner(directory: str) -> str | None:
     """
     home, name = os.path.split(directory)
     return home if name == "sessions" else None
+
+
+class Signs:
+    """What shows whether an agent is at work on a session.
+
+    It is read before a lease is taken, and only compared under it, by status alone: whoever waits
+    in an open then must not wait for a registry of many megabytes to be parsed.
+    """
+
+    def __init__(
+        self, directory: int, name: str, clock: Callable[[], float], abandoned: float
+    ) -> None:  # fmt: skip
+        self._directory, self._name = directory, name
+        self._clock, self._abandoned = clock, abandoned
+        self._marks: list[object] = []
+
+    def read(self) -> str | None:
+        """Say what shows that the agent is at work, or None."""
+        self._marks = self._status()
+        return agent_busy(self._directory, self._name, self._clock(), self._abandoned)
+
+    def changed(self) -> str | None:
+        """Say that the agent's lock or registry is not what was read, or None."""
+        return None if self._status() == self._marks else "its agent's signs changed just now"
+
+    def _status(self) -> list[object]:
+        return [_mark(self._directory, name) for name in (f"{self._name}.lock", REGISTRY)]
+
+
+def _mark(directory: int, name: str) -> object:
+    """Give what tells two states of a file apart, or why it has none."""
+    try:
+        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        return error.errno
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode
 
 
 def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
@@ -115,26 +158,43 @@ def _lives(pid: int, started: object) -> bool:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return {}
+    value = _parsed(raw)
     return value if isinstance(value, dict) else {}
 
 
+def _parsed(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+class OddRegistryError(OSError):
+    """`sessions.json` is there and does not say in a way we know who is at work."""
+
+
 def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the session keys of `sessions.json` with their entries; nothing without the file."""
+    """Yield the session keys of `sessions.json` with their entries; nothing without the file.
+
+    Raise OSError where it cannot be read, OddRegistryError where it is torn or of another shape.
+    """
     try:
         with (
-            _opened("sessions.json", directory) as descriptor,
+            _opened(REGISTRY, directory) as descriptor,
             open(descriptor, "rb", closefd=False) as handle,
         ):
-            listed = _object(handle.read())
-    except OSError:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OddRegistryError(errno.EINVAL, "no regular file")
+            raw = handle.read(LARGEST_REGISTRY + 1)
+    except FileNotFoundError:
         return
+    listed = None if len(raw) > LARGEST_REGISTRY or too_dense(raw) else _parsed(raw)
+    if not isinstance(listed, dict):
+        raise OddRegistryError(errno.EINVAL, "not one object")
     for key, entry in listed.items():
-        if isinstance(entry, dict):
-            yield key, entry
+        if not isinstance(entry, dict):
+            raise OddRegistryError(errno.EINVAL, "an entry is no object")
+        yield key, entry
 
 
 def names_session(entry: dict[str, Any], name: str) -> bool:
@@ -146,14 +206,41 @@ def names_session(entry: dict[str, Any], name: str) -> bool:
 
 
 def _marked_running(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    for _, entry in registry(directory):
-        if entry.get("status") != "running" or not names_session(entry, name):
-            continue
-        updated = entry.get("updatedAt")
-        age = now - updated / 1000 if isinstance(updated, int | float) else 0.0
-        if age < abandoned:
-            return "marked as running by its agent"
-    return None
+    """Say that the registry marks this session as running; one that cannot be read may do so."""
+    try:
+        return next(
+            (
+                "marked as running by its agent"
+                for _, entry in registry(directory)
+                if _may_run(entry, name) and _age(entry, now) < abandoned
+            ),
+            None,
+        )
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return "its agent may be at work: sessions.json cannot be read or understood"
+
+
+def _may_run(entry: dict[str, Any], name: str) -> bool:
+    """Tell whether an entry says that this session is running; one that is odd may say so."""
+    status = entry.get("status")
+    if status is not None and not isinstance(status, str):
+        raise OddRegistryError(errno.EINVAL, "an odd status")
+    if status != "running":
+        return False
+    named = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
+    if not named or not all(isinstance(value, str) for value in named):
+        raise OddRegistryError(errno.EINVAL, "it does not say which session runs")
+    return names_session(entry, name)
+
+
+def _age(entry: dict[str, Any], now: float) -> float:
+    """Give how long ago (seconds) an entry was updated: just now where it does not say."""
+    updated = entry.get("updatedAt")
+    if isinstance(updated, bool) or not isinstance(updated, int | float):
+        return 0.0
+    return now - updated / 1000
 
 
 def migrated(agent_directory: str) -> bool:
@@ -186,12 +273,14 @@ def migrated(agent_directory: str) -> bool:
 
 
 def keyed(directory: str, key: str) -> list[dict[str, Any]]:
-    """Give what `sessions.json` in a directory says under a session key."""
+    """Give what `sessions.json` in a directory says under a key; nothing where it is odd."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return []
     try:
         return [entry for listed, entry in registry(descriptor) if listed == key]
+    except OSError:
+        return []
     finally:
         os.close(descriptor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from brainsurgeon.model.entries import OLD
 
@@ -86,6 +86,16 @@ class SessionFile:
     def title(self) -> str:
         """The session as people address it: `agent/id`."""
         return f"{self.agent}/{self.session}"
+
+
+class Signs(Protocol):
+    """What shows whether an agent is at work on the session."""
+
+    def read(self) -> str | None:
+        """Say what shows it at work, or None; this may take its time."""
+
+    def changed(self) -> str | None:
+        """Say that something changed since it was read, or None; this takes no time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,14 +117,14 @@ def apply(
     of ours holds the session. After any other exception the rewrite is finished or undone as
     after a crash: the file decides whether it happened.
     """
-    session, gate = one.session, one.gate(clock)
+    session, signs = one.session, one.signs(clock)
     with ExitStack() as held:
         held.enter_context(store.lock(record_id(record), check_stop=session.check_stop))
         begun = _begin(store, session, record, plan, one.now)
         with _resolved_whatever_happens(store, session, begun.journal_id):
             splices = _splices(store, plan, values or {})
             exchanged = exchange.replace(
-                session, begun.temporary, splices, gate, one.silent,
+                session, begun.temporary, splices, signs, one.silent,
                 lambda inode, ends: _note_filled(store, begun.journal_id, inode, ends),
             )  # fmt: skip
             _confirm(store, record, begun, plan, exchanged, one.now)

@@ -65,13 +65,13 @@ class Examination:
         """Raise UnsettledError while a turn is open or the agent shows that it is at work."""
         abandoned = self.settings.abandoned_after_seconds
         _raise(settled.open_turn(self.survey, self.silent, abandoned))
-        _raise(self.gate(lambda: self.now)())
+        _raise(self.signs(lambda: self.now).read())
 
-    def gate(self, clock: Callable[[], float]) -> Callable[[], str | None]:
-        """Give a function to ask once more under the lease: it says why the agent is at work."""
+    def signs(self, clock: Callable[[], float]) -> openclaw.Signs:
+        """Give what shows whether the agent is at work: it is asked once more for the exchange."""
         directory, name = self.session.directory, self.session.file.name
         abandoned = float(self.settings.abandoned_after_seconds)
-        return lambda: openclaw.agent_busy(directory, name, clock(), abandoned)
+        return openclaw.Signs(directory, name, clock, abandoned)
 
     def plan(self, records: Records, *, cut: bool = True, explain: bool = False) -> Plan:
         """Plan what is due in it, given what the store says of it."""

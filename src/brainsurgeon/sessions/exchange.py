@@ -22,14 +22,14 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NoReturn
 
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions import leases, retire, unleased
 from brainsurgeon.sessions.new_file import fill
-from brainsurgeon.sessions.reading import RefusedError, RolledBackError, read_range
+from brainsurgeon.sessions.reading import RefusedError, RolledBackError, read_range, refuse_if
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from brainsurgeon.model.sessions import End
+    from brainsurgeon.model.sessions import End, Signs
     from brainsurgeon.sessions.new_file import Replacement, Splice
     from brainsurgeon.sessions.reading import OpenSession
 
@@ -37,8 +37,8 @@ WAIT_FOR_OPENERS = 0.010
 """Seconds both leases are held after the exchange, for openers that had resolved the old name."""
 WAIT_FOR_CLOSING = 0.5
 """Seconds such an opener gets to close the old file before everything is exchanged back."""
-UNLEASED_QUIET = 86_400.0
-"""Seconds a session must have been quiet where leases do not work."""
+_READINGS = 3
+"""How often the agent's signs are read when they keep changing."""
 
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -61,16 +61,17 @@ def replace(
     session: OpenSession,
     temporary: str,
     splices: Iterable[Splice],
-    gate: Callable[[], str | None],
+    signs: Signs,
     quiet_for: float,
     filled: Callable[[int, tuple[End, End]], None] = lambda *_: None,
 ) -> Exchange:
     """Put the spliced content in the place of the session, or raise RefusedError with it untouched.
 
     `splices` are in order of offset and do not overlap. `filled` is told the inode of the new
-    file and both ends once that is durable and before anything else happens. `gate` is asked
-    under the lease whether the agent has begun a run. Raise RolledBackError where the session is
-    as it was, but the new content stood under its name for an instant: somebody may have read it.
+    file and both ends once that is durable and before anything else happens. `signs` are
+    read before the lease, whether the agent has begun a run, and only compared under it. Raise
+    RolledBackError where the session is as it was, but the new content stood under its name for
+    an instant: somebody may have read it.
     After an OSError before the exchange the session is untouched and nothing of ours stands beside
     it; after one that comes later, both files are there, for `rewrite.recover`.
     """
@@ -80,7 +81,7 @@ def replace(
             replaced, end = fill(session, new, splices)
             ends = retire.end_of(session.descriptor, session.fingerprint.size), end
             filled(os.fstat(new).st_ino, ends)
-            leased = _exchange(session, new, temporary, gate, quiet_for)
+            leased = _exchange(session, new, temporary, signs, quiet_for)
         except BaseException:
             _remove_unless_exchanged(session, new, temporary)
             raise
@@ -97,25 +98,22 @@ def _ends(session: OpenSession, new: int, old_size: int, new_size: int) -> tuple
 
 
 def _exchange(
-    session: OpenSession, new: int, temporary: str, gate: Callable[[], str | None], quiet_for: float
+    session: OpenSession, new: int, temporary: str, signs: Signs, quiet_for: float
 ) -> bool:
     """Give the new file the session's name; tell whether both files are leased now."""
     try:
-        _exchange_leased(session, new, temporary, gate)
+        _exchange_leased(session, new, temporary, signs)
     except leases.LeaseUnsupportedError:
-        _exchange_unleased(session, temporary, gate, quiet_for)
+        unleased.exchange(session, temporary, signs, quiet_for)
         return False
     return True
 
 
-def _exchange_leased(
-    session: OpenSession, new: int, temporary: str, gate: Callable[[], str | None]
-) -> None:
+def _exchange_leased(session: OpenSession, new: int, temporary: str, signs: Signs) -> None:
     old = session.descriptor
     try:
-        _refuse_if("" if leases.take(new) and leases.take(old) else "somebody has the file open")
-        _refuse_if(_differs(session) or gate())
-        _refuse_if("" if leases.held(old) else "somebody is opening the file")
+        _lease_both(session, new, signs)
+        refuse_if("" if leases.held(old) else "somebody is opening the file")
         try:
             leases.exchange(session.directory, temporary, session.file.name)
         except FileNotFoundError as error:
@@ -124,6 +122,26 @@ def _exchange_leased(
         leases.drop(old)
         leases.drop(new)
         raise
+
+
+def _lease_both(session: OpenSession, new: int, signs: Signs) -> None:
+    """Take both leases on a session that is as it was, and whose agent is not at work.
+
+    Under them nothing is read that takes time, since whoever opens the file waits: the signs are
+    read before, and where they changed meanwhile they are read again without the leases.
+    """
+    why = None
+    for _ in range(_READINGS):
+        refuse_if(signs.read())
+        taken = leases.take(new) and leases.take(session.descriptor)
+        refuse_if("" if taken else "somebody has the file open")
+        refuse_if(session.differs())
+        why = signs.changed()
+        if why is None:
+            return
+        leases.drop(session.descriptor)
+        leases.drop(new)
+    refuse_if(why)
 
 
 def _see_openers_off(
@@ -228,47 +246,6 @@ def _read_only(new: int, temporary: str, directory: int) -> None:
     reading = os.open(temporary, os.O_RDONLY | retire.CAREFULLY, dir_fd=directory)
     os.dup2(reading, new, inheritable=False)
     os.close(reading)
-
-
-def _exchange_unleased(
-    session: OpenSession, temporary: str, gate: Callable[[], str | None], quiet_for: float
-) -> None:
-    """Compare and rename, where no lease can be had: only for sessions quiet for a day."""
-    if quiet_for < UNLEASED_QUIET:
-        raise RefusedError(
-            "no leases on this filesystem: only sessions quiet for a day are touched"
-        )
-    _refuse_if(_differs(session) or gate())
-    name, kept, at = session.file.name, temporary + retire.OLD, session.directory
-    os.link(name, kept, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
-    try:
-        _refuse_if(_differs(session, but_ctime=True))
-        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-    except BaseException:
-        os.unlink(kept, dir_fd=at)
-        raise
-    os.rename(kept, temporary, src_dir_fd=at, dst_dir_fd=at)
-    os.fsync(at)
-
-
-def _refuse_if(reason: str | None) -> None:
-    if reason:
-        raise RefusedError(reason)
-
-
-def _differs(session: OpenSession, *, but_ctime: bool = False) -> str | None:
-    """Say what changed since the session was opened; it was settled then, so: a new turn."""
-    try:
-        status = os.stat(session.file.name, dir_fd=session.directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return "the file was deleted meanwhile"
-    now, then = Fingerprint.of(status), session.fingerprint
-    if (now.device, now.inode) != (then.device, then.inode):
-        return "the file was replaced meanwhile"
-    same = (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
-    if not same or not (but_ctime or now.ctime_ns == then.ctime_ns):
-        return "the file changed meanwhile"
-    return None
 
 
 def _remove_unless_exchanged(session: OpenSession, new: int, temporary: str) -> None:

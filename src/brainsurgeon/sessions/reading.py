@@ -50,6 +50,12 @@ class RolledBackError(RefusedError):
     """The session is as it was again; for an instant the new content stood under its name."""
 
 
+def refuse_if(reason: str | None) -> None:
+    """Raise RefusedError where there is a reason to."""
+    if reason:
+        raise RefusedError(reason)
+
+
 class OpenSession:
     """A session held by one read-only descriptor, and the directory that it stands in.
 
@@ -93,6 +99,20 @@ class OpenSession:
         if unproven:
             return filesystems.UNPROVEN.format(unproven)
         return attributes.lost(self.descriptor, self.directory)
+
+    def differs(self, *, but_ctime: bool = False) -> str | None:
+        """Say what changed since the session was opened; it was settled then, so: a new turn."""
+        try:
+            status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return "the file was deleted meanwhile"
+        now, then = Fingerprint.of(status), self.fingerprint
+        if (now.device, now.inode) != (then.device, then.inode):
+            return "the file was replaced meanwhile"
+        same = (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
+        if not same or not (but_ctime or now.ctime_ns == then.ctime_ns):
+            return "the file changed meanwhile"
+        return None
 
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes from `start` to `end`; fewer when the file has shrunk."""
