@@ -57,6 +57,9 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "min_value_length": 500,
         "trigger_types": ("thinking", "tool_result"),
         "rules": (),
+        "dead_kinds": (),
+        "sealed": "take",
+        "sealed_models": (),
         "exclude": (),
         "min_session_bytes": 0,
         "min_reclaim": 0.01,
@@ -102,6 +105,10 @@ GOOD = [
     ("scan_interval_seconds", "1", 1),
     ("trigger_types", json.dumps(KINDS), tuple(KINDS)),
     ("trigger_types", "[]", ()),
+    ("dead_kinds", '["tool_call", "tool_result"]', ("tool_call", "tool_result")),
+    ("sealed", '"take"', "take"),
+    ("sealed", '"defer"', "defer"),
+    ("sealed_models", '["house-*", "!claude-fable-*"]', ("house-*", "!claude-fable-*")),
     ("exclude", '["*/secret/*", "agent:main", "tool:exec"]', ("*/secret/*", "agent:main",
                                                               "tool:exec")),
     *(
@@ -198,6 +205,10 @@ BAD = [
     ),
     ("exclude", '["secrets"]', "exclude[0]: wants a glob of absolute paths"),
     ("exclude", '["agent:"]', "exclude[0]: wants a glob of absolute paths"),
+    ("dead_kinds", '["user", "tool"]', "dead_kinds[1]: "),
+    ("sealed", '"keep"', "sealed: "),
+    ("sealed", "true", "sealed: "),
+    ("sealed_models", '"claude-*"', "sealed_models: "),
     *(
         ("min_session_bytes", text, "min_session_bytes: wants bytes")
         for text in ("-1", "1.5", '"1%"', '"64TB"', '"1.5MB"', '"-1KB"', '""', "true")

@@ -75,6 +75,9 @@ class Settings(_Table):
     min_value_length: Count = 500
     trigger_types: tuple[OneKind, ...] = ("thinking", "tool_result")
     rules: tuple[RuleTable, ...] = ()
+    dead_kinds: tuple[OneKind, ...] = ()
+    sealed: Literal[take, defer] = "take"
+    sealed_models: tuple[str, ...] = ()
     exclude: tuple[Pattern, ...] = ()
     min_session_bytes: Size = 0
     min_reclaim: Reclaim = 0.01
@@ -115,6 +118,10 @@ class Settings(_Table):
                 for table in long_form
             ),
             keep_recent=self.keep_recent,
+            min_value_length=self.min_value_length,
+            dead_kinds=self.dead_kinds,
+            sealed=self.sealed,
+            sealed_models=self.sealed_models,
             enabled=self.enabled,
             keep_after_restore=float(self.keep_after_restore_seconds),
             exclude_tools=tuple(

@@ -20,7 +20,8 @@ from brainsurgeon.decide.extract import (
     read_restored,
 )
 from brainsurgeon.decide.rules import Rule, Rules
-from brainsurgeon.model.entries import OLD, Part
+from brainsurgeon.model.entries import KINDS, OLD, Part
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
 STUB = "[[extracted-a1]]"
@@ -44,6 +45,69 @@ def test_what_nothing_speaks_against_goes():
     assert decide(replace(PART, chars=40_960), position=7) == Extract(
         "tool_result of 40,960 characters, 7 messages back"
     )
+
+
+# What no model sees.
+
+UNSENT = replace(PART, kind="assistant", tool=None, dead=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_never_sent_goes_whatever_its_kind(kind):
+    """Only the agent's own screen shows it, so that no kind is spared."""
+    part = replace(UNSENT, kind=kind)
+    rules = replace(RULES, dead_kinds=("user",))
+
+    assert decide(part) == Extract(f"{kind} of 501 characters, never sent")
+    assert decide(part, rules=rules, dead=BEFORE_COMPACTION) == decide(part)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"position": 2}, "recent"),
+        ({"extractable": 5}, "inside its own window"),
+        ({"extractable": False}, "pinned"),
+        ({"restored_at": NOW - 1}, "restored 1 s ago"),
+        ({"part": replace(UNSENT, chars=500)}, "short"),
+        ({"part": replace(UNSENT, locked="x")}, "not extractable: x"),
+    ],
+)
+def test_what_is_never_sent_stays_for_every_other_reason(change, reason):
+    """The screen shows recent values; pins, protection, lengths and locks hold as ever."""
+    assert decide(**{"part": UNSENT, **change}).reason == reason
+
+
+@pytest.mark.parametrize("why", [OFF_BRANCH, BEFORE_COMPACTION])
+def test_a_dead_entry_is_in_no_window(why):
+    """It may come alive again, so that only the kinds of the rules go, but at any position."""
+    said = f"tool_result of 501 characters, {why}"
+
+    assert decide(position=0, extractable=9, dead=why) == Extract(said)
+    assert decide(replace(PART, kind="assistant"), dead=why).reason == "kind not among the triggers"
+    assert decide(replace(PART, chars=500), dead=why).reason == "short"
+    assert decide(extractable=False, dead=why).reason == "pinned"
+
+
+def test_the_kinds_that_go_from_dead_entries_can_be_chosen():
+    """`dead_kinds` stands in for the triggers there, and nowhere else."""
+    rules = replace(RULES, dead_kinds=("assistant",), min_value_length=700)
+    reply = replace(PART, kind="assistant", tool=None, chars=701)
+
+    assert decide(reply, rules=rules, dead=OFF_BRANCH) == Extract(
+        "assistant of 701 characters, off the active branch"
+    )
+    assert decide(replace(reply, chars=700), rules=rules, dead=OFF_BRANCH).reason == "short"
+    assert decide(reply, rules=rules).reason == "kind not among the triggers"
+    assert decide(rules=rules, dead=OFF_BRANCH).reason == "kind not among the dead kinds"
+    assert decide(rules=rules) == decide()
+
+
+def test_no_line_that_may_hold_an_unsent_value_is_passed_over():
+    """Lines are taken apart from the shortest length at which anything may go."""
+    assert RULES.shortest == 500
+    assert replace(RULES, min_value_length=20).shortest == 20
+    assert Rules(rules=()).shortest == 0
 
 
 # The table, from the first row to the last. Each row can be had alone, and with any other.

@@ -30,7 +30,7 @@ def cut_everything(form, data):
         places = locate(raw, [part.path for part in going])
         for part in going:
             start, end = places[part.path]
-            token = stub_token(stub_text(ident), block=part.block)
+            token = part.instead or stub_token(stub_text(ident), block=part.block)
             edits.append((offset + start, offset + end, token))
         cut[number] = (stub_text(ident), going)
     return splice(data, edits), cut
@@ -271,7 +271,8 @@ class TestOpenClawContract(FormatContract):
     form = OPENCLAW
     samples = (
         *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
-        SAMPLES / "pi" / "large-session.derived-v3.jsonl",
+        *sorted((SAMPLES / "pi").glob("*v3.jsonl")),
+        *sorted((SAMPLES / "pi").glob("pi-*.jsonl")),
     )
     never = frozenset({
         "id", "parentId", "timestamp", "firstKeptEntryId", "targetId", "fromId", "summary", "role",

@@ -1,9 +1,20 @@
 """What may be cut from OpenClaw's entries, and when one of its turns is closed."""
 
+import itertools
+import json
+
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model.sessions import NO_SURVEY, Survey
+from brainsurgeon.formats.base import Thoughts
+from brainsurgeon.model.sessions import (
+    BEFORE_COMPACTION,
+    BEFORE_RESET,
+    EDITED_AWAY,
+    NO_SURVEY,
+    OFF_BRANCH,
+    Survey,
+)
 from building.readings import HEADER, WINDOW, parts, paths, survey
 from building.world import Conversation, dump
 
@@ -26,12 +37,12 @@ def message(role, content=None, **fields):
     return {"type": "message", "id": "a1", "parentId": None, "message": {**body, **fields}}
 
 
-def thinking(api, signature=None, **fields):
+def thinking(api, signature=None, model="model-1", **fields):
     """Give an assistant message that thinks."""
     block = {"type": "thinking", "thinking": "hm" * 300, **fields}
     if signature is not None:
         block["thinkingSignature"] = signature
-    return message("assistant", [block], api=api, stopReason="stop")
+    return message("assistant", [block], api=api, model=model, stopReason="stop")
 
 
 TEXT = {"type": "text", "text": "words"}
@@ -139,18 +150,163 @@ def test_unsigned_thinking_is_cut_in_place(api):
 
 
 @pytest.mark.parametrize("api", ["anthropic-messages", "bedrock-converse-stream"])
-def test_thinking_signed_by_anthropic_leaves_as_a_block(api):
+def test_thinking_signed_by_anthropic_leaves_without_a_word(api):
     """Text and signature leave together, and only in turns before the last user message.
 
-    pi-ai providers/anthropic.js sends the pair as it is; a changed text is refused with 400.
+    pi-ai providers/anthropic.js sends the pair as it is; a changed text is refused with 400. What
+    stands there afterwards is sent to nobody, so that no model imitates it.
     """
     entry = thinking(api, "EqQBCkYIBRgC")
+    entry["message"]["content"].append(TEXT)
 
-    (before,) = parts(OPENCLAW, entry, before_last_user=True)
-    (after,) = parts(OPENCLAW, entry, before_last_user=False)
+    _, before = parts(OPENCLAW, entry, before_last_user=True)
+    _, after = parts(OPENCLAW, entry, before_last_user=False)
 
     assert (before.path, before.block, before.locked) == (("message", "content", 0), True, None)
+    assert json.loads(before.instead) == {
+        "type": "thinking", "thinking": "", "thinkingSignature": "",
+    }  # fmt: skip
     assert after.locked == "signed thinking of the last turn"
+
+
+@pytest.mark.parametrize("beside", [[], [{"type": "text", "text": " "}]])
+def test_signed_thinking_stays_where_nothing_else_is_said(beside):
+    """A message whose thinking is all that is sent of it would be left with nothing."""
+    entry = thinking("anthropic-messages", "EqQBCkYIBRgC")
+    entry["message"]["content"] += beside
+
+    found = [one for one in parts(OPENCLAW, entry, before_last_user=True) if one.kind == "thinking"]
+
+    assert [one.locked for one in found] == ["nothing else is in its message"]
+
+
+# What is sealed, and by whom.
+
+
+def seals(block, **message):
+    """Give what the format says of the thinking of an answer with this block and a text."""
+    entry = thinking("anthropic-messages", model="claude-fable-5-1", **block)
+    entry["message"] |= message
+    entry["message"]["content"].append(TEXT)
+    return OPENCLAW.thoughts(entry)
+
+
+@pytest.mark.parametrize(
+    ("block", "chars"),
+    [
+        ({"signature": "c2ln"}, 600),
+        ({"signature": "c2ln", "thinking": ""}, 4),
+        ({"signature": "b3BhcXVl", "thinking": "[Reasoning redacted]", "redacted": True}, 20),
+    ],
+)
+def test_every_signature_is_a_seal(block, chars):
+    """A hollow block (a signature without text) and a redacted one are sent like any other."""
+    assert seals(block) == Thoughts(("claude-fable-5-1",), ((("message", "content", 0), chars),))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"stopReason": "error"}, {"stopReason": "aborted"}, {"api": "openai-responses"},
+        {"api": "google-vertex"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_never_sent_again_is_no_seal(said):
+    """A failed answer is not replayed, and other interfaces bind a signature to no prefix."""
+    assert seals({"signature": "c2ln"}, **said) is None
+
+
+def test_unsigned_and_emptied_thinking_is_no_seal():
+    """What nobody signed, and what we emptied, breaks at nothing."""
+    assert seals({}).blocks == ()
+    assert seals({"signature": "", "thinking": ""}).blocks == ()
+
+
+def test_a_seal_tells_of_its_message_and_its_agent():
+    """Whether anything else is sent of the message, whose it is, and whether pi managed its effort.
+
+    pi from 0.85.1 on writes `providerThinkingLevel` only with requests that ask for `drop_block`.
+    """
+    alone = thinking("anthropic-messages", "c2ln", model="latest")
+    alone["message"] |= {"responseModel": "claude-opus-6", "providerThinkingLevel": "high"}
+
+    found = OPENCLAW.thoughts(alone)
+
+    assert (found.alone, found.models) == (True, ("latest", "claude-opus-6"))
+    assert found.dropped_by_itself
+    assert not seals({"signature": "c2ln"}).alone
+    assert not seals({"signature": "c2ln"}).dropped_by_itself
+
+
+# What the next request carries, and what it does not.
+
+
+def dead(*lines):
+    """Give why each of these entries, appended one to the other, is not sent; None where it is."""
+    chained, last = [dump(HEADER)], None
+    for number, line in enumerate(lines):
+        one = {"id": f"e{number}", "parentId": last, **line}
+        last = one["id"]
+        chained.append(dump(one))
+    look = survey(OPENCLAW, b"".join(chained))
+    starts = itertools.accumulate(map(len, chained))
+    return [look.dead(start) for start in list(starts)[:-1]]
+
+
+SAID = {"type": "message", "message": {"role": "user", "content": "words"}}
+KEPT = {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e1"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([SAID, SAID], [None, None]),
+        ([SAID, {**SAID, "parentId": None}], [OFF_BRANCH, None]),
+        ([SAID, SAID, {**SAID, "parentId": "e0"}], [None, OFF_BRANCH, None]),
+        ([SAID, SAID, KEPT, SAID], [BEFORE_COMPACTION, None, None, None]),
+        ([SAID, SAID, {**KEPT, "firstKeptEntryId": "e2"}, SAID],
+         [BEFORE_COMPACTION, BEFORE_COMPACTION, None, None]),
+        ([SAID, SAID, KEPT, {**KEPT, "firstKeptEntryId": "e2"}],
+         [BEFORE_COMPACTION, BEFORE_COMPACTION, None, None]),
+        ([SAID, {**KEPT, "firstKeptEntryId": "gone"}], [None, None]),
+        ([SAID, {"type": "reset"}, SAID], [BEFORE_RESET, None, None]),
+        ([SAID, SAID, {"type": "context_edit", "targetId": "e0", "replacement": None}],
+         [EDITED_AWAY, None, None]),
+        ([SAID, {"type": "context_edit", "targetId": "e0"}, {**SAID, "parentId": "e0"}],
+         [None, OFF_BRANCH, None]),
+        ([SAID, SAID, {"type": "context_edit", "targetId": "e0", "parentId": "e0"},
+          {"type": "usage"}, SAID], [EDITED_AWAY, OFF_BRANCH, None, None, None]),
+    ],
+)  # fmt: skip
+def test_what_the_next_request_leaves_out_is_dead(lines, why):
+    """Other branches, what a compaction or a reset left behind, and what was edited away.
+
+    pi's session manager 1.5.2 (`buildSessionProjection`) says the same of each.
+    """
+    assert dead(*lines) == why
+
+
+def test_details_are_never_sent():
+    """Only the agent's own screen shows them: text goes by the rules, details whatever its kind."""
+    details = {"diff": "d" * 9, "patch": "p" * 9}
+    entry = message("toolResult", [TEXT], toolName="edit", details=details)
+
+    assert {part.path[-1]: part.dead for part in parts(OPENCLAW, entry)} == {
+        "text": False, "diff": True, "patch": True,
+    }  # fmt: skip
+
+
+def test_prompts_and_tools_have_no_parts():
+    """A message of the role system, and the copy that a compaction keeps, hold what the model is
+    told to be: nothing of them is ever cut.
+    """
+    prompt = {"role": "system", "content": "", "sections": {"preamble": "x" * 9000},
+              "toolsAdded": [{"name": "read", "description": "y" * 9000}]}  # fmt: skip
+
+    assert parts(OPENCLAW, {"type": "message", "id": "a", "message": prompt}) == []
+    assert parts(OPENCLAW, {**KEPT, "id": "b", "systemMessage": prompt}) == []
+    assert not OPENCLAW.counts({"type": "message", "id": "a", "message": prompt})
 
 
 @pytest.mark.parametrize(

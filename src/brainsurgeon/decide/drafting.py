@@ -41,13 +41,14 @@ def cuts(
     stub = stub_text(ident)
     for part, decision in going:
         start, end = _in_file(line, places[part.path])
-        token = stub_token(stub, block=part.block)
+        token = part.instead or stub_token(stub, block=part.block)
         if no_gain(decision, stub=len(token), value=end - start):
             tally.keep(part, Keep("no gain"))
             continue
         yield Cut(
-            start, end, token, ident, stub, part.path, part.kind, part.tool, part.chars,
-            part.block, decision.forced, decision.reason, anchor=form.anchor(entry, part.path),
+            start, end, token, ident, "" if part.instead else stub, part.path, part.kind, part.tool,
+            part.chars, part.block, decision.forced, decision.reason,
+            anchor=form.anchor(entry, part.path), empties=part.instead is not None,
         )  # fmt: skip
 
 

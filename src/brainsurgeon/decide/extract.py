@@ -19,6 +19,7 @@ class EntryState:
 
     `extractable` is True, False, a window in messages, or None. `restored_at` is the later of
     what the entry and the store say. `stubs` are the texts that count as this entry's own stub.
+    `dead` says why no request carries the entry any more, None where one may.
     """
 
     entry_id: str | None
@@ -27,6 +28,7 @@ class EntryState:
     restored_at: float | None = None
     redacted: bool = False
     stubs: frozenset[str] = frozenset()
+    dead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +80,23 @@ def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Ext
 
 def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) -> Extract | Keep:
     rule = rules.match(part)
-    if window is not None and entry.position < window:
-        return Keep("inside its own window")
-    if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
-        return Keep("recent")
-    if rule is None:
+    if entry.dead is None:
+        if window is not None and entry.position < window:
+            return Keep("inside its own window")
+        if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
+            return Keep("recent")
+    if rule is None and not _goes_unsent(part, entry, rules):
         return Keep("kind not among the triggers")
-    if part.chars <= rule.min_value_length:
+    if entry.dead and not part.dead and rules.dead_kinds and part.kind not in rules.dead_kinds:
+        return Keep("kind not among the dead kinds")
+    if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
     return Extract(_describe(part, entry))
+
+
+def _goes_unsent(part: Part, entry: EntryState, rules: Rules) -> bool:
+    """Tell whether a part may go whatever its kind, since no model sees it."""
+    return part.dead or (entry.dead is not None and part.kind in rules.dead_kinds)
 
 
 def is_own_stub(value: object, entry: EntryState) -> bool:
@@ -111,6 +121,7 @@ def _protection(entry: EntryState, rules: Rules, now: float) -> Keep | None:
 
 def _describe(part: Part, entry: EntryState) -> str:
     where = "old" if entry.position == OLD else f"{entry.position} messages back"
+    where = "never sent" if part.dead else entry.dead or where
     return f"{part.kind} of {part.chars:,} characters, {where}"
 
 

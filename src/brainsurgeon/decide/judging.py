@@ -15,13 +15,14 @@ from brainsurgeon.decide.extract import (
 )
 from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, stub_text, value_at
 from brainsurgeon.model.plans import KeptPart
+from brainsurgeon.model.sessions import OFF_BRANCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.entries import Entry, Kind, Line, Part
+    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Part
     from brainsurgeon.model.records import Extraction, Records, Wish
     from brainsurgeon.model.sessions import Survey
 
@@ -41,6 +42,7 @@ class Tally:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str | None, str], list[int]] = defaultdict(lambda: [0, 0])
         self._due: list[float] = []
+        self.unsent = (0, 0)
 
     def keep(self, part: Part, why: Keep) -> None:
         """Count a part that stays."""
@@ -53,6 +55,11 @@ class Tally:
         counts = self._counts[kind, tool, reason]
         counts[0] += 1
         counts[1] += chars
+
+    def never_sent(self, part: Part) -> None:
+        """Count one value that no request carries, whether it stays or goes."""
+        values, chars = self.unsent
+        self.unsent = (values + 1, chars + part.chars)
 
     def due(self, moment: float) -> None:
         """Note that a decision changes by time alone at a moment."""
@@ -71,22 +78,30 @@ class Tally:
 
 
 class Judge:
-    """Decides about the parts of one entry after the other."""
+    """Decides about the parts of one entry after the other.
+
+    `branches_die_at` is when an entry off the active branch counts as dead.
+    """
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records,
-        sets: Mapping[str, Wish], now: float,
+        sets: Mapping[str, Wish], now: float, branches_die_at: float,
     ) -> None:  # fmt: skip
         self.tally = Tally()
+        self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self.warnings: list[str] = []
         self._form, self._survey, self._rules = form, survey, rules
         self._sets, self._pins, self._restores = sets, records.pins, records.restores
-        self._now = now
+        self._now, self._branches_die_at = now, branches_die_at
 
     def judge(
-        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction]
-    ) -> list[tuple[Part, Extract]]:
-        """Give the parts of an entry that are to go; the others are counted with their reasons."""
+        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction],
+        doubtful: Container[KeyPath] = (),
+    ) -> list[tuple[Part, Extract]]:  # fmt: skip
+        """Give the parts of an entry that are to go; the others are counted with their reasons.
+
+        The `doubtful` among those that stay are `withheld`: only the end will tell.
+        """
         parts = list(self._form.parts(entry, self._survey, line.offset))
         if not parts and ident is not None and self._forced(ident):
             forced = {**entry, EXTRACTABLE: True}
@@ -96,8 +111,12 @@ class Judge:
         here = self._state(line, entry, ident, standing)
         going = []
         for part in parts:
+            if part.dead or here.dead:
+                self.tally.never_sent(part)
             decision = extract(part, value_at(entry, part.path), here, self._rules, self._now)
-            if isinstance(decision, Keep):
+            if isinstance(decision, Keep) and part.path in doubtful:
+                self.withheld[line.offset, part.path] = (part, decision, ident or "")
+            elif isinstance(decision, Keep):
                 self.tally.keep(part, decision)
             elif line.terminated:
                 going.append((part, decision))
@@ -132,4 +151,13 @@ class Judge:
         return EntryState(
             ident, self._survey.position(line.offset), override, max(stamps, default=None),
             bool(entry.get(REDACTED)), frozenset(own | {one.stub for one in standing}),
+            self._dead(line.offset),
         )  # fmt: skip
+
+    def _dead(self, offset: int) -> str | None:
+        """Say why an entry is dead; a branch left just now may be taken up again any moment."""
+        why = self._survey.dead(offset)
+        if why == OFF_BRANCH and self._now < self._branches_die_at:
+            self.tally.due(self._branches_die_at)
+            return None
+        return why

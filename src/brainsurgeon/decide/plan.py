@@ -7,18 +7,21 @@ The planner reads and writes nothing but the lines it is handed; carrying the pl
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import drafting
 from brainsurgeon.decide.extract import Keep
 from brainsurgeon.decide.fields import FieldWishes
+from brainsurgeon.decide.findings import Draft, Findings, Ids
+from brainsurgeon.decide.gathering import Gatherer
 from brainsurgeon.decide.judging import Judge, WindowTooSmallError
 from brainsurgeon.decide.matching import Matcher
 from brainsurgeon.decide.redact import find_own_calls, redactions
+from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge
 from brainsurgeon.formats import base, spans
 from brainsurgeon.formats.verify import verify
-from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
+from brainsurgeon.model.edits import Cut, Edit
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, STUB_PREFIX
 from brainsurgeon.model.plans import Plan
 
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
 
     from brainsurgeon.decide.redact import OwnCalls
     from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.decide.seals import Habits, Verdict
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.entries import Entry, Line, Lines
+    from brainsurgeon.model.entries import Entry, KeyPath, Line, Lines
     from brainsurgeon.model.records import Extraction, Records, Wish
     from brainsurgeon.model.sessions import Survey
 
@@ -39,17 +43,22 @@ _TWICE = "its id stands twice in the file"
 def plan(
     lines: Lines, form: Format, rules: Rules, records: Records, now: float, survey: Survey,
     *, cut: bool = True, explain: bool = False, changed_at: float = 0.0, patience: float = 0.0,
+    branches_die_at: float = 0.0, habits: Habits = UNKNOWN_HABITS,
 ) -> Plan:  # fmt: skip
     """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
 
     Redactions whose answer does not stand in a session that changed after they were asked for, or
     `patience` seconds later, end unanswered. Lines too short to hold a value that could go are
-    taken apart only with `explain`, so that `kept` is complete only then.
+    taken apart only with `explain`, so that `kept` is complete only then. From `branches_die_at`
+    on entries off the active branch are dead. `habits` are what the agent does of itself.
     """
     own = find_own_calls(lines, form, records.wishes)
     while True:
         try:
-            planner = _Planner(form, survey, rules, records, now, own, cut=cut)
+            planner = _Planner(
+                form, survey, rules, records, now, own, habits, cut=cut,
+                branches_die_at=branches_die_at,
+            )  # fmt: skip
             planned = planner.run(lines, 0 if explain else rules.shortest)
         except WindowTooSmallError as larger:
             survey = form.survey(lines, max(larger.window, 2 * survey.window))
@@ -76,71 +85,25 @@ def _ended(
     return replace(planned, unanswered=ids, due_at=min(due, default=None))
 
 
-class _Ids:
-    """The ids that stand in a file; where one stands twice, readers differ in which is meant."""
-
-    def __init__(self) -> None:
-        self.twice: set[str] = set()
-        self._met: set[int] = set()
-
-    def meet(self, ident: str) -> None:
-        """Remember an id."""
-        short = hash(ident)  # of a whole file, ids would take much room
-        if short in self._met:
-            self.twice.add(ident)
-        self._met.add(short)
-
-    def __contains__(self, ident: str) -> bool:
-        return hash(ident) in self._met
-
-
-@dataclass(slots=True)
-class _Draft:
-    """The edits so far, by what they do, each with the id of the entry in whose line it stands."""
-
-    cuts: list[tuple[str, Cut]] = field(default_factory=list)
-    putbacks: list[tuple[str, Putback]] = field(default_factory=list)
-    fields: list[tuple[str, FieldEdit]] = field(default_factory=list)
-
-    def add(self, ident: str | None, edits: list[Edit]) -> None:
-        """Take the edits of one line."""
-        for edit in edits:
-            if isinstance(edit, Cut):
-                self.cuts.append((ident or "", edit))
-            elif isinstance(edit, Putback):
-                self.putbacks.append((ident or "", edit))
-            else:
-                self.fields.append((ident or "", edit))
-
-
-@dataclass(slots=True)
-class _Findings:
-    """What the walk over the lines finds out, beside the edits.
-
-    `waits` are the ids of entries (None: one without an id) in a last line that has no newline
-    yet: what is wished for there waits.
-    """
-
-    sighted: list[int] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
-    missed: list[tuple[str, str]] = field(default_factory=list)
-    waits: set[str | None] = field(default_factory=set)
-
-
 class _Planner:
     """One forward pass over the lines."""
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records, now: float,
-        own: OwnCalls, *, cut: bool,
+        own: OwnCalls, habits: Habits, *, cut: bool, branches_die_at: float,
     ) -> None:  # fmt: skip
         self._form, self._rules, self._records = form, rules, records
         self._now, self._own, self._cut = now, own, cut
         self._restores = [wish for wish in records.wishes if wish.action == "restore"]
         self._fields = FieldWishes(records.fields, records.wishes)
         self._matcher = Matcher(form, survey, records.extractions)
-        self._judge = Judge(form, survey, rules, records, self._fields.sets, now)
-        self._draft, self._found, self._ids = _Draft(), _Findings(), _Ids()
+        self._judge = Judge(form, survey, rules, records, self._fields.sets, now, branches_die_at)
+        self._habits = habits
+        self._thoughts = Gatherer(
+            form, survey, rules, records, self._fields.sets, habits,
+            branches_live=now < branches_die_at,
+        )  # fmt: skip
+        self._draft, self._found, self._ids = Draft(), Findings(), Ids()
 
     def run(self, lines: Lines, shortest: int) -> Plan:
         """Walk the lines and put the plan together."""
@@ -152,12 +115,18 @@ class _Planner:
             ident = self._form.identity(entry, line.raw, line.number)
             if ident is not None:
                 self._ids.meet(ident)
+            seals = self._thoughts.look(line, line.raw, entry, ident)
             if len(line.raw) > shortest or speaks_of_us(line.raw, ident):
-                self._entry(line, line.raw, entry, ident)
+                self._entry(line, line.raw, entry, ident, seals)
+            self._thoughts.passed(line, ident)
         return self._plan()
 
     def _plan(self) -> Plan:
-        edits = tuple(sorted(self._finished(), key=lambda edit: (edit.start, edit.end)))
+        found = list(self._finished())
+        verdict = self._seals(found)
+        edits = tuple(sorted((*found, *verdict.leave), key=lambda edit: (edit.start, edit.end)))
+        if verdict.blocked:
+            edits = ()
         twice = [(entry, _TWICE) for entry in self._fields.sets.keys() & self._ids.twice]
         return Plan(
             edits=edits,
@@ -167,13 +136,44 @@ class _Planner:
             sighted=tuple(self._found.sighted),
             wishes=tuple(
                 wish.id for wish in self._records.wishes
-                if wish.id is not None and self._ends(wish)
+                if wish.id is not None and not verdict.blocked and self._ends(wish)
             ),
             asked_until=self._records.asked_until,
-            restored=tuple(dict.fromkeys(self._found.restored)),
+            restored=() if verdict.blocked else tuple(dict.fromkeys(self._found.restored)),
             missed=(*self._found.missed, *twice, *self._fields.missed()),
             warnings=tuple(self._judge.warnings),
+            deferred=verdict.blocked,
+            unfit=verdict.unfit,
+            unsent=self._judge.tally.unsent,
         )  # fmt: skip
+
+    def _seals(self, edits: list[Edit]) -> Verdict:
+        """Judge the seals behind what is to be done, and count those that stay."""
+        seals = self._thoughts.seals
+        seals.standing = [
+            replace(one, stays=_TWICE) if one.cut.entry_id in self._ids.twice else one
+            for one in seals.standing
+        ]
+        verdict = judge(
+            seals, edits, defer=self._rules.sealed == "defer", pristine=self._pristine,
+            remembers=self._habits.remembers and self._cut and self._rules.enabled,
+        )  # fmt: skip
+        leaving = {(cut.entry_id, cut.path) for cut in verdict.leave}
+        for part, decision, ident in self._judge.withheld.values():
+            if (ident, part.path) not in leaving:
+                self._judge.tally.keep(part, decision)
+        if verdict.blocked:
+            for cut in (edit for edit in edits if isinstance(edit, Cut) and not edit.redacts):
+                self._judge.tally.count(cut.kind, cut.tool, "deferred: sealed", cut.chars)
+        return verdict
+
+    @property
+    def _pristine(self) -> bool:
+        """Whether everything is to be as the agent wrote it, seals included."""
+        return any(
+            wish.pristine and wish.entry_id is None and wish.paths is None
+            for wish in self._restores
+        )
 
     def _finished(self) -> Iterator[Edit]:
         """Give the edits that still hold once the whole file is known."""
@@ -201,16 +201,22 @@ class _Planner:
         asked = frozenset((*self._own.answers, *self._matcher.redacted))
         return _Mentions(asked, self._fields, tuple(call.encode() for call in self._own.calls))
 
-    def _entry(self, line: Line, raw: bytes, entry: Entry, ident: str | None) -> None:
+    def _entry(
+        self, line: Line, raw: bytes, entry: Entry, ident: str | None, seals: frozenset[KeyPath]
+    ) -> None:
         standing = self._matcher.standing(raw, entry, ident)
         self._found.sighted += [one.id for one in standing]
-        back = [one for one in standing if self._wanted(one)]
+        back = self._back(line, entry, standing)
         gone, ours = redactions(entry, ident, self._form, self._own) if ident else ([], False)
         going: drafting.Going = []
         if self._cut and not back and not ours:
-            going = self._judge.judge(line, entry, ident, standing)
+            going = self._judge.judge(line, entry, ident, standing, seals)
         named = ident is not None and self._fields.speak_of(ident)
+        if not (standing or going or named or ours):
+            return
+        unsent = self._thoughts.unsent(line, entry)
         if not (back or going or named or ours):
+            self._thoughts.change(line, unsent, (), standing)
             return
         if not line.terminated:
             self._found.waits.update({ident, *(one.entry_id for one in back)})
@@ -223,8 +229,21 @@ class _Planner:
                 edits += shortened
         except (spans.UntouchableError, RecursionError) as why:
             self._leave(ident, back, going, str(why))
+            self._thoughts.change(line, unsent, (), standing)
         else:
             self._draft.add(ident, edits)
+            left = [one for one in standing if one not in back]
+            self._thoughts.change(line, unsent, edits, left)
+
+    def _back(self, line: Line, entry: Entry, standing: list[Extraction]) -> list[Extraction]:
+        """Give the values that are to go back; a seal that fits no more is not among them."""
+        back = [one for one in standing if self._wanted(one)]
+        unfit = self._thoughts.unfit(line, entry, back, standing)
+        if self._pristine:
+            return back
+        named = {wish.entry_id for wish in self._restores}
+        self._found.missed += [(one.entry_id, UNFIT) for one in unfit if one.entry_id in named]
+        return [one for one in back if one not in unfit]
 
     def _leave(
         self, ident: str | None, back: list[Extraction], going: drafting.Going, why: str

@@ -34,12 +34,20 @@ class Rule:
 class Rules:
     """All rules of a configuration, in order; the first that matches a part decides.
 
-    `keep_recent` holds where no rule matches. `keep_after_restore` is in seconds. A plan that
-    gains less than `min_reclaim_share` of the file plus `min_reclaim_bytes` is not carried out.
+    `keep_recent` and `min_value_length` hold where no rule matches. `keep_after_restore` is in
+    seconds. A plan that gains less than `min_reclaim_share` of the file plus `min_reclaim_bytes`
+    is not carried out. `dead_kinds` are the kinds that may go from entries that no request
+    carries any more; empty, they are the kinds that some rule speaks of. `sealed` says what becomes
+    of thinking that is valid only behind what stands before it, `sealed_models` (globs) which
+    models seal theirs.
     """
 
     rules: tuple[Rule, ...]
     keep_recent: int = 3
+    min_value_length: int = 500
+    dead_kinds: tuple[str, ...] = ()
+    sealed: str = "take"
+    sealed_models: tuple[str, ...] = ()
     enabled: bool = True
     keep_after_restore: float = 600.0
     exclude_tools: tuple[str, ...] = ()
@@ -62,7 +70,8 @@ class Rules:
     @property
     def shortest(self) -> int:
         """The length (characters) up to which no rule lets a value go."""
-        return min((rule.min_value_length for rule in self.rules), default=0)
+        lengths = (rule.min_value_length for rule in self.rules)
+        return min(lengths, default=0) if not self.rules else min(self.min_value_length, *lengths)
 
     @property
     def window(self) -> int:

@@ -52,6 +52,21 @@ class Call:
     signed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """The signed or redacted thinking of one message, and the names of the model that said it.
+
+    `blocks` are the paths of the blocks with their lengths in characters. `alone` says that nothing
+    else of the message is sent, `dropped_by_itself` that the agent, when it wrote this, asked the
+    provider to drop such blocks by itself wherever they no longer fit.
+    """
+
+    models: tuple[str, ...]
+    blocks: tuple[tuple[KeyPath, int], ...]
+    alone: bool = False
+    dropped_by_itself: bool = False
+
+
 class Format(Protocol):
     """One agent's dialect: which entries there are, and which of their values may be cut.
 
@@ -82,6 +97,9 @@ class Format(Protocol):
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Name the tool call that the value at `path` belongs to, if any."""
+
+    def thoughts(self, entry: Entry) -> Thoughts | None:
+        """Give what a model thought and its provider signed; None where no request repeats it."""
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the tool calls of the entry whose arguments are an object, also one as text."""

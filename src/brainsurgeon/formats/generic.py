@@ -116,6 +116,9 @@ class Generic:
         """Name the call that the entry is or answers."""
         return _call_id(entry)
 
+    def thoughts(self, entry: Entry) -> None:
+        """Know of no seals: who reads these entries cannot be told."""
+
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the call that a tool_call entry is, or those that stand in its blocks."""
         if _kind(entry) == "tool_call":

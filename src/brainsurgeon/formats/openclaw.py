@@ -1,26 +1,28 @@
 """OpenClaw and pi, session versions 2 and 3.
 
 One JSON object a line; entries form a tree by `id` and `parentId`. The shapes were read in
-@mariozechner/pi-coding-agent 0.73.1 (`dist/core/session-manager.js`), @mariozechner/pi-ai 0.73.1
-(`dist/providers/*.js`) and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
-`dist/transcript-rewrite-*.js`), and seen in files that those programs wrote.
+@mariozechner/pi-coding-agent 0.73.1 and @earendil-works/pi-coding-agent 1.5.2
+(`dist/core/session-manager.js`) and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
+`dist/transcript-rewrite-*.js`), and seen in files that those programs wrote. Prompts and tools
+(messages of the role `system`, a compaction's `systemMessage`) have no parts.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.formats import thinking
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
-from brainsurgeon.formats.tree import Branch
-from brainsurgeon.model.entries import EXTRACTABLE, Part, value_at
-from brainsurgeon.model.sessions import Survey
+from brainsurgeon.formats.tree import Branch, Reach
+from brainsurgeon.model.entries import EXTRACTABLE, value_at
+from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines
+    from brainsurgeon.formats.base import Thoughts
+    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines, Part
 
 
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
@@ -28,14 +30,13 @@ SETTLED_STOPS = ("stop", "length", "error", "aborted")
 VERSIONS = (2, 3)
 _OF_THEIR_OWN = ("session", "custom_message")
 _SAYING = ("data", "summary", "content", "details")
-_FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
 
 
 class OpenClaw:
     """The dialect of OpenClaw and pi."""
 
     name = "openclaw"
-    version = 2
+    version = 3
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by its first entry, the session's header."""
@@ -52,7 +53,7 @@ class OpenClaw:
         return None
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Walk back from the leaf until the window is full and the last user message is found.
+        """Walk back from the leaf to the root, and tell what of the file the next request carries.
 
         A leaf that leads nowhere is ignored, as openclaw ignores it: all lines are the branch.
         """
@@ -64,29 +65,36 @@ class OpenClaw:
 
     def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
-        turn = _Turn()
+        dead: dict[int, str] = {}
+        turn, reach = _Turn(), Reach()
         messages = 0
         last_user: int | None = None
         for line in lines.backward():
-            if turn.judged and (branch.ended or (messages > window and last_user is not None)):
-                break
+            known = turn.judged and messages > window and last_user is not None
+            if (known and reach.over) or (turn.judged and branch.ended):
+                dead[line.offset] = reach.over or OFF_BRANCH
+                continue
             entry = parse(line.raw) if line.raw else None
             turn.look(line, entry)
             if entry is None:
                 branch.pass_over(line.raw or b"")
-            if entry is None or not branch.holds(entry):
                 continue
+            if not branch.holds(entry):
+                dead[line.offset] = OFF_BRANCH
+                continue
+            unsent = reach.look(entry)
+            if unsent:
+                dead[line.offset] = unsent
             if last_user is None and _role(entry) == "user":
                 last_user = line.offset
             if messages <= window:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
+        dead.pop(0, None)  # the header is nowhere in the tree
         first = next(iter(lines), None)
         header = (parse(first.raw.removeprefix(BOM)) if first and first.raw else None) or {}
-        parent = header.get("parentSession")
-        return Survey(
-            window, positions, turn.open, last_user, parent if isinstance(parent, str) else None
-        )
+        parent = _text(header.get("parentSession"))
+        return Survey(window, positions, turn.open, last_user, parent, dead)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         """Name the entry by its `id`; the header's id is the session's."""
@@ -110,7 +118,8 @@ class OpenClaw:
         if role == "toolResult":
             tool = _text(message.get("toolName"))
             yield from _content(message.get("content"), path, "tool_result", tool)
-            yield from leaves(message.get("details"), ("message", "details"), "tool_result", tool)
+            shown = leaves(message.get("details"), ("message", "details"), "tool_result", tool)
+            yield from (replace(part, dead=True) for part in shown)
         elif role == "assistant":
             yield from _assistant(message, before_last_user=survey.before_last_user(offset))
         elif role == "bashExecution":
@@ -125,6 +134,10 @@ class OpenClaw:
         block = value_at(entry, path[:3])
         called = isinstance(block, dict) and block.get("type") == "toolCall"
         return _text(block.get("id")) if called else None
+
+    def thoughts(self, entry: Entry) -> Thoughts | None:
+        """Give what was thought in an assistant message and signed by its provider."""
+        return thinking.thoughts(entry["message"]) if _role(entry) == "assistant" else None
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the toolCall blocks of an assistant message."""
@@ -231,47 +244,12 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
         yield from _content(content, path, "assistant", None)
         return
     yield from _content(content, path, "assistant", None)
+    yield from thinking.parts(message, before_last_user=before_last_user)
     for index, block in enumerate(content):
         if not isinstance(block, dict):
             continue
-        if block.get("type") == "thinking":
-            yield from _thinking(block, (*path, index), message, before_last_user)
-        elif block.get("type") == "toolCall" and isinstance(block.get("arguments"), dict):
+        if block.get("type") == "toolCall" and isinstance(block.get("arguments"), dict):
             tool = _text(block.get("name"))
             signed = "call signed by its provider" if block.get("thoughtSignature") else None
             for part in leaves(block["arguments"], (*path, index, "arguments"), "tool_call", tool):
                 yield replace(part, locked=signed)  # Gemini may verify what it signed
-
-
-def _thinking(
-    block: Entry,
-    path: KeyPath,
-    message: Entry,
-    before_last_user: bool,
-) -> Iterator[Part]:
-    """Yield a thinking block as its provider accepts it (pi-ai providers/*.js).
-
-    Anthropic and Bedrock verify the text against the signature, so that both leave together, and
-    only in turns before the last user message. openai-completions keeps the NAME of a provider
-    field where others keep a signature. Everybody else's signed thinking stays.
-    """
-    text = block.get("thinking")
-    if not isinstance(text, str) or not text:
-        return
-    signature = block.get("thinkingSignature")
-    api = _text(message.get("api")) or ""
-    unsigned = not signature or (
-        api == "openai-completions"
-        and isinstance(signature, str)
-        and _FIELD_NAME.fullmatch(signature) is not None
-    )
-    if block.get("redacted"):
-        yield Part(path, "thinking", len(text), locked="redacted thinking")
-    elif unsigned:
-        yield Part((*path, "thinking"), "thinking", len(text))
-    elif not (api == "anthropic-messages" or api.startswith("bedrock")):
-        yield Part(path, "thinking", len(text), locked="thinking signed by its provider")
-    elif not before_last_user:
-        yield Part(path, "thinking", len(text), locked="signed thinking of the last turn")
-    else:
-        yield Part(path, "thinking", len(text), block=True)

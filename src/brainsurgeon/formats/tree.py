@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, BEFORE_RESET, EDITED_AWAY
+
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry
 
 TREE_TYPES = (
     "message", "thinking_level_change", "model_change", "compaction", "branch_summary",
-    "custom", "custom_message", "label", "session_info",
+    "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
 )  # fmt: skip
-"""The entry types that move the leaf (openclaw transcript-tree, isCanonicalSessionEntryType)."""
+"""The entry types that move the leaf: openclaw's (transcript-tree, isCanonicalSessionEntryType),
+and those that newer versions and pi write, where every entry moves it.
+"""
 
 
 class Branch:
@@ -73,6 +77,35 @@ class Branch:
         """Go on with `parent`; what was `appended` may name the cursor, which is not the leaf."""
         self._next, self._leaf, self._appended = parent, False, appended
         self.ended = parent is None and not appended
+
+
+class Reach:
+    """How far back the next request reaches; hand it the entries of the branch, the last first.
+
+    Behind a compaction it carries the entries from `firstKeptEntryId` on, behind a reset nothing
+    older. A `context_edit` takes its target out, or puts a text of its own in its place.
+    """
+
+    def __init__(self) -> None:
+        self.over: str | None = None
+        self._kept: object = None
+        self._edited: set[object] = set()
+        self._compacted = False
+
+    def look(self, entry: Entry) -> str | None:
+        """Say why the next request does not carry this entry, or None."""
+        if self.over:
+            return self.over
+        kind, ident = entry.get("type"), entry.get("id")
+        if kind == "reset":
+            self.over = BEFORE_RESET
+        elif kind == "context_edit" and isinstance(entry.get("targetId"), str):
+            self._edited.add(entry["targetId"])
+        elif kind == "compaction" and not self._compacted:
+            self._compacted, self._kept = True, entry.get("firstKeptEntryId")
+        if self._compacted and ident == self._kept:
+            self.over = BEFORE_COMPACTION
+        return EDITED_AWAY if ident in self._edited else None
 
 
 def _is_node(entry: Entry) -> bool:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Cut:
     """A value that leaves its line, and the stub that takes its place.
 
-    `new` is the stub as JSON, or, where the cut `redacts`, a short text: `stub` is empty then.
-    With `block`, a whole object gives way to a text block. A `forced` one is made whatever it
-    gains, since somebody asked for it. `anchor` is the id of the tool call that the value belongs
-    to: an agent that writes its history anew gives entries new ids and keeps that one. An `exact`
-    cut is never looked for under another entry id, since its stub's text stood elsewhere in the
-    file before we put it there.
+    `new` is the stub as JSON, or, where the cut `redacts`, a short text, and where it `empties`, a
+    block without a word, which is never sent: `stub` is empty then. With `block`, a whole object
+    gives way to a text block. A `forced` one is made whatever it gains, since somebody asked for
+    it. `anchor` is the id of the tool call that the value belongs to: an agent that writes its
+    history anew gives entries new ids and keeps that one. An `exact` cut is never looked for under
+    another entry id, since its stub's text stood elsewhere in the file before we put it there.
     """
 
     start: int
@@ -45,6 +45,12 @@ class Cut:
     redacts: bool = False
     anchor: str | None = None
     exact: bool = False
+    empties: bool = False
+
+    @property
+    def replacement(self) -> bytes | None:
+        """What stands there afterwards where that is no stub."""
+        return self.new if self.redacts or self.empties else None
 
     @property
     def gain(self) -> int:

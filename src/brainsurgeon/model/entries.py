@@ -56,7 +56,9 @@ class Part:
 
     `block` says that the whole object at `path` gives way to a text block, because a stub inside
     it would be refused by the provider (images, signed thinking). `locked` is the reason why the
-    value must stay whatever the rules say, or None.
+    value must stay whatever the rules say, or None. A `dead` part is never sent to a model, even
+    where its entry is: only the agent's own screen shows it. `instead` is the token that stands
+    there afterwards where that is no stub, because a model would imitate it (signed thinking).
     """
 
     path: KeyPath
@@ -65,6 +67,8 @@ class Part:
     tool: str | None = None
     block: bool = False
     locked: str | None = None
+    dead: bool = False
+    instead: bytes | None = None
 
 
 def dotted(path: KeyPath) -> str:

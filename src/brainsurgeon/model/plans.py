@@ -28,7 +28,10 @@ class Plan:
     in the file. `missed` says, entry by entry, what was asked for and could not be done.
     `restored` names the entries that the store is to remember as restored, `wishes` the wishes
     that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
-    found to redact. `asked_until` is the newest wish that it took into account.
+    found to redact. `asked_until` is the newest wish that it took into account. `deferred` is why
+    nothing may be changed although something was due. `unfit` names the entries whose signed
+    thinking was asked for and does not fit any more. `unsent` counts the values, and their
+    characters, that no request carries.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -42,6 +45,9 @@ class Plan:
     restored: tuple[str, ...] = ()
     missed: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    deferred: str | None = None
+    unfit: tuple[str, ...] = ()
+    unsent: tuple[int, int] = (0, 0)
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
@@ -50,7 +56,7 @@ class Plan:
 
     @property
     def extracted(self) -> tuple[Cut, ...]:
-        """The cuts that leave a stub."""
+        """The cuts that leave a stub, or thinking emptied of every word."""
         return tuple(cut for cut in self.cuts if not cut.redacts)
 
     @property

@@ -119,7 +119,7 @@ class RestoreAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SessionRestore:
-    """What `--all` did with one session."""
+    """What `--all` did with one session; `note` is what there is to know of its seals."""
 
     session: str
     state: str
@@ -127,6 +127,7 @@ class SessionRestore:
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     reason: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -111,6 +111,12 @@ class Unreadable:
     failed: bool = True
 
 
+OFF_BRANCH = "off the active branch"
+BEFORE_COMPACTION = "before the last compaction"
+BEFORE_RESET = "before the last reset"
+EDITED_AWAY = "taken out by a later edit of the context"
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What one look over a whole session says about its entries.
@@ -119,7 +125,9 @@ class Survey:
     offset of a line to the position of its entry, for those less than `window` messages back; all
     others are OLD. `open_turn` is the reason why the last turn is not closed, or None.
     `last_user` is the offset of the last user message. `parent` names the session that this one
-    was forked from.
+    was forked from. `dead_entries` maps the offset of an entry that the next request will not
+    carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). `quiet` is for how many
+    seconds the file must have been unchanged before its end can be trusted.
     """
 
     window: int
@@ -127,10 +135,20 @@ class Survey:
     open_turn: str | None
     last_user: int | None = None
     parent: str | None = None
+    dead_entries: Mapping[int, str] = field(default_factory=dict)
+    quiet: float = 0.0
 
     def position(self, offset: int | None) -> int:
         """Tell how many messages stand after the entry whose line starts at `offset`."""
         return OLD if offset is None else self.positions.get(offset, OLD)
+
+    def dead(self, offset: int | None) -> str | None:
+        """Say why the next request does not carry the entry whose line starts at `offset`.
+
+        None where it does. An entry off the active branch may come alive again when its user
+        steps back in the conversation.
+        """
+        return None if offset is None else self.dead_entries.get(offset)
 
     def before_last_user(self, offset: int | None) -> bool:
         """Tell whether an entry stands before the last user message.

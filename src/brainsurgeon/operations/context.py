@@ -45,7 +45,9 @@ class Context:
     """One session, taken apart.
 
     `state` is settled, or why the session would be deferred. `changed_at` is when its file last
-    changed, None where that is gone. Of a migrated agent nothing expires.
+    changed, None where that is gone. Of a migrated agent nothing expires. `deferred` is why the
+    plan for it may not be carried out, `unsent` how many values no request carries any more, and
+    how many characters they are.
     """
 
     session: str
@@ -62,6 +64,8 @@ class Context:
     warnings: tuple[str, ...]
     changed_at: float | None
     migrated: bool
+    deferred: str | None = None
+    unsent: tuple[int, int] = (0, 0)
 
 
 def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
@@ -86,6 +90,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             settings.decision_rules().pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
             fingerprint.mtime_ns / 1e9, openclaw.migrated(chosen.agent_directory),
+            planned.deferred, planned.unsent,
         )  # fmt: skip
 
 
@@ -98,7 +103,10 @@ def _state(one: Examination) -> str:
 
 
 def _gone(chosen: Session, records: Records) -> Context:
-    values = (v for v in records.extractions if v.blob_id is not None and not v.replacement)
+    values = (
+        value for value in records.extractions
+        if value.blob_id is not None and (not value.replacement or value.kind == "thinking")
+    )  # fmt: skip
     return Context(
         chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,
         "its file is gone", (), tuple(values),

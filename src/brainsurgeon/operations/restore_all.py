@@ -99,5 +99,14 @@ def _restore_session(
     nothing = "nothing put back" if planned.missed else "nothing to undo"
     state = "restored" if planned.edits else nothing
     return SessionRestore(
-        session.title, state, len(planned.putbacks), removed(planned), missed(planned)
-    ), rewrite
+        session.title, state, len(planned.putbacks), removed(planned), missed(planned),
+        note=_note_on_seals(len(planned.unfit), pristine=pristine),
+    ), rewrite  # fmt: skip
+
+
+def _note_on_seals(unfit: int, *, pristine: bool) -> str:
+    """Say what became of thinking that was signed behind stubs which stand there no more."""
+    if not unfit:
+        return ""
+    what = "they stand there all the same" if pristine else "they stay out"
+    return f"signed thinking of {unfit} entries does not fit what stands before it now: {what}"

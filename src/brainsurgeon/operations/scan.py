@@ -227,7 +227,9 @@ class _Pass:
         pays = self._settings.decision_rules().pays(planned.gain, size)
         result: Result = "changed"
         reason = planned.summary
-        if not planned.edits:
+        if planned.deferred:
+            result, reason = "deferred", planned.deferred
+        elif not planned.edits:
             result, reason = "unchanged", "nothing to extract"
         elif not planned.forced and not pays:
             result, reason = "deferred", f"too little to gain ({planned.gain} bytes)"

@@ -130,6 +130,7 @@ def restored_all(done: Sequence[SessionRestore]) -> str:
         lines.append(f"{safe(one.session)}: {one.state}{values}{reason}")
         lines += [f"  undone: {safe(item)}" for item in one.insertions_removed]
         lines += [f"  not done: {safe(item)}" for item in one.missed]
+        lines += [f"  {one.note}"] if one.note else []
     return "\n".join(lines)
 
 
@@ -192,7 +193,8 @@ def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any
              "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
             for cut in one.next
         ],
-        "gain_bytes": one.gain, "pays": one.pays,
+        "gain_bytes": one.gain, "pays": one.pays, "deferred": one.deferred,
+        "never_sent": {"values": one.unsent[0], "chars": one.unsent[1]},
         "would_keep": [asdict(item) for item in one.kept],
         "warnings": list(one.warnings),
     }  # fmt: skip
@@ -228,6 +230,11 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
     lines += [line for value in largest[:_MOST_ROWS] for line in _extracted(value)]
     if len(largest) > _MOST_ROWS:
         lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
+    values, chars = one.unsent
+    if values:
+        lines.append(f"never sent to a model: {count(values, 'value')}, {chars:,} characters")
+    if one.deferred:
+        lines.append(f"deferred: {safe(one.deferred)}")
     pays = "" if one.pays or not one.next else ", too little to be worth a rewrite"
     lines.append(
         f"the next scan would take {count(len(one.next), 'value')}, {bytes_(one.gain)}{pays}"

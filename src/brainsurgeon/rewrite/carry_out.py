@@ -91,6 +91,8 @@ def _rewrite(
         whole = (replace(value, damaged=value.id in damaged) for value in records.extractions)
         planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
         end_redactions(settings, store, record, planned, now)
+        if planned.deferred:
+            raise UnsettledError(planned.deferred)
         if not planned.edits:
             return planned, None
         try:

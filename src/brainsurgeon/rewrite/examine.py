@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import settled
 from brainsurgeon.decide.plan import plan
+from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import openclaw, pi
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on, open_session
@@ -73,12 +74,28 @@ class Examination:
         abandoned = float(self.settings.abandoned_after_seconds)
         return openclaw.Signs(directory, name, clock, abandoned)
 
+    @property
+    def forgotten_at(self) -> float:
+        """When the session will have been silent for `abandoned_after_seconds`."""
+        return self.now + max(0.0, self.settings.abandoned_after_seconds - self.silent)
+
+    @property
+    def habits(self) -> Habits:
+        """What its agent does of itself.
+
+        OpenClaw, which writes pi's dialect in a layout of its own, reads a session for every run.
+        """
+        is_pi = self.format.name == "openclaw" and not openclaw.owner(self.session.file.directory)
+        return Habits(drops_blocks=is_pi and pi.drops_blocks(), remembers=is_pi)
+
     def plan(self, records: Records, *, cut: bool = True, explain: bool = False) -> Plan:
         """Plan what is due in it, given what the store says of it."""
         return plan(
             self.session.lines, self.format, self.settings.decision_rules(), records, self.now,
             self.survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
             patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
+            self.survey, cut=cut, explain=explain, branches_die_at=self.forgotten_at,
+            habits=self.habits,
         )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class Extractions:
             (
                 (session_id, cut.entry_id, cut.stub, json.dumps(cut.path), cut.kind,
                  cut.tool and storable(cut.tool), cut.block,
-                 cut.new.decode() if cut.redacts else None,
+                 cut.replacement and cut.replacement.decode(),
                  cut.anchor and storable(cut.anchor), cut.exact, cut.chars, size, digest, blob_id,
                  cut.reason, journal_id, now, now)
                 for cut, blob_id, digest, size in shelved

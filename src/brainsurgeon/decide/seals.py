@@ -1,0 +1,154 @@
+"""Seals: signed thinking that is valid only behind exactly what stood before it.
+
+From Claude 5.1 on a provider signs a block of thinking together with the whole request before it.
+A change in front of it breaks the seal: the provider answers 400, or drops the block where the
+agent asked for that. So whatever changes something that is sent takes out, in the same rewrite,
+every seal behind the first change, or leaves the session as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from brainsurgeon.model.edits import Cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from brainsurgeon.model.edits import Edit
+
+BROKEN = "seal broken by this rewrite"
+DOUBTFUL = "its seal may have been made in front of other values than stand there now"
+UNFIT = "its seal would not fit what stands before it"
+_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
+_FIRST = (5, 1)
+_UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What an agent does of itself.
+
+    One that `drops_blocks` asks its provider to drop what no longer fits, one that `remembers`
+    keeps a session in memory for as long as it runs: it may go on with values that were cut from
+    the file long ago, and what it thinks then is sealed in front of those.
+    """
+
+    drops_blocks: bool = False
+    remembers: bool = False
+
+
+UNKNOWN_HABITS = Habits()
+
+
+def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
+    """Tell whether the thinking of a model, given by all its names, is sealed with its prefix.
+
+    Claude 5.1 and later is, by its id: family, major, minor of one or two digits (eight digits are
+    a date). Of the globs the last that matches decides; one with `!` says that it is not.
+    """
+    names = [name.lower() for name in models]
+    bound = any(map(_is_bound_by_default, names))
+    for glob in globs:
+        pattern = glob.removeprefix("!").lower()
+        if any(fnmatchcase(name, pattern) for name in names):
+            bound = not glob.startswith("!")
+    return bound
+
+
+def _is_bound_by_default(name: str) -> bool:
+    match = _CLAUDE.search(name)
+    if match is None or _UNBOUND.search(name):
+        return False
+    return (int(match[1]), int(match[2] or 0)) >= _FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A seal as it stands: the cut that would take it out, and what forbids that, or None.
+
+    A `live` one is in the next request; others are only sent when their branch is taken up again.
+    """
+
+    cut: Cut
+    live: bool
+    stays: str | None = None
+
+
+@dataclass(slots=True)
+class Seals:
+    """All seals of one session, gathered on the walk over its lines.
+
+    `left` are the places (bytes from the start) of live values that stay cut, `sent` tells of the
+    places of edits that change what is sent whether the entry is live. `unfit` names the entries
+    whose seals went earlier, are asked for and fit no more.
+    """
+
+    standing: list[Seal] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    sent: dict[int, bool] = field(default_factory=dict)
+    unfit: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of the seals: which leave, or why nothing of the session may be changed.
+
+    `unfit` are the entries whose seals do not fit what stands before them once all is done.
+    """
+
+    leave: tuple[Cut, ...] = ()
+    blocked: str | None = None
+    unfit: tuple[str, ...] = ()
+
+
+def judge(
+    seals: Seals, edits: Iterable[Edit], *, defer: bool, remembers: bool, pristine: bool
+) -> Verdict:
+    """Decide about the seals that stand, given everything else that is to be done.
+
+    `pristine` says that everything is put back as it was, whether the seals fit it or not. `defer`
+    leaves a session alone rather than break a seal in it.
+    """
+    made = [edit for edit in edits if edit.start in seals.sent]
+    taken = {edit.start for edit in made}
+    here = [one for one in seals.standing if one.cut.start not in taken]
+    unfit = list(seals.unfit)
+    if pristine:
+        back = _first(edit.start for edit in made if not isinstance(edit, Cut))
+        unfit += [one.cut.entry_id for one in here if one.live and back < one.cut.start]
+        made = [edit for edit in made if isinstance(edit, Cut)]
+    changes = [edit.start for edit in made]
+    live = _first(start for start in changes if seals.sent[start])
+    broken = [one for one in here if (live if one.live else _first(changes)) < one.cut.start]
+    blocked = _blocked(broken, defer=defer)
+    if blocked:
+        return Verdict(blocked=blocked)
+    leave = [one.cut for one in broken if one.stays is None]
+    if remembers and not (defer or pristine):
+        leave += _doubtful(here, _first(seals.left), live)
+    return Verdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
+
+
+def _first(places: Iterable[int]) -> float:
+    return min(places, default=math.inf)
+
+
+def _blocked(broken: Iterable[Seal], *, defer: bool) -> str | None:
+    """Say why nothing of the session may be changed, or None."""
+    for one in broken:
+        if one.live and (defer or one.stays):
+            why = one.stays or 'sealed = "defer"'
+            return f"sealed: the thinking of {one.cut.entry_id or 'an entry'} would break: {why}"
+    return None
+
+
+def _doubtful(here: Iterable[Seal], left: float, live: float) -> Iterator[Cut]:
+    """Give the seals behind what was cut earlier and before what is changed now."""
+    for one in here:
+        if one.live and one.stays is None and left < one.cut.start <= live:
+            yield replace(one.cut, forced=True, reason=DOUBTFUL)
