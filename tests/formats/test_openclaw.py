@@ -298,9 +298,7 @@ def test_details_are_never_sent():
 
 
 def test_prompts_and_tools_have_no_parts():
-    """A message of the role system, and the copy that a compaction keeps, hold what the model is
-    told to be: nothing of them is ever cut.
-    """
+    """Nothing of a message of the role system, or of the copy in a compaction, is ever cut."""
     prompt = {"role": "system", "content": "", "sections": {"preamble": "x" * 9000},
               "toolsAdded": [{"name": "read", "description": "y" * 9000}]}  # fmt: skip
 

@@ -12,6 +12,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tarfile
 from importlib import util
 from pathlib import Path
 
@@ -19,7 +20,11 @@ import pytest
 
 PI = ("pi-0.73.1", ("@mariozechner/pi-coding-agent@0.73.1", "@mariozechner/pi-ai@0.73.1"))
 OPENCLAW = ("openclaw-2026.7.35", ("openclaw@2026.7.35",))
-PATIENCE = {PI: 180, OPENCLAW: 900}
+PI_NOW = (
+    "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
+)  # fmt: skip
+"""It comes as one bundle that runs alone, but for what loads its extensions: so it is unpacked."""
+PATIENCE = {PI: 180, OPENCLAW: 900, PI_NOW: 180}
 
 # Read at import: the tests themselves are given a home and an environment of their own.
 _HOME = os.environ.get("XDG_CACHE_HOME") or f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache"
@@ -59,7 +64,7 @@ def package(wanted):
 
 @functools.cache
 def _installed(wanted):
-    name, packages = wanted
+    name, packages, *unpacked = wanted
     place = CACHE / name
     if failure := _failures.get(name):
         raise OSError(failure)
@@ -68,34 +73,33 @@ def _installed(wanted):
         with open(CACHE / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing it right now
             if not place.exists():
-                _install(place, packages, PATIENCE[wanted])
+                _install(place, packages, PATIENCE[wanted], *unpacked)
     return place / "node_modules"
 
 
 _failures = {}
 
 
-def _install(place, packages, patience):
+def _install(place, packages, patience, unpacked=()):
     """Install beside its place and rename: what stands there is whole."""
     fresh = place.with_name(place.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     npm = node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    words = [
-        node_binary(), npm, "install", *packages, "--prefix", fresh, "--cache", CACHE / "npm",
-        "--ignore-scripts", "--no-fund", "--no-audit", "--no-update-notifier", "--loglevel=error",
+    how = [
+        "--prefix", fresh, "--cache", CACHE / "npm", "--no-update-notifier", "--loglevel=error",
         "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
     ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            list(map(str, words)), capture_output=True, timeout=patience, check=False, cwd=fresh,
-            stdin=subprocess.DEVNULL,
-            env={"HOME": _USER, "PATH": f"{node() / 'bin'}:{_PATH}", **_PROXIES},
-        )  # fmt: skip
-        why = done.stderr.decode(errors="replace").strip() or f"npm ended with {done.returncode}"
-        why = "" if done.returncode == 0 else " ".join(why.split())[:200]
-    except subprocess.TimeoutExpired:
-        why = f"not within {patience} seconds"
+    install = ["install", *packages, "--ignore-scripts", "--no-fund", "--no-audit", *how]
+    pack = ["pack", *unpacked, "--pack-destination", fresh, *how]
+    why = _npm([node_binary(), npm, *install], fresh, patience)
+    if unpacked and not why:
+        why = _npm([node_binary(), npm, *pack], fresh, patience)
+        for one, archive in zip(unpacked, fresh.glob("*.tgz"), strict=not why):
+            target = fresh / "node_modules" / one.rpartition("@")[0]
+            with tarfile.open(archive) as tar:
+                tar.extractall(target.parent, filter="data")
+            (target.parent / "package").rename(target)
     if why:
         shutil.rmtree(fresh, ignore_errors=True)
         _failures[place.name] = why
@@ -103,6 +107,20 @@ def _install(place, packages, patience):
     fresh.rename(place)
 
 
+def _npm(words, fresh, patience):
+    """Run npm; give why it failed, or nothing."""
+    try:
+        done = subprocess.run(
+            list(map(str, words)), capture_output=True, timeout=patience, check=False, cwd=fresh,
+            stdin=subprocess.DEVNULL,
+            env={"HOME": _USER, "PATH": f"{node() / 'bin'}:{_PATH}", **_PROXIES},
+        )  # fmt: skip
+        why = done.stderr.decode(errors="replace").strip() or f"npm ended with {done.returncode}"
+        return "" if done.returncode == 0 else " ".join(why.split())[:200]
+    except subprocess.TimeoutExpired:
+        return f"not within {patience} seconds"
+
+
 if __name__ == "__main__":
-    for one in (PI, OPENCLAW) if "--all" in sys.argv else (PI,):
+    for one in PATIENCE if "--all" in sys.argv else (PI, PI_NOW):
         print(_installed(one))

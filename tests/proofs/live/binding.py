@@ -1,0 +1,56 @@
+"""A scripted model whose signatures hold only behind exactly what stood before them."""
+
+import hashlib
+import json
+import re
+
+from proofs.live.messages import Messages, RefusedError, _blocks
+
+BROKEN = "Invalid `signature` in `thinking` block: the block is bound to a different conversation"
+CLOCK = re.compile(r"^\[[A-Z][a-z]{2} [0-9-]{10} [0-9:]{5}[^\]]*\] ")
+"""The time that OpenClaw puts before the newest prompt, and only there."""
+
+
+class Binding(Messages):
+    """Keeps with each signature the digest of the conversation that it was issued behind.
+
+    System prompt and tools are left out of the digest, since agents change them by themselves;
+    `refused` holds what was answered with 400.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._bound = {}
+
+    def _thinking(self, request, blocks):
+        thoughts = super()._thinking(request, blocks)
+        for thought in thoughts:
+            *_, (before, _) = prefixes(request["messages"])
+            self._bound[thought["signature"]] = before
+        return thoughts
+
+    def _check(self, request):
+        super()._check(request)
+        self.check_seals(request["messages"])
+
+    def check_seals(self, messages):
+        """Raise RefusedError where a signature stands behind anything else than it was made for."""
+        for before, block in prefixes(messages):
+            mark = block.get("signature") or block.get("data")
+            if mark in self._bound and self._bound[mark] != before:
+                raise RefusedError(BROKEN)
+
+
+def prefixes(messages):
+    """Yield every block of a conversation with the digest of what precedes it, then the end."""
+    digest = hashlib.sha256()
+    for message in messages:
+        for block in _blocks(message["content"]):
+            yield digest.hexdigest(), block
+            plain = {key: value for key, value in block.items() if key != "cache_control"}
+            if "text" in plain:
+                plain["text"] = CLOCK.sub("", plain["text"])
+            if isinstance(plain.get("content"), str):
+                plain["content"] = _blocks(plain["content"])
+            digest.update(json.dumps([message["role"], plain], sort_keys=True).encode())
+    yield digest.hexdigest(), {}

@@ -1,0 +1,299 @@
+"""A scripted model on loopback that speaks Anthropic's Messages API, and is as strict as it.
+
+What the provider refuses with 400 is refused here: unknown keys in a block, empty texts, calls
+without their results in the next message and the reverse, signatures it did not issue or whose
+text was changed, thinking of the open round left out, images that are none.
+"""
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEYS = {
+    "text": {"text", "citations"},
+    "image": {"source"},
+    "document": {"source", "title", "context", "citations"},
+    "tool_use": {"id", "name", "input", "caller"},
+    "tool_result": {"tool_use_id", "content", "is_error"},
+    "tool_reference": {"tool_name"},
+    "thinking": {"thinking", "signature"},
+    "redacted_thinking": {"data"},
+}
+INSIDE_RESULTS = ("text", "image", "document", "tool_reference")
+MARK = re.compile(r"\[plan ([0-9]+)\]")
+SUMMARY = re.compile(r"detailed summary|TEXT ONLY", re.IGNORECASE)
+CHUNK = 8192
+
+
+class RefusedError(Exception):
+    """The provider would answer 400."""
+
+
+class Messages:
+    """Answers each prompt by the plan that it names: rounds of tool calls, then a text."""
+
+    def __init__(self):
+        self.plans, self.requests, self.refused = {}, [], []
+        self.during = None
+        self._numbers = itertools.count(1)
+        self._issued, self._thought = {}, {}
+        outer = self
+
+        class Handler(_Handler):
+            model = outer
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+
+    def __enter__(self):
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+    def script(self, *rounds, closing="done."):
+        """Script one turn; give its number and the prompt that asks for it."""
+        number = next(self._numbers)
+        self.plans[number] = (rounds, f"{closing} [{number}]")
+        return number, f"Please do the next step. [plan {number}]"
+
+    def of(self, number):
+        """Give the requests that were made for one turn, in order."""
+        return [request for plan, request in self.requests if plan == number]
+
+    def answer(self, request):
+        """Give the blocks with which a request is answered, or raise RefusedError."""
+        self._check(request)
+        if SUMMARY.search(_text(_last_user(request)["content"])):
+            return [{"type": "text", "text": "<summary>What was said so far, in short.</summary>"}]
+        plan, calls = self._next(request)
+        if plan is None or not request.get("tools"):
+            return [{"type": "text", "text": "a few words"}]
+        self.requests.append((plan, request))
+        if self.during:
+            self.during(plan, len(self.of(plan)))
+        number = len(self.requests)
+        blocks = [{"type": "text", "text": "one moment" if calls else self.plans[plan][1]}]
+        blocks += [
+            {"type": "tool_use", "id": f"toolu_{self.port}_{number}_{index}", "name": name,
+             "input": given}
+            for index, (name, given) in enumerate(calls)
+        ]  # fmt: skip
+        return self._thinking(request, blocks) + blocks
+
+    def _next(self, request):
+        """Find the plan that the newest prompt names, and the calls of the round it is in."""
+        said = request["messages"]
+        for index in range(len(said) - 1, -1, -1):
+            marks = MARK.findall(_text(said[index]["content"]))
+            if said[index]["role"] == "user" and marks and int(marks[-1]) in self.plans:
+                plan = int(marks[-1])
+                rounds = self.plans[plan][0]
+                past = sum(bool(_ids(one, "tool_use", "id")) for one in said[index + 1 :])
+                return plan, rounds[past] if past < len(rounds) else []
+        return None, []
+
+    def _thinking(self, request, blocks):
+        """Think before the answer, where it was asked for, and sign it."""
+        asked = request.get("thinking") or {}
+        if asked.get("type") not in ("enabled", "adaptive"):
+            return []
+        number = len(self.requests)
+        shown = "" if asked.get("display") == "omitted" else f"thought {number} " + "so " * 300
+        seed = hashlib.sha512(f"{self.port} {number}".encode()).digest()
+        signature = base64.b64encode(seed * 4).decode()
+        self._issued[signature] = shown
+        self._thought |= {one["id"]: signature for one in blocks if one["type"] == "tool_use"}
+        return [{"type": "thinking", "thinking": shown, "signature": signature}]
+
+    def _check(self, request):
+        said = _joined(request.get("messages") or [])
+        if not said or said[0]["role"] != "user":
+            raise RefusedError("first message must use the user role")
+        marks = json.dumps([request.get(key) for key in ("system", "tools", "messages")])
+        if marks.count('"cache_control"') > 4:
+            raise RefusedError("more than 4 blocks with cache_control")
+        seen, open_calls = set(), []
+        for message in said:
+            for block in message["content"] or [{"type": "nothing"}]:
+                self._check_block(block, message["role"])
+            asked = _ids(message, "tool_use", "id")
+            if seen & set(asked):
+                raise RefusedError("tool_use ids must be unique")
+            seen |= set(asked)
+            _check_pairs(message, open_calls)
+            open_calls = asked
+        if open_calls:
+            raise RefusedError("tool_use without tool_result")
+        self._check_open_round(request, said)
+
+    def _check_open_round(self, request, said):
+        """Check that the thinking of the round that is open was sent as it was issued."""
+        thinks = (request.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+        if thinks and len(said) > 1 and _ids(said[-1], "tool_result", "tool_use_id"):
+            wanted = {self._thought.get(call) for call in _ids(said[-2], "tool_use", "id")}
+            if wanted - {None} - set(_ids(said[-2], "thinking", "signature")):
+                raise RefusedError("thinking blocks in the latest message cannot be modified")
+
+    def _check_block(self, block, role):
+        kind = block.get("type")
+        if kind not in KEYS:
+            raise RefusedError(f"unknown block {kind}")
+        if extra := set(block) - KEYS[kind] - {"type", "cache_control"}:
+            raise RefusedError(f"{kind}.{min(extra)}: extra inputs are not permitted")
+        if kind in ("tool_use", "thinking", "redacted_thinking") and role != "assistant":
+            raise RefusedError(f"{kind} in a message of the {role}")
+        if kind == "thinking" and self._issued.get(block["signature"]) != block["thinking"]:
+            raise RefusedError("Invalid `signature` in `thinking` block")
+        for inner in _blocks(block.get("content") or []) if kind == "tool_result" else ():
+            if inner.get("type") not in INSIDE_RESULTS:
+                raise RefusedError(f"{inner.get('type')} inside a tool_result")
+            self._check_block(inner, role)
+        _check_value(kind, block)
+
+
+def _check_value(kind, block):
+    """Check what a text, a call or an image holds."""
+    if kind == "text" and not block["text"].strip():
+        raise RefusedError("text content blocks must be non-empty")
+    if kind == "tool_use" and not isinstance(block["input"], dict):
+        raise RefusedError("tool_use.input must be an object")
+    if kind == "image" and block["source"]["type"] == "base64":
+        base64.b64decode(block["source"]["data"], validate=True)
+
+
+def _check_pairs(message, open_calls):
+    """Check that each call is answered in the next message, and nothing else is."""
+    answered = _ids(message, "tool_result", "tool_use_id")
+    if message["role"] == "assistant":
+        if message["content"][-1]["type"] in ("thinking", "redacted_thinking"):
+            raise RefusedError("the final block cannot be thinking")
+    elif sorted(answered) != sorted(open_calls):
+        raise RefusedError("tool_use and tool_result do not fit together")
+    elif any(one["type"] != "tool_result" for one in message["content"][: len(answered)]):
+        raise RefusedError("tool_result blocks must come first")
+
+
+def _blocks(content):
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _text(content):
+    return "\n".join(one["text"] for one in _blocks(content) if one.get("type") == "text")
+
+
+def _ids(message, kind, key):
+    return [one[key] for one in _blocks(message["content"]) if one.get("type") == kind]
+
+
+def _last_user(request):
+    return [one for one in request["messages"] if one["role"] == "user"][-1]
+
+
+def _joined(messages):
+    """Join messages of one role in a row, as the provider does; leave out those of the system."""
+    joined = []
+    for message in messages:
+        if message["role"] == "system":
+            continue
+        blocks = _blocks(message["content"])
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1]["content"] += blocks
+        else:
+            joined.append({"role": message["role"], "content": list(blocks)})
+    return joined
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    model = None
+
+    def log_message(self, *_):
+        """Stay silent."""
+
+    def do_HEAD(self):
+        """Say that somebody is there."""
+        self._whole({})
+
+    def do_GET(self):
+        """Know no models and no settings."""
+        self._whole({"type": "error", "error": {"type": "not_found_error", "message": "no"}}, 404)
+
+    def do_POST(self):
+        """Answer, as a stream where that was asked for."""
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if not self.path.startswith("/v1/messages"):
+            return self.do_GET()
+        request = json.loads(body)
+        if "count_tokens" in self.path:
+            return self._whole({"input_tokens": len(body) // 4})
+        try:
+            blocks = self.model.answer(request)
+        except (RefusedError, KeyError, TypeError, ValueError) as error:
+            self.model.refused.append(f"{type(error).__name__}: {error}")
+            said = {"type": "invalid_request_error", "message": str(error)}
+            return self._whole({"type": "error", "error": said}, 400)
+        stop = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
+        number = len(self.model.requests)
+        message = {
+            "id": f"msg_{self.model.port}_{number}_{id(request)}", "type": "message",
+            "role": "assistant", "model": request.get("model"), "stop_sequence": None,
+        }  # fmt: skip
+        usage = {"input_tokens": len(body) // 4, "output_tokens": 20,
+                 "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}  # fmt: skip
+        if request.get("stream"):
+            return self._stream(message, blocks, stop, usage)
+        return self._whole({**message, "content": blocks, "stop_reason": stop, "usage": usage})
+
+    def _whole(self, answer, status=200):
+        raw = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(raw)
+
+    def _stream(self, message, blocks, stop, usage):
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        start = {**message, "content": [], "stop_reason": None, "usage": usage}
+        self._say("message_start", message=start)
+        empty = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""},
+                 "tool_use": {"input": {}}}  # fmt: skip
+        for index, block in enumerate(blocks):
+            opening = {**block, **empty[block["type"]]}
+            self._say("content_block_start", index=index, content_block=opening)
+            for delta in _deltas(block):
+                self._say("content_block_delta", index=index, delta=delta)
+            self._say("content_block_stop", index=index)
+        self._say("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=usage)
+        self._say("message_stop")
+
+    def _say(self, event, **data):
+        said = json.dumps({"type": event, **data})
+        self.wfile.write(f"event: {event}\ndata: {said}\n\n".encode())
+        self.wfile.flush()
+
+
+def _deltas(block):
+    if block["type"] == "text":
+        yield {"type": "text_delta", "text": block["text"]}
+    elif block["type"] == "thinking":
+        if block["thinking"]:
+            yield {"type": "thinking_delta", "thinking": block["thinking"]}
+        yield {"type": "signature_delta", "signature": block["signature"]}
+    else:
+        whole = json.dumps(block["input"])
+        for at in range(0, len(whole), CHUNK):
+            yield {"type": "input_json_delta", "partial_json": whole[at : at + CHUNK]}

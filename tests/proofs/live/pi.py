@@ -1,0 +1,141 @@
+"""The real pi in a home of its own, against a scripted model."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from proofs.agent_packages import PI_NOW, node_binary, package
+
+EXTENSION = """
+export default function (pi) {
+  const command = (name, run) => pi.registerCommand(name, {
+    description: "for the test",
+    handler: async (given, context) => { await run(given.trim(), context); },
+  });
+  const of = (context, role) => context.sessionManager.getBranch()
+    .filter((entry) => entry.type === "message" && entry.message.role === role);
+  command("back-to", async (given, context) => {
+    await context.navigateTree(of(context, "user").at(Number(given)).id, { summarize: false });
+  });
+  command("edit-away", async (given, context) => {
+    const target = of(context, "toolResult").at(Number(given)).id;
+    context.sessionManager.appendContextEdit(target, { content: "taken out by its user" });
+  });
+}
+"""
+
+
+class Pi:
+    """One pi with one session; every process of it is one turn, or a whole conversation."""
+
+    def __init__(self, base, model, name="claude-fable-5-1"):
+        self.base, self.model, self.name = base, model, name
+        self.home = base / "pi-home"
+        self.sessions = self.home / "agent" / "sessions"
+        self.workspace = base / "workspace"
+        self.program = [
+            node_binary(),
+            str(package(PI_NOW) / "@earendil-works/pi-coding-agent/dist/bundle/cli.js"),
+        ]
+        self.turns = 0
+        self._configure()
+
+    def _configure(self):
+        agent = self.home / "agent"
+        (agent / "extensions").mkdir(parents=True)
+        self.workspace.mkdir()
+        (agent / "extensions" / "test.js").write_text(EXTENSION)
+        model = {"id": self.name, "name": self.name, "reasoning": True, "input": ["text", "image"],
+                 "contextWindow": 2_000_000, "maxTokens": 8192,
+                 "cost": {"input": 1, "output": 1, "cacheRead": 1, "cacheWrite": 1}}  # fmt: skip
+        provider = {"baseUrl": f"http://127.0.0.1:{self.model.port}", "apiKey": "none",
+                    "api": "anthropic-messages", "models": [model]}  # fmt: skip
+        (agent / "models.json").write_text(json.dumps({"providers": {"loopback": provider}}))
+        compaction = {"enabled": False, "keepRecentTokens": 1000, "reserveTokens": 16384}
+        (agent / "settings.json").write_text(
+            json.dumps({"compaction": compaction, "quietStartup": True})
+        )
+        self.environment = {
+            "HOME": str(self.home),
+            "PATH": f"{Path(sys.executable).parent}:{Path(self.program[0]).parent}:{os.defpath}",
+            "PI_CODING_AGENT_DIR": str(agent), "PI_OFFLINE": "1", "PI_TELEMETRY": "0",
+            "PI_SKIP_VERSION_CHECK": "1", "NO_COLOR": "1", "CI": "1",
+            "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
+            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+        }  # fmt: skip
+
+    def words(self, *more):
+        """Give the words that start it."""
+        return [*self.program, "--model", f"loopback/{self.name}:high", *more]
+
+    @property
+    def path(self):
+        """The file of its newest session."""
+        return max(self.sessions.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+
+    def turn(self, *rounds, session=("--session-id", "s1"), more=()):
+        """Do one turn in a process of its own; give its requests."""
+        number, prompt = self._next(rounds)
+        done = subprocess.run(
+            self.words("-p", "--mode", "json", *session, *more, prompt), env=self.environment,
+            cwd=self.workspace, stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, (said[-1500:], done.stderr.decode(errors="replace")[-1500:])
+        assert f"[{number}]" in said, said[-1500:]
+        return self.model.of(number)
+
+    def _next(self, rounds):
+        self.turns += 1
+        return self.model.script(*rounds)
+
+    @contextlib.contextmanager
+    def conversation(self, session=("--session-id", "s1")):
+        """Keep one process for several turns: it never reads its session again."""
+        process = subprocess.Popen(
+            self.words("--mode", "rpc", *session), env=self.environment, cwd=self.workspace,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield Conversation(self, process)
+            process.stdin.close()
+            process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stdin.close()
+
+
+class Conversation:
+    """A pi that runs on, spoken to by its remote procedure calls."""
+
+    def __init__(self, pi, process):
+        self._pi, self._process = pi, process
+
+    def ask(self, kind, until="agent_settled", **fields):
+        """Send one command, and wait for its answer and for the agent to be at rest."""
+        line = json.dumps({"id": "1", "type": kind, **fields})
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        events, answered = [], None
+        for raw in self._process.stdout:
+            event = json.loads(raw)
+            events.append(event)
+            if event.get("type") == "response":
+                answered = event
+                assert event["success"], event
+            if answered and (until is None or event.get("type") == until):
+                return events
+        raise AssertionError("pi ended")
+
+    def turn(self, *rounds):
+        """Do one turn; give its requests."""
+        number, prompt = self._pi._next(rounds)
+        events = self.ask("prompt", message=prompt)
+        assert f"[{number}]" in json.dumps(events[-6:])
+        return self._pi.model.of(number)

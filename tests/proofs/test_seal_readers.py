@@ -1,0 +1,238 @@
+"""The agents' own converters build valid requests of a pruned session on a model that seals.
+
+A session is signed as its provider would have signed it: each block of thinking by the digest of
+everything that its agent's converter puts before it.
+"""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.model.entries import KINDS
+from building.world import value_at
+from proofs.agent_packages import OPENCLAW, PI, PI_NOW, node_binary, package
+from proofs.live.binding import prefixes
+from proofs.live.messages import _ids
+
+CONVERTED = Path(__file__).parent / "readers" / "converted.mjs"
+STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
+API = "anthropic-messages"
+SEALS, OLDER = "claude-fable-5-1", "claude-sonnet-4-5"
+NAME = "11111111-0000-4000-8000-000000000001.jsonl"
+
+
+@pytest.fixture(params=["pi", "pi-now", pytest.param("openclaw", marks=pytest.mark.long)])
+def converted(request, tmp_path):
+    """Give a converter: the messages of the request that would be sent of a session."""
+    place = {
+        "pi": lambda: package(PI),
+        "pi-now": lambda: package(PI_NOW) / "@earendil-works" / "pi-coding-agent",
+        "openclaw": lambda: package(OPENCLAW) / "openclaw",
+    }[request.param]()
+    copy = tmp_path / "converted.jsonl"
+
+    def convert(data):
+        copy.write_bytes(data)
+        done = subprocess.run(
+            [node_binary(), CONVERTED, request.param, place, copy], capture_output=True,
+            timeout=120, check=False, env={"HOME": str(tmp_path)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    return convert
+
+
+def said(conversation, content, model, stop="stop", **more):
+    """Add an answer of a model."""
+    usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
+    return conversation.entry(message={
+        "role": "assistant", "content": content, "api": API, "provider": "its-provider",
+        "model": model, "usage": usage, "stopReason": stop, "timestamp": 1, **more,
+    })  # fmt: skip
+
+
+def thought(tag, hollow=False, redacted=False):
+    """Give a block of thinking that waits for its signature."""
+    block = {"type": "thinking", "thinking": "" if hollow else f"thought {tag}, at length. " * 8,
+             "thinkingSignature": f"<sign {tag}>"}  # fmt: skip
+    return block | ({"redacted": True, "thinking": "[Reasoning redacted]"} if redacted else {})
+
+
+def turn(conversation, tag, model=SEALS, **odd):
+    """Add a turn: a question, a call with its result, an answer, both after some thought."""
+    conversation.user(f"question {tag}")
+    block = {"type": "toolCall", "id": f"call_{tag}", "name": "exec",
+             "arguments": {"command": f"echo {tag}"}}  # fmt: skip
+    said(conversation, [thought(f"{tag}a"), block], model, "toolUse")
+    ident = conversation.result(f"result of {tag}\n" * 100, call=f"call_{tag}")
+    answer = {"type": "text", "text": f"answer {tag}"}
+    said(conversation, [thought(f"{tag}b", **odd), answer], model)
+    return ident
+
+
+def signed(converted, data):
+    """Sign every thought of a session by what its converter puts before it."""
+    marks = {}
+    for before, block in prefixes(without_seals(converted(data))):
+        if mark := block.get("signature") or block.get("data"):
+            marks[mark] = before
+    text = data.decode()
+    for mark, before in marks.items():
+        text = text.replace(mark, f"{mark[1:-1]}={before}".replace(" ", "-"))
+    return text.encode()
+
+
+def without_seals(messages):
+    """Give messages with the signatures themselves, which name their own digest, out of sight."""
+    return [
+        {**message, "content": [
+            {**block, "signature": _bare(block["signature"])} if "signature" in block else
+            {**block, "data": _bare(block["data"])} if "data" in block else block
+            for block in blocks_of(message)
+        ]}
+        for message in messages
+    ]  # fmt: skip
+
+
+def _bare(signature):
+    return (
+        signature if signature.startswith("<") else f"<{signature.split('=')[0].replace('-', ' ')}>"
+    )
+
+
+def blocks_of(message):
+    """Give the blocks of a message."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def broken(messages):
+    """Name the thoughts that stand behind anything else than when they were signed."""
+    marks = [one.get("signature") or one.get("data") for one in all_blocks(messages)]
+    now = [before for before, _ in prefixes(without_seals(messages))]
+    return [
+        mark for mark, before in zip(marks, now, strict=False)
+        if mark and "=" in mark and mark.split("=")[1] != before
+    ]  # fmt: skip
+
+
+def all_blocks(messages):
+    """Give every block of a request."""
+    return [block for message in messages for block in blocks_of(message)]
+
+
+def check(messages):
+    """Check what a provider checks beside seals, and that no stub stands in the model's mouth."""
+    assert messages[0]["role"] == "user"
+    for message in messages:
+        assert blocks_of(message)
+        for block in blocks_of(message):
+            assert block.get("text", "words").strip()
+            assert block["type"] != "thinking" or block["signature"].strip()
+            if message["role"] == "assistant" and block["type"] == "text":
+                assert not STUB.search(block["text"])
+    calls = [call for one in messages for call in _ids(one, "tool_use", "id")]
+    results = [call for one in messages for call in _ids(one, "tool_result", "tool_use_id")]
+    assert calls == results != []
+
+
+def test_no_seal_stands_behind_a_change(world, converted, conversation):
+    """Before and after a scan, and after a restore, the request is one that the provider takes."""
+    first = turn(conversation, "0")
+    turn(conversation, "1", hollow=True)
+    turn(conversation, "2", redacted=True)
+    turn(conversation, "3")
+    data = signed(converted, conversation.bytes())
+    before = converted(data)
+    assert broken(before) == []
+    check(before)
+    path = world.put(NAME, data)
+
+    assert world.scan().sessions_changed == 1
+
+    after = converted(path.read_bytes())
+    assert broken(after) == []
+    check(after)
+    assert len(STUB.findall(json.dumps(after))) == 3
+    assert "sign-0a" in json.dumps(after)
+    assert "sign-0b" not in json.dumps(after)
+
+    world.restore(first)
+
+    restored = converted(path.read_bytes())
+    assert broken(restored) == []
+    check(restored)
+    assert "result of 0\\n" in json.dumps(restored)
+
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == data
+
+
+def test_without_the_rule_the_provider_would_refuse(world, converted, conversation):
+    """The instrument works: with the model named as one that seals nothing, seals are broken."""
+    turn(conversation, "0")
+    turn(conversation, "1")
+    turn(conversation, "2")
+    data = signed(converted, conversation.bytes())
+    path = world.put(NAME, data)
+
+    world.scan(sealed_models=["!claude-*"])
+
+    assert broken(converted(path.read_bytes())) != []
+
+
+def test_everything_that_may_go_leaves_a_valid_request(world, converted, conversation):
+    """With every kind a trigger, texts and arguments included, no seal is broken either."""
+    for number in range(4):
+        turn(conversation, str(number))
+    data = signed(converted, conversation.bytes())
+    path = world.put(NAME, data)
+
+    world.scan(trigger_types=KINDS, keep_recent=0, min_value_length=60)
+
+    after = converted(path.read_bytes())
+    assert broken(after) == []
+    check([
+        {**one, "content": [b for b in blocks_of(one) if not STUB.fullmatch(b.get("text", ""))]}
+        for one in after
+    ])  # fmt: skip
+
+
+def test_a_mixed_session_is_judged_entry_by_entry(world, converted, conversation):
+    """Thinking of a model that seals nothing stays, beside that of one which does."""
+    turn(conversation, "0", OLDER)
+    turn(conversation, "1", OLDER)
+    turn(conversation, "2", SEALS)
+    turn(conversation, "3", SEALS)
+    data = signed(converted, conversation.bytes())
+    path = world.put(NAME, data)
+
+    report = world.scan(trigger_types=["tool_result"])
+
+    kept = [one["message"]["model"] for line in path.read_bytes().splitlines()
+            for one in [json.loads(line)] if value_at(line).get("message", {}).get("role") ==
+            "assistant" and one["message"]["content"][0]["thinkingSignature"]]  # fmt: skip
+    assert kept == [OLDER] * 4
+    assert report.values_extracted == 3 + 4
+    check(converted(path.read_bytes()))
+
+
+def test_an_unbound_model_keeps_its_thinking(world, converted, conversation):
+    """What is signed without regard to what stands before it stays as it was."""
+    for number in range(4):
+        turn(conversation, str(number), OLDER)
+    data = conversation.bytes()
+    path = world.put(NAME, data)
+
+    world.scan(trigger_types=["tool_result"])
+
+    assert path.read_bytes().count(b"<sign") == data.count(b"<sign") == 8
+    before, after = converted(data), converted(path.read_bytes())
+    assert [b for b in all_blocks(after) if b["type"] == "thinking"] == [
+        b for b in all_blocks(before) if b["type"] == "thinking"
+    ]
