@@ -4,6 +4,8 @@ import json
 
 BLOCK = b'{"type":"text","text":'
 STUB = b'"[[extracted-'
+EMPTY = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
+"""What stands where signed thinking stood: no stub, since a model would imitate it."""
 
 
 def parse(line):
@@ -24,11 +26,19 @@ def cut_tokens(old, new):
     """Walk two versions of a line side by side; give (stub, bytes that it stands for) in order.
 
     This knows nothing of the program: every byte must be equal, except that a stub's token (or a
-    text block that holds nothing else) may stand where any JSON value stood.
+    text block that holds nothing else) may stand where any JSON value stood, and an empty block
+    where thinking stood, which has no stub: its name is "".
     """
     cuts, at, there = [], 0, 0
-    while (stub := new.find(STUB, at)) >= 0:
+    while (stub := min(new.find(mark, at) % (len(new) + 1) for mark in (STUB, EMPTY))) < len(new):
         end = token_end(new, stub)
+        if new.startswith(EMPTY, stub):
+            assert old.startswith(new[at:stub], there), "bytes outside a swapped value changed"
+            start = there + stub - at
+            at, there = end, token_end(old, start)
+            if old[start:there] != EMPTY:
+                cuts.append(("", old[start:there]))
+            continue
         before = new[at:stub]
         if old.startswith(before, there) and old[there + len(before) :].startswith(new[stub:end]):
             at, there = end, there + len(before) + end - stub
@@ -48,6 +58,8 @@ def cut_tokens(old, new):
 
 def leaves_that_differ(old, new, path=()):
     """Give the paths of the values in which two parsed lines differ; a whole block is one."""
+    if new == json.loads(EMPTY):
+        return [] if old == new else [path]
     if isinstance(new, dict) and isinstance(old, dict) and list(old) == list(new):
         pairs = [(key, old[key], new[key]) for key in old]
     elif isinstance(new, list) and isinstance(old, list) and len(old) == len(new):
