@@ -109,7 +109,7 @@ def test_a_value_put_back_brings_no_seal_back_and_takes_newer_ones_out(world, ta
 
 
 def test_a_seal_goes_back_only_where_it_fits(world, talk):
-    """Asked for by its entry, it stays out while anything in front of it is cut, and why is told."""
+    """Asked for by its entry, it stays out while something in front of it is cut; why is told."""
     _, _, result, answer = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)

@@ -35,12 +35,16 @@ RACES = ("late", "kept")
 
 
 def sessions(place, count):
-    """Write sessions with two values to cut in each."""
+    """Write sessions with two values to cut in each, and with seals behind them that break."""
     place.mkdir(parents=True)
     for number in range(count):
         conversation = Conversation()
         for turn in range(2):
             conversation.turn(f"session {number} turn {turn} " + "x" * 3000)
+            thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": f"sig-{turn}"}
+            said = conversation.lines[-1]["message"]
+            said |= {"api": "anthropic-messages", "model": "claude-fable-5-1"}
+            said["content"].insert(0, thought)
         (place / f"{number}.jsonl").write_bytes(conversation.bytes())
 
 

@@ -1,0 +1,116 @@
+"""The live scenario: the real OpenClaw's gateway on a model that seals its thinking."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from proofs.live.binding import BROKEN, Binding
+from proofs.live.witness import Witness
+from proofs.test_live_openclaw import OpenClaw, start, wait  # noqa: F401  `start` is a fixture
+
+pytestmark = pytest.mark.long
+
+QUIET = 2
+MODEL = "claude-fable-5-1"
+STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+
+
+class Sealed(OpenClaw):
+    """A gateway with one session on such a model."""
+
+    def _configure(self):
+        super()._configure()
+        path = self.state / "openclaw.json"
+        said = json.loads(path.read_text())
+        model = {"id": MODEL, "name": MODEL, "reasoning": True, "input": ["text"],
+                 "contextWindow": 1_000_000, "maxTokens": 16384}  # fmt: skip
+        said["models"]["providers"]["loopback"] = {
+            "baseUrl": f"http://127.0.0.1:{self.model.port}", "apiKey": "none",
+            "api": "anthropic-messages", "models": [model],
+        }  # fmt: skip
+        said["agents"]["defaults"]["model"]["primary"] = f"loopback/{MODEL}"
+        path.write_text(json.dumps(said))
+
+    def turn(self, *plan):
+        """Do one turn through the gateway; give its requests."""
+        self.turns += 1
+        number, prompt = self.model.script(*plan)
+        done = subprocess.run(
+            [*self.program, "agent", "--agent", "main", "--session-id", self.session, "--json",
+             "--thinking", "high", "--message", prompt, "--timeout", "240"],
+            env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=300, check=False,
+        )  # fmt: skip
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, (said[-2000:], done.stderr.decode(errors="replace")[-2000:])
+        assert f"[{number}]" in said, said[-2000:]
+        return self.model.of(number)
+
+
+def printing(tag, lines=80):
+    """Give a call that prints that many lines."""
+    return "exec", {"command": f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"}
+
+
+def shown(request):
+    """Name the stubs that the model was shown."""
+    return set(STUB.findall(json.dumps(request["messages"])))
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
+def test_openclaw_is_refused_only_where_seals_are_not_known(tmp_path, start, knows):  # noqa: F811
+    """Ten turns with a restore in one of them: no request is refused, and the undo is exact.
+
+    The same turns with the model named as one that seals nothing meet refusals, which OpenClaw
+    answers by sending its whole history without any thinking.
+    """
+    with Binding() as model:
+        claw = Sealed(tmp_path, start, model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 2\n'
+            "min_reclaim = 0\nscan_interval_seconds = 1\nkeep_after_restore_seconds = 5\n"
+            + ("" if knows else 'sealed_models = ["!*"]\n')
+            + f'[[roots]]\npath = "{claw.state}/agents"\n'
+        )
+        daemon = start(
+            [sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log"
+        )
+        claw.open()
+        requests = []
+        with Witness(claw.path) as witness:
+            for number in range(10):
+                calls = [printing(number), printing(f"{number} too")]
+                if number == 5:
+                    ident = claw.results()[0]["id"]
+                    calls = [("exec", {"command": f"brainsurgeon restore {ident}"})]
+                try:
+                    requests += claw.turn(calls, [printing(f"{number} again", lines=20)])
+                except AssertionError:
+                    assert not knows, model.refused
+                if not knows and any(BROKEN in one for one in model.refused):
+                    return
+                time.sleep(QUIET + 2.5)
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+            wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
+        assert knows, "nothing was refused"
+        assert model.refused == []
+        assert len(shown(requests[-1])) >= 10
+        assert '"signature"' in json.dumps(requests[-1]["messages"])
+        pruned = claw.path.stat().st_size
+        done = subprocess.run(
+            [sys.executable, "-m", "brainsurgeon", "restore", "--all", "--pristine"],
+            env=claw.environment, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+        original = b"".join(witness.lines)
+        assert claw.path.read_bytes() == original
+        print(
+            f"{claw.turns} turns, {len(requests)} requests, none refused; "
+            f"{len(shown(requests[-1]))} stubs in the last; {len(original):,} bytes, "
+            f"{pruned:,} when pruned"
+        )
