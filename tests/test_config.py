@@ -208,7 +208,7 @@ BAD = [
     ("dead_kinds", '["user", "tool"]', "dead_kinds[1]: "),
     ("sealed", '"keep"', "sealed: "),
     ("sealed", "true", "sealed: "),
-    ("sealed_models", '"claude-*"', "sealed_models: "),
+    ("sealed_models", "[7]", "sealed_models[0]: wants a name, or a glob of names"),
     *(
         ("min_session_bytes", text, "min_session_bytes: wants bytes")
         for text in ("-1", "1.5", '"1%"', '"64TB"', '"1.5MB"', '"-1KB"', '""', "true")

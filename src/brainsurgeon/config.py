@@ -9,14 +9,13 @@ import re
 import tomllib
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from brainsurgeon.config_values import (
     AbsolutePath,
     Count,
     Cron,
     Duration,
-    FormatName,
     Interval,
     LogFormat,
     LogLevel,
@@ -24,10 +23,13 @@ from brainsurgeon.config_values import (
     OneKind,
     Pattern,
     Reclaim,
-    RootPath,
+    RootTable,
+    RuleTable,
+    Sealed,
     Seconds,
     Size,
     Switch,
+    Table,
     UnwantedError,
     nearest,
 )
@@ -45,28 +47,7 @@ _SHOWN = 120
 """Characters of a value that a problem shows."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RootTable(_Table):
-    """A directory to walk, which format its files are, and whether nobody else writes there."""
-
-    path: RootPath
-    format: FormatName = "auto"
-    exclusive: Switch = False
-
-
-class RuleTable(_Table):
-    """One rule of the long form."""
-
-    kind: OneKind
-    tool: Names = ()
-    min_value_length: Count | None = None
-    keep_recent: Count | None = None
-
-
-class Settings(_Table):
+class Settings(Table):
     """Everything that can be configured; the names and defaults are those of the README."""
 
     enabled: Switch = True
@@ -76,8 +57,8 @@ class Settings(_Table):
     trigger_types: tuple[OneKind, ...] = ("thinking", "tool_result")
     rules: tuple[RuleTable, ...] = ()
     dead_kinds: tuple[OneKind, ...] = ()
-    sealed: Literal[take, defer] = "take"
-    sealed_models: tuple[str, ...] = ()
+    sealed: Sealed = "take"
+    sealed_models: Names = ()
     exclude: tuple[Pattern, ...] = ()
     min_session_bytes: Size = 0
     min_reclaim: Reclaim = 0.01
@@ -264,8 +245,8 @@ def _say(problem: Any, names: dict[str, str]) -> str:
 
 def _there_are(place: tuple[str | int, ...]) -> str:
     """Name the key that was meant, else those that there are at a place."""
-    tables: dict[str | int, type[BaseModel]] = {"roots": RootTable, "rules": RuleTable}
-    table: type[BaseModel] = tables.get(place[0], Settings) if len(place) > 1 else Settings
+    tables: dict[str | int, type[Table]] = {"roots": RootTable, "rules": RuleTable}
+    table: type[Table] = tables.get(place[0], Settings) if len(place) > 1 else Settings
     meant = nearest(str(place[-1]), [*table.model_fields, *ALIASES])
     return f"did you mean {meant}?" if meant else f"there are {', '.join(table.model_fields)}"
 

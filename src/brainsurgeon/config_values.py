@@ -7,7 +7,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from brainsurgeon.decide.cron import cron_numbers
 from brainsurgeon.model.entries import KINDS, Kind
@@ -169,6 +169,7 @@ RootPath = Annotated[str, BeforeValidator(_root)]
 Pattern = Annotated[str, BeforeValidator(_pattern)]
 Names = Annotated[tuple[Annotated[str, BeforeValidator(_name)], ...], BeforeValidator(_listed)]
 OneKind = Annotated[Kind, BeforeValidator(one_of(*KINDS))]
+Sealed = Annotated[Literal["take", "defer"], BeforeValidator(one_of("take", "defer"))]
 FormatName = Annotated[
     Literal["auto", "openclaw", "claude-code", "codex", "generic"],
     BeforeValidator(one_of("auto", "openclaw", "claude-code", "codex", "generic")),
@@ -180,3 +181,26 @@ LogLevel = Annotated[
 LogFormat = Annotated[
     Literal["auto", "console", "json"], BeforeValidator(one_of("auto", "console", "json"))
 ]
+
+
+class Table(BaseModel):
+    """A table of the configuration: it has no keys but its own, and never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RootTable(Table):
+    """A directory to walk, which format its files are, and whether nobody else writes there."""
+
+    path: RootPath
+    format: FormatName = "auto"
+    exclusive: Switch = False
+
+
+class RuleTable(Table):
+    """One rule of the long form."""
+
+    kind: OneKind
+    tool: Names = ()
+    min_value_length: Count | None = None
+    keep_recent: Count | None = None

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
+from brainsurgeon.model.entries import FIELDS, STUB_PREFIX
+
+if TYPE_CHECKING:
+    from brainsurgeon.decide.fields import FieldWishes
+
+_OURS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, *(name.encode() for name in FIELDS)))))
 
 
 class Ids:
@@ -56,3 +64,20 @@ class Findings:
     restored: list[str] = field(default_factory=list)
     missed: list[tuple[str, str]] = field(default_factory=list)
     waits: set[str | None] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Tells whether a short line may hold a stub or field of ours, or is one asked for."""
+
+    asked: frozenset[str]
+    fields: FieldWishes
+    calls: tuple[bytes, ...]
+
+    def __call__(self, raw: bytes, ident: str | None) -> bool:
+        """Tell it of a line with these bytes and the id of its entry."""
+        return (
+            (ident is not None and (ident in self.asked or self.fields.speak_of(ident)))
+            or _OURS.search(raw) is not None
+            or any(call in raw for call in self.calls)
+        )

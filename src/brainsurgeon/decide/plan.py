@@ -6,14 +6,13 @@ The planner reads and writes nothing but the lines it is handed; carrying the pl
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import drafting
 from brainsurgeon.decide.extract import Keep
 from brainsurgeon.decide.fields import FieldWishes
-from brainsurgeon.decide.findings import Draft, Findings, Ids
+from brainsurgeon.decide.findings import Draft, Findings, Ids, Mentions
 from brainsurgeon.decide.gathering import Gatherer
 from brainsurgeon.decide.judging import Judge, WindowTooSmallError
 from brainsurgeon.decide.matching import Matcher
@@ -22,7 +21,7 @@ from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge
 from brainsurgeon.formats import base, spans
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, Edit
-from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, STUB_PREFIX
+from brainsurgeon.model.entries import EXTRACTABLE
 from brainsurgeon.model.plans import Plan
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.records import Extraction, Records, Wish
     from brainsurgeon.model.sessions import Survey
 
-_OURS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, *(name.encode() for name in FIELDS)))))
 _TWICE = "its id stands twice in the file"
 
 
@@ -197,9 +195,9 @@ class _Planner:
             return not self._found.waits
         return wish.entry_id not in self._found.waits
 
-    def _speaks_of_us(self) -> _Mentions:
+    def _speaks_of_us(self) -> Mentions:
         asked = frozenset((*self._own.answers, *self._matcher.redacted))
-        return _Mentions(asked, self._fields, tuple(call.encode() for call in self._own.calls))
+        return Mentions(asked, self._fields, tuple(call.encode() for call in self._own.calls))
 
     def _entry(
         self, line: Line, raw: bytes, entry: Entry, ident: str | None, seals: frozenset[KeyPath]
@@ -287,19 +285,3 @@ class _Planner:
         wish = self._fields.sets.get(ident or "")
         said = wish.value if wish else entry.get(EXTRACTABLE)
         return 0.0 if said is True else self._rules.keep_after_restore
-
-
-@dataclass(frozen=True, slots=True)
-class _Mentions:
-    """Tells whether a short line may hold a stub or field of ours, or is one asked for."""
-
-    asked: frozenset[str]
-    fields: FieldWishes
-    calls: tuple[bytes, ...]
-
-    def __call__(self, raw: bytes, ident: str | None) -> bool:
-        return (
-            (ident is not None and (ident in self.asked or self.fields.speak_of(ident)))
-            or _OURS.search(raw) is not None
-            or any(call in raw for call in self.calls)
-        )

@@ -94,8 +94,7 @@ class Examination:
             self.session.lines, self.format, self.settings.decision_rules(), records, self.now,
             self.survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
             patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
-            self.survey, cut=cut, explain=explain, branches_die_at=self.forgotten_at,
-            habits=self.habits,
+            branches_die_at=self.forgotten_at, habits=self.habits,
         )  # fmt: skip
 
 
