@@ -2,12 +2,13 @@
 # leases to a file's owner only. deploy/compose.yaml shows how.
 FROM python:3.13-slim AS build
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE requirements.txt ./
+COPY deploy/requirements.txt deploy/requirements.txt
+# Versions and hashes are those of the tests; nothing else is installed, for the build neither.
+RUN python -m venv /opt/brainsurgeon \
+    && /opt/brainsurgeon/bin/pip install --no-cache-dir --require-hashes -r deploy/requirements.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY src src
-# The pins are those of the tests; their hashes speak of files pip checks anyway.
-RUN sed -n 's/^\([a-z0-9_.-]*==[^ ]*\).*/\1/p' requirements.txt > constraints.txt \
-    && python -m venv /opt/brainsurgeon \
-    && /opt/brainsurgeon/bin/pip install --no-cache-dir --constraint constraints.txt .
+RUN /opt/brainsurgeon/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.13-slim
 COPY --from=build /opt/brainsurgeon /opt/brainsurgeon

@@ -80,7 +80,10 @@ def restore(
         at=now, previous=previous, content=content, same_as=given.same_as,
         answer_id=secrets.token_hex(8),
     )  # fmt: skip
-    there = replace(answer, already=True, at=answer.at if previous is None else previous)
+    there = replace(
+        answer, already=True, at=answer.at if previous is None else previous,
+        redacts=not settings.keep_purge_control_calls,
+    )  # fmt: skip
     places = {value.id: value.path for value in values}
     put_back = all(value.state == "restored" for value in values)
     if put_back and not pristine and _stand(file, named.entry_id, tokens, places):

@@ -1,0 +1,126 @@
+"""Try what matters with whatever versions are installed beside this Python: import, scan, restore.
+
+Works in a directory of its own. Prints the versions of what brainsurgeon depends on.
+"""
+
+import importlib
+import json
+import os
+import pkgutil
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata, util
+from pathlib import Path
+
+PROGRAM = [sys.executable, "-m", "brainsurgeon"]
+VALUE = "a line of a build that nobody reads twice\n" * 100
+USAGE = 2
+TURN = [
+    {"type": "user", "__id": "u1", "content": "build it"},
+    {"type": "tool_call", "__id": "c1", "name": "exec", "arguments": {"command": "make"}},
+    {"type": "tool_result", "__id": "r1", "name": "exec", "output": VALUE},
+    *({"type": "assistant", "__id": f"a{number}", "text": "done"} for number in range(4)),
+]
+HELLO = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+               "clientInfo": {"name": "smoke", "version": "1"}},
+}  # fmt: skip
+
+
+def main() -> None:
+    """Import every module, then prune, show and restore a session, and run daemon and server."""
+    import_everything()
+    with tempfile.TemporaryDirectory() as base:
+        session = Path(base) / "agents" / "main" / "sessions" / "s.jsonl"
+        session.parent.mkdir(parents=True)
+        before = b"".join(json.dumps(line).encode() + b"\n" for line in TURN)
+        session.write_bytes(before)
+        os.utime(session, (time.time() - 3600,) * 2)
+        config = Path(base) / "config.toml"
+        config.write_text(
+            f'state_dir = "{base}/state"\nquiet_seconds = 1\nkeep_after_restore_seconds = 0\n'
+            f'[[roots]]\npath = "{base}/agents"\n'
+        )
+        run("--help")
+        scan, _, show, _ = (run(*words, "--config", str(config)) for words in (
+            ("scan", "--once", "--json"), ("status",), ("show", "r1"),
+            ("restore", "--all", "--pristine", "--json"),
+        ))  # fmt: skip
+        expect(json.loads(scan)["values_extracted"] == 1, scan)
+        expect(show == VALUE, show)
+        expect(session.read_bytes() == before, "the session is not as it was")
+        expect("No such option" in run("show", "--no-such", code=USAGE), "show --no-such")
+        serve(config)
+        daemon(config, session)
+    print(", ".join(f"{name} {metadata.version(name)}" for name in depended_on()))
+
+
+def import_everything() -> None:
+    """Import every module of ours; that of the server where its extra is installed."""
+    package = importlib.import_module("brainsurgeon")
+    for module in pkgutil.walk_packages(package.__path__, "brainsurgeon."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def run(*words: str, code: int = 0) -> str:
+    """Run a command of ours and give what it says; only what fails says it on stderr."""
+    done = subprocess.run(  # noqa: S603
+        [*PROGRAM, *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    expect(done.returncode == code and (code > 0 or not done.stderr), f"{words}: {done.stderr}")
+    return done.stdout + done.stderr
+
+
+def serve(config: Path) -> None:
+    """Greet the server, where it is installed."""
+    if util.find_spec("mcp") is None:
+        return
+    with subprocess.Popen(  # noqa: S603
+        [*PROGRAM, "mcp", "--config", str(config)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        assert server.stdin  # noqa: S101
+        assert server.stdout  # noqa: S101
+        server.stdin.write(json.dumps(HELLO) + "\n")
+        server.stdin.flush()
+        answer = json.loads(server.stdout.readline())
+        server.stdin.close()
+    expect(answer["result"]["serverInfo"]["name"] == "brainsurgeon", str(answer))
+
+
+def daemon(config: Path, session: Path) -> None:
+    """Let the daemon prune the session anew, and end it."""
+    os.utime(session, (time.time() - 3600,) * 2)
+    with subprocess.Popen(  # noqa: S603
+        [*PROGRAM, "run", "--config", str(config)],
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while b"[[extracted-r1]]" not in session.read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+    expect(b"[[extracted-r1]]" in session.read_bytes() and code == 0, f"the daemon ended: {code}")
+
+
+def depended_on() -> list[str]:
+    """Name what brainsurgeon depends on directly, as far as it is installed."""
+    names = (
+        re.split(r"[ ><=;\[]", one)[0] for one in metadata.requires("brainsurgeon") or ()
+    )  # fmt: skip
+    return [name for name in names if util.find_spec(name.replace("-", "_"))]
+
+
+def expect(so: bool, otherwise: str) -> None:
+    """End with what was seen in the place of what was expected."""
+    if not so:
+        sys.exit(f"smoke: {otherwise}")
+
+
+main()

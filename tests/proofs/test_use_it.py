@@ -1,0 +1,198 @@
+"""What the README says under "Use it" is done word by word, in an empty home."""
+
+import getpass
+import json
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from building.world import TOP, Conversation
+
+README = (TOP / "README.md").read_text()
+NEEDED = ("README.md", "LICENSE", "pyproject.toml", "src", "deploy", "systemd")
+REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
+PASSED_ON = {
+    name: value for name, value in os.environ.items()
+    if name.startswith("PIP_") or name.lower() in ("http_proxy", "https_proxy", "no_proxy")
+}  # fmt: skip
+"""How this machine reaches packages; everything else of the environment stays outside."""
+NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
+RECORDED = """#!/bin/sh
+printf '%s\\n' "$@" > "$0.said"
+case "$1" in -|tee) cat > "$0.read" ;; -l) echo "no crontab for you" >&2; exit 1 ;; esac
+"""
+
+
+def section(title):
+    """Give a section of the README."""
+    return re.search(rf"\n## {title}\n(.*?)\n## ", README, re.DOTALL)[1]
+
+
+def commands(text):
+    """Give what is typed in each of the console blocks of a text."""
+    return [
+        "\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE))
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    ]
+
+
+class Account:
+    """A bare account: an empty home, a clone, and the tools of a system that is not ours."""
+
+    def __init__(self, base):
+        self.home, self.clone, self.tools = base / "account", base / "clone", base / "tools"
+        self.home.mkdir()
+        self.tools.mkdir()
+        for name in NEEDED:
+            copy = shutil.copytree if (TOP / name).is_dir() else shutil.copy
+            (self.clone / name).parent.mkdir(exist_ok=True)
+            copy(TOP / name, self.clone / name)
+        for tool in ("systemctl", "sudo", "crontab", "openclaw", "claude", "codex"):
+            self._tool(tool, RECORDED)
+        self._tool("python3", f'#!/bin/sh\nexec {shlex.quote(sys._base_executable)} "$@"\n')
+        self.bare = {"HOME": str(self.home), "PATH": f"{self.tools}:/usr/bin:/bin"}
+        config = REAL_HOME / ".config" / "pip" / "pip.conf"
+        more = {"PIP_CONFIG_FILE": str(config)} if config.exists() else {}
+        self.environment = {**self.bare, **PASSED_ON, **more}
+
+    def _tool(self, name, text):
+        path = self.tools / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def types(self, text):
+        """Type some lines into a shell, one after the other; give what is shown."""
+        done = subprocess.run(
+            ["sh"], input=text, text=True, capture_output=True, cwd=self.clone, timeout=900,
+            env=self.environment, check=False,
+        )  # fmt: skip
+        if NO_NETWORK.search(done.stderr):
+            # Without a network nobody can install anything; the rest is worth testing still.
+            pytest.skip("what brainsurgeon needs cannot be installed here")
+        return done
+
+    def said(self, tool):
+        """Give the words with which a tool was called last."""
+        return (self.tools / f"{tool}.said").read_text().splitlines()
+
+    def read(self, tool):
+        """Give what a tool was given to read."""
+        return (self.tools / f"{tool}.read").read_text()
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory):
+    """Give the account in which the first block was typed, with a session to prune."""
+    one = Account(tmp_path_factory.mktemp("use-it"))
+    talk = Conversation()
+    talk.turn()
+    talk.turn()
+    one.session = one.home / ".openclaw" / "agents" / "main" / "sessions" / "s.jsonl"
+    one.session.parent.mkdir(parents=True)
+    one.session.write_bytes(talk.bytes())
+    os.utime(one.session, (10**9, 10**9))
+    one.before = talk.bytes()
+    one.shown = one.types("set -e\n" + commands(section("Use it"))[0])
+    return one
+
+
+def test_the_first_block_installs_looks_and_prunes(account):
+    """In an empty home it ends without an error, and the session is pruned."""
+    assert account.shown.returncode == 0, account.shown.stderr
+    assert "nothing was written" in account.shown.stdout
+    assert "1 changed" in account.shown.stdout
+    assert b"[[extracted-" in account.session.read_bytes()
+    assert os.access(account.home / ".local/bin/brainsurgeon", os.X_OK)
+
+
+def test_everything_is_installed_by_its_hash(account):
+    """The versions are those of the tests, with their hashes; the container's are the same."""
+    whole = (TOP / "requirements.txt").read_text()
+    text = (TOP / "deploy" / "requirements.txt").read_text()
+    pins = re.findall(r"^[a-z0-9_.-]+==.*\n(?:    --hash=.*\n)+", text, re.MULTILINE)
+    listed = subprocess.run(
+        [account.home / ".local/share/brainsurgeon/bin/pip", "list", "--format", "json"],
+        capture_output=True, check=True, env=account.environment,
+    )  # fmt: skip
+    wanted = dict(re.findall(r"^([a-z0-9_.-]+)==([^ ;\\]+)", text, re.MULTILINE))
+    found = {one["name"].lower().replace("_", "-"): one["version"]
+             for one in json.loads(listed.stdout)}  # fmt: skip
+
+    assert len(pins) > 30
+    assert all(pin.strip("\\ \n") in whole for pin in pins)
+    assert found.keys() - {"brainsurgeon", "pip", "setuptools"} <= wanted.keys()
+    assert all(wanted[name] == found[name] for name in found.keys() & wanted.keys())
+    docker = (TOP / "Dockerfile").read_text()
+    assert "--require-hashes -r deploy/requirements.txt" in docker
+    assert "--no-deps --no-build-isolation" in docker
+
+
+def test_the_second_block_lets_it_run(account):
+    """The user's unit and the lines for cron name a program that stands there."""
+    done = account.types(commands(section("Use it"))[1])
+    own = account.home / ".config/systemd/user/brainsurgeon.service"
+
+    assert done.returncode == 0, done.stderr
+    assert "ExecStart=%h/.local/bin/brainsurgeon run" in own.read_text()
+    assert account.said("systemctl") == ["--user", "enable", "--now", "brainsurgeon"]
+    jobs = [line for line in account.read("crontab").splitlines() if not line.startswith("#")]
+    assert len(jobs) == 2
+    for job in jobs:
+        ran = subprocess.run(
+            ["/bin/sh", "-c", job.split(None, 5)[5]], capture_output=True, check=False,
+            env={"HOME": str(account.home), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"},
+        )  # fmt: skip
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b""), job
+    assert account.said("sudo") == ["systemctl", "enable", "--now", "brainsurgeon"]
+
+
+def test_the_systems_unit_is_made_for_its_user(account):
+    """User, home and program in the unit are those of who types the command."""
+    block = commands(section("Use it"))[1]
+    lines = [line for line in block.splitlines() if line.startswith(("as_me=", "sed "))]
+    unit = account.types("\n".join(lines).replace("sudo tee ", "cat; #")).stdout
+
+    assert f"User={getpass.getuser()}\n" in unit
+    assert f"ExecStart={account.home}/.local/bin/brainsurgeon run\n" in unit
+    assert f"ReadWritePaths=-{account.home}/.openclaw " in unit
+    assert f"-o {getpass.getuser()} {account.home}/.local/state/brainsurgeon" in unit
+    assert "agent " not in "".join(re.findall(r"^[^#].*$", unit, re.MULTILINE)).replace(
+        "agent sessions", ""
+    )
+    assert "/home/agent" not in unit
+
+
+def test_an_agent_starts_the_server_from_anywhere(account):
+    """What each agent is told is a server that starts without a PATH, and answers."""
+    rows = re.findall(r"^\| [\w ]+ \| `((?:openclaw|claude|codex) .*?)` \|", README, re.MULTILINE)
+    assert len(rows) == 3
+    for row in rows:
+        assert account.types(row).returncode == 0, row
+        host, *_ = shlex.split(row)
+        words = account.said(host)
+        if host == "openclaw":
+            server = json.loads(words[-1])
+            start = [server["command"], *server["args"]]
+        else:
+            start = words[words.index("--") + 1 :]
+        hello = {
+            "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+                "protocolVersion": "2025-06-18", "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        }  # fmt: skip
+        done = subprocess.run(
+            start, input=json.dumps(hello) + "\n", text=True, capture_output=True, check=False,
+            cwd="/", env={"HOME": str(account.home)}, timeout=60,
+        )  # fmt: skip
+
+        assert Path(start[0]).is_absolute(), row
+        assert '"brainsurgeon"' in done.stdout, (row, done.stderr)
+        assert host != "claude" or words[2:5] == ["--scope", "user", "brainsurgeon"]
