@@ -1,6 +1,10 @@
 # Makes .venv at the top of the project with everything pinned in requirements.txt.
 # Sourced by the scripts beside it, from the top of the project. Nothing outside .venv is touched.
 
+# In an empty environment the shell has a PATH of its own, which Python needs to find itself.
+PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}
+export PATH
+
 find_python() {
     for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.14; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
