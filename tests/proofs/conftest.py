@@ -1,3 +1,37 @@
-"""One session file in a directory of its own, and the moment of its exchange."""
+"""One session file and the moment of its exchange, and programs that are gone at the end."""
+
+import os
+import signal
+import subprocess
+from contextlib import ExitStack
+
+import pytest
 
 from building.exchange import impatient, path, patient, race, session, unleased
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Give a way to start processes that are gone at the end."""
+    with ExitStack() as stack:
+
+        def begin(words, environment, log):
+            output = stack.enter_context(open(tmp_path / log, "ab"))
+            process = subprocess.Popen(
+                words, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output, start_new_session=True,
+            )  # fmt: skip
+            stack.callback(_end, process)
+            return process
+
+        yield begin
+
+
+def _end(process):
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)

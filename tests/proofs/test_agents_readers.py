@@ -60,7 +60,7 @@ def pruned(world, look):
     """Give pi's view of a session before and after a scan, and the pass that lay between.
 
     The view before is one without the thinking that left without a stub, which no provider is
-    shown (see test_seal_readers.py), and the pass counts the other values.
+    shown (see test_sealed_readers.py), and the pass counts the other values.
     """
 
     def compare(data, **settings):

@@ -1,22 +1,16 @@
 """The live scenario: the real OpenClaw's gateway, a scripted model, and our daemon beside it."""
 
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
-import uuid
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from proofs.agent_packages import OPENCLAW, node_binary, package
+from proofs.live.gateway import OpenClaw, wait
 from proofs.live.model import Model
+from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
@@ -27,174 +21,6 @@ QUIET = 3
 PROTECTION = 40
 DEADLINE = 300
 STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
-
-
-class Witness:
-    """Keeps each line of the session as it stood first: as OpenClaw wrote it."""
-
-    def __init__(self, path):
-        self.path, self.lines, self.states = path, [], 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self):
-        seen = None
-        while not self._stop.wait(0.02):
-            try:
-                status = os.stat(self.path)
-                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                if state == seen:
-                    continue
-                data = self.path.read_bytes()
-            except FileNotFoundError:
-                continue
-            seen = state
-            self.states += 1
-            whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-            self.lines += whole[len(self.lines) :]
-
-
-class OpenClaw:
-    """A gateway of its own with one session."""
-
-    def __init__(self, base, start, model):
-        self.base, self.model, self._start = base, model, start
-        self.session = str(uuid.uuid4())
-        self.state = base / "claw" / ".openclaw"
-        self.path = self.state / "agents" / "main" / "sessions" / f"{self.session}.jsonl"
-        self.program = [node_binary(), str(package(OPENCLAW) / "openclaw" / "openclaw.mjs")]
-        self.turns, self.seconds = 0, []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self._configure()
-
-    def _configure(self):
-        model = {"id": "scripted", "name": "scripted", "reasoning": False, "input": ["text"],
-                 "contextWindow": 1_000_000, "maxTokens": 8192}  # fmt: skip
-        provider = {"baseUrl": f"http://127.0.0.1:{self.model.port}/v1", "apiKey": "none",
-                    "api": "openai-completions", "models": [model]}  # fmt: skip
-        workspace = self.base / "workspace"
-        workspace.mkdir()
-        (self.state / "agents").mkdir(parents=True)
-        (self.state / "openclaw.json").write_text(json.dumps({
-            "models": {"mode": "replace", "providers": {"loopback": provider}},
-            "agents": {"defaults": {
-                "model": {"primary": "loopback/scripted"}, "workspace": str(workspace),
-                "skipBootstrap": True, "timeoutSeconds": 900,
-            }},
-            "tools": {"exec": {"host": "gateway", "security": "full", "ask": "off"}},
-            "mcp": {"servers": {"brainsurgeon": {
-                "command": sys.executable,
-                "args": ["-m", "brainsurgeon", "mcp", "--agent", "main",
-                         "--config", str(self.base / "config.toml")],
-            }}},
-            "gateway": {"mode": "local", "bind": "loopback", "port": self.port,
-                        "auth": {"mode": "token", "token": "only-here"}},
-        }))  # fmt: skip
-        self.environment = {
-            "HOME": str(self.base / "claw"),
-            "PATH": f"{Path(sys.executable).parent}:{Path(self.program[0]).parent}:{os.defpath}",
-            "OPENCLAW_HOME": str(self.base / "claw"),
-            "OPENCLAW_STATE_DIR": str(self.state),
-            "OPENCLAW_CONFIG_PATH": str(self.state / "openclaw.json"),
-            "OPENCLAW_SKIP_CHANNELS": "1",
-            "OPENCLAW_NO_RESPAWN": "1",
-            "OPENCLAW_NO_AUTO_UPDATE": "1",
-            "OPENCLAW_DISABLE_BONJOUR": "1",
-            "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
-            "NO_COLOR": "1",
-            "CI": "1",
-            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
-        }
-
-    def open(self):
-        """Start the gateway and wait until it answers."""
-        words = [*self.program, "gateway", "run", "--port", str(self.port), "--bind", "loopback",
-                 "--token", "only-here"]  # fmt: skip
-        gateway = self._start(words, self.environment, "gateway.log")
-
-        def answers():
-            assert gateway.poll() is None, (self.base / "gateway.log").read_text()[-2000:]
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                return False
-            return True
-
-        wait("the gateway listens", answers)
-
-    def turn(self, *plan):
-        """Do one turn through the gateway; it gives its expected reply. Give its requests."""
-        self.turns += 1
-        closing = f"turn {self.turns} is done"
-        requests = self.model.next_turn(plan, closing)
-        began = time.monotonic()
-        done = subprocess.run(
-            [*self.program, "agent", "--agent", "main", "--session-id", self.session, "--json",
-             "--message", f"please do turn {self.turns}", "--timeout", "900"],
-            env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=960, check=False,
-        )  # fmt: skip
-        self.seconds.append(time.monotonic() - began)
-        said = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, (said[-2000:], done.stderr.decode(errors="replace")[-2000:])
-        assert closing in said, said[-2000:]
-        assert len(requests) == len(plan) + 1
-        return requests
-
-    def results(self):
-        """Read the tool results of the session."""
-        entries = [json.loads(line) for line in self.path.read_bytes().splitlines()]
-        return [one for one in entries if one.get("message", {}).get("role") == "toolResult"]
-
-    def result(self, ident):
-        """Read one of them."""
-        return next(one for one in self.results() if one["id"] == ident)
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Give a way to start processes that are gone at the end."""
-    with ExitStack() as stack:
-
-        def begin(words, environment, log):
-            output = stack.enter_context(open(tmp_path / log, "ab"))
-            process = subprocess.Popen(
-                words, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True,
-            )  # fmt: skip
-            stack.callback(_end, process)
-            return process
-
-        yield begin
-
-
-def _end(process):
-    if process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(20)
-
-
-def wait(what, until):
-    """Wait until something holds, and give it."""
-    end = time.monotonic() + DEADLINE
-    while not (found := until()):
-        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 def text(entry):

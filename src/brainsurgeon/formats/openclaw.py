@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.formats import thinking
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
-from brainsurgeon.formats.tree import Branch, Reach
+from brainsurgeon.formats.tree import Branch, Dead, Reach
 from brainsurgeon.model.entries import EXTRACTABLE, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 
@@ -65,32 +65,32 @@ class OpenClaw:
 
     def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
-        dead: dict[int, str] = {}
+        dead = Dead()
         turn, reach = _Turn(), Reach()
         messages = 0
         last_user: int | None = None
         for line in lines.backward():
             known = turn.judged and messages > window and last_user is not None
             if (known and reach.over) or (turn.judged and branch.ended):
-                dead[line.offset] = reach.over or OFF_BRANCH
-                continue
+                dead.before, dead.why = line.offset + 1, reach.over or OFF_BRANCH
+                break
             entry = parse(line.raw) if line.raw else None
             turn.look(line, entry)
             if entry is None:
                 branch.pass_over(line.raw or b"")
                 continue
             if not branch.holds(entry):
-                dead[line.offset] = OFF_BRANCH
+                dead.named[line.offset] = OFF_BRANCH
                 continue
             unsent = reach.look(entry)
             if unsent:
-                dead[line.offset] = unsent
+                dead.named[line.offset] = unsent
             if last_user is None and _role(entry) == "user":
                 last_user = line.offset
             if messages <= window:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
-        dead.pop(0, None)  # the header is nowhere in the tree
+        dead.named.pop(0, None)
         first = next(iter(lines), None)
         header = (parse(first.raw.removeprefix(BOM)) if first and first.raw else None) or {}
         parent = _text(header.get("parentSession"))

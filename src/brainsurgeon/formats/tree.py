@@ -5,11 +5,14 @@ Read in openclaw 2026.7.35, `dist/transcript-tree-*.js` (scanSessionTranscriptTr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, BEFORE_RESET, EDITED_AWAY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from brainsurgeon.model.entries import Entry
 
 TREE_TYPES = (
@@ -106,6 +109,29 @@ class Reach:
         if self._compacted and ident == self._kept:
             self.over = BEFORE_COMPACTION
         return EDITED_AWAY if ident in self._edited else None
+
+
+class Dead(Mapping[int, str]):
+    """Why entries are dead, by the offsets of their lines: some by name, and all `before` one.
+
+    Most of a long session may be dead, and naming every entry would take much room. Only those
+    that are named are counted. The header, at 0, is nowhere in the tree.
+    """
+
+    def __init__(self) -> None:
+        self.named: dict[int, str] = {}
+        self.before, self.why = 0, ""
+
+    def __getitem__(self, offset: int) -> str:
+        if 0 < offset < self.before:
+            return self.why
+        return self.named[offset]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.named)
+
+    def __len__(self) -> int:
+        return len(self.named)
 
 
 def _is_node(entry: Entry) -> bool:

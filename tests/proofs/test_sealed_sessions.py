@@ -6,6 +6,7 @@ import pytest
 
 from brainsurgeon.decide.seals import BROKEN, DOUBTFUL, UNFIT
 from brainsurgeon.errors import ChangedError
+from brainsurgeon.hosts import pi
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.show import show
 from building.world import Clock, Conversation, append, entry, fork, pin
@@ -54,7 +55,7 @@ def thoughts(path):
     return [block["thinkingSignature"] for block in blocks if block != EMPTY]
 
 
-def test_every_seal_behind_the_first_cut_leaves_in_the_same_rewrite(world, talk):
+def test_every_seal_behind_the_first_cut_leaves_with_it(world, talk):
     """The last turn included, since it is closed; a dry run says so first; the undo is exact."""
     for tag in range(3):
         turn(talk, tag)
@@ -90,7 +91,7 @@ def test_a_seal_is_listed_and_shown_by_its_entry(world, talk):
     assert given.content == {"message.content.0": thought("0b")}
 
 
-def test_a_value_put_back_brings_no_seal_back_and_takes_newer_ones_out(world, talk):
+def test_a_value_put_back_takes_newer_seals_out(world, talk):
     """Seals made behind the stub that it fills would break, and the old ones would not fit."""
     _, _, result, _ = turn(talk, 0)
     for tag in (1, 2):
@@ -311,16 +312,16 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, talk):
     assert b"[[extracted-" in path.read_bytes()
 
 
-def test_newer_seals_of_an_agent_that_remembers_leave_behind_stubs(world, talk):
+def test_newer_seals_of_an_agent_that_remembers_leave(world, talk):
     """A running pi goes on with the values that were cut: what it seals then may not fit the file.
 
     OpenClaw reads its session anew for every run, so that there nothing is done.
     """
     for tag in range(3):
         turn(talk, tag)
-    pi = world.root / "pi" / "--home-me--"
-    pi.mkdir(parents=True)
-    paths = [world.put("s.jsonl", talk.bytes()), pi / "s.jsonl"]
+    place = world.root / "pi" / "--home-me--"
+    place.mkdir(parents=True)
+    paths = [world.put("s.jsonl", talk.bytes()), place / "s.jsonl"]
     paths[1].write_bytes(talk.bytes())
     assert world.scan().sessions_changed == 2
     since = talk.lines[-1]
@@ -352,3 +353,17 @@ def test_a_fork_has_its_seals_taken_out_for_itself(world, talk):
     (undone,) = world.restore_all("main/lean", pristine=True)
     assert undone.state == "restored"
     assert thoughts(lean)[-1] == "sig-2b"
+
+
+def test_an_agent_that_asks_for_it_keeps_its_thinking(world, talk, monkeypatch):
+    """Where pi manages a model's effort it asks the provider to drop what no longer fits."""
+    monkeypatch.setattr(pi, "drops_blocks", lambda: True)
+    for tag in range(3):
+        turn(talk, tag, providerThinkingLevel="high" if tag else None)
+    place = world.root / "pi" / "--home-me--"
+    place.mkdir(parents=True)
+    (place / "s.jsonl").write_bytes(talk.bytes())
+
+    world.scan()
+
+    assert thoughts(place / "s.jsonl") == ["sig-0a", "sig-1a", "sig-1b", "sig-2a", "sig-2b"]

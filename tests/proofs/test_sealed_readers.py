@@ -20,11 +20,12 @@ from proofs.live.messages import _ids
 CONVERTED = Path(__file__).parent / "readers" / "converted.mjs"
 STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 API = "anthropic-messages"
+LONG = pytest.mark.long(proves=("formats", "decide"))
 SEALS, OLDER = "claude-fable-5-1", "claude-sonnet-4-5"
 NAME = "11111111-0000-4000-8000-000000000001.jsonl"
 
 
-@pytest.fixture(params=["pi", "pi-now", pytest.param("openclaw", marks=pytest.mark.long)])
+@pytest.fixture(params=["pi", "pi-now", pytest.param("openclaw", marks=LONG)])
 def converted(request, tmp_path):
     """Give a converter: the messages of the request that would be sent of a session."""
     place = {
