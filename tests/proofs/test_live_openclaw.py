@@ -2,9 +2,11 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
@@ -78,6 +80,114 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
             f"{witness.states} states of the file seen; {len(original):,} bytes written by "
             f"OpenClaw, {pruned:,} when pruned, {len(original):,} after the undo"
         )
+
+
+def test_twenty_turns_leave_no_wish_open(tmp_path, start):
+    """Asked by exec, by exec in JSON, by MCP and by a person, with the debug log on: all is ended.
+
+    No turn fails, every call of the agent's is shortened, and what a person asked for in the
+    middle of a turn ends with its reason.
+    """
+    with Model() as model:
+        claw = OpenClaw(tmp_path, start, model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 1\nkeep_recent = 0\n'
+            f'min_reclaim = 0\nscan_interval_seconds = 2\nlog_level = "debug"\n'
+            f'keep_after_restore_seconds = 5\n[[roots]]\npath = "{claw.state}/agents"\n'
+        )
+        start([sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log")
+        claw.open()
+        asked = []
+        for number in range(20):
+            if number >= 2:
+                wait("something is extracted", lambda: _stubs_standing(claw))
+            asked += _ASKING[number % len(_ASKING) if number >= 2 else 0](claw)
+        wait("every wish is ended", lambda: not _wishes(tmp_path, "state = 'open'"))
+        results = {one["message"]["toolCallId"]: one for one in claw.results()}
+        left = {call: text(results[call])[:200] for call, ident in asked
+                if text(results[call]) != f"Restored {ident}."}  # fmt: skip
+
+        assert left == {}
+        assert all(results[call]["_redacted"] is True for call, _ in asked)
+        assert len(asked) == 11
+        lapsed = _wishes(tmp_path, "action = 'redact' AND state = 'lapsed'")
+        assert lapsed
+        print(
+            f"{claw.turns} turns of {min(claw.seconds):.1f} to {max(claw.seconds):.1f} s, "
+            f"0 failed; {len(asked)} of {len(asked)} calls shortened; "
+            f"{len(lapsed)} redactions of a person's restores ended with their reason; "
+            f"{len(_wishes(tmp_path, 'TRUE'))} wishes, none open"
+        )
+
+
+def _stubs_standing(claw):
+    """Give the ids of the results that stand as stubs, the oldest first."""
+    return [one["id"] for one in claw.results() if STUB.fullmatch(text(one))]
+
+
+def _wishes(base, where):
+    with closing(sqlite3.connect(base / "state" / "store.db", timeout=60)) as database:
+        return database.execute(f"SELECT action, why FROM wishes WHERE {where}").fetchall()
+
+
+def _just_work(claw):
+    claw.turn([printing(f"turn {claw.turns}"), printing(f"turn {claw.turns}, more")])
+    return []
+
+
+def _by_exec(claw, option=""):
+    """Ask by the shell, with something printed before and the log among it."""
+    ident = _stubs_standing(claw)[0]
+    command = f"echo looking; date; brainsurgeon restore{option} {ident}; echo done"
+    requests = claw.turn([("exec", {"command": command}), printing(f"turn {claw.turns}")])
+    assert '"event": "restoration"' in json.dumps(requests[-1]).replace('\\"', '"')
+    return [(_call_of(requests[-1], command), ident)]
+
+
+def _by_exec_in_json(claw):
+    return _by_exec(claw, " --json")
+
+
+def _by_mcp(claw):
+    ident = _stubs_standing(claw)[0]
+    requests = claw.turn(
+        [("brainsurgeon__purge_control", {"action": "restore", "entry": ident})],
+        [printing(f"turn {claw.turns}")],
+    )
+    return [(_call_of(requests[-1], ident), ident)]
+
+
+def _by_a_person(claw):
+    """Ask from another shell while the agent is in the middle of a turn."""
+    said = []
+
+    def person():
+        wait("the turn is open", lambda: "sleep 4" in claw.path.read_text())
+        done = subprocess.run(
+            [sys.executable, "-m", "brainsurgeon", "restore", ident], capture_output=True,
+            env=claw.environment, timeout=60, check=False,
+        )  # fmt: skip
+        said.append((done.returncode, done.stdout.decode()))
+
+    ident = _stubs_standing(claw)[0]
+    asking = threading.Thread(target=person)
+    asking.start()
+    claw.turn([("exec", {"command": f"sleep 4; echo {claw.turns}"}), printing("beside a person")])
+    asking.join()
+    assert said[0][0] == 0
+    assert "The daemon puts it back" in said[0][1], said
+    return []
+
+
+def _call_of(request, words):
+    """Give the id of the last call in a request whose arguments hold these words."""
+    calls = [call for one in request["messages"] for call in one.get("tool_calls") or ()]
+    return next(
+        call["id"] for call in reversed(calls) if words in json.dumps(call["function"])
+    )  # fmt: skip
+
+
+_ASKING = (_just_work, _by_exec, _by_mcp, _by_exec_in_json, _by_a_person)
 
 
 def _several_turns(claw):
