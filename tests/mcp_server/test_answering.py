@@ -165,6 +165,13 @@ def test_keys_come_as_a_list_or_with_commas(world, keys):
     assert list(told["content"]) == ["message.content.0.text"]
 
 
+def test_another_name_of_restore_is_understood(world):
+    """The action may be called `restore_remote`, too."""
+    agent = pruned(world)
+
+    assert agent.told(action="restore_remote", entry="00000003", session=SESSION)["restored"]
+
+
 def test_arguments_given_as_nothing_are_not_given(world):
     """Hosts that name every argument may give null for what is not meant."""
     agent = pruned(world)

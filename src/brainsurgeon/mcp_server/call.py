@@ -24,7 +24,7 @@ LISTED = 50
 """Extracted values in one list unless the caller asks for more or less."""
 
 ALSO_CALLED = ("restore", "restore_remote")
-"""Names under which the action `restore` is understood, though no such tool is listed."""
+"""Names of tools and actions that are understood as `restore`, though none is listed."""
 
 TITLE = "Values that were cut out of agent sessions"
 INSTRUCTIONS = f"""\
@@ -88,6 +88,10 @@ def _listed(keys: Any) -> Any:
     )
 
 
+def _restoring(action: Any) -> Any:
+    return "restore" if action in ALSO_CALLED else action
+
+
 def _plain(value: Any) -> Any:
     """Take what models write for a boolean or a number."""
     if isinstance(value, str):
@@ -105,7 +109,9 @@ class Call(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    action: Literal["get_context", "restore", "show", "set_extractable"]
+    action: Annotated[
+        Literal["get_context", "restore", "show", "set_extractable"], BeforeValidator(_restoring)
+    ]
     entry: str | None = Field(None, validation_alias=AliasChoices("entry", "entry_id"))
     keys: Annotated[list[str] | None, BeforeValidator(_listed)] = None
     value: Annotated[
