@@ -34,7 +34,12 @@ def text(entry):
 def printing(tag, lines=80):
     """Give a call that prints that many lines."""
     command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
-    return "exec", {"command": command}
+    return running(command)
+
+
+def running(command):
+    """Give a call that runs a command and waits for it, however busy the machine is."""
+    return "exec", {"command": command, "yieldMs": 120_000}
 
 
 def writing(path, tag):
@@ -140,7 +145,7 @@ def _by_exec(claw, option=""):
     """Ask by the shell, with something printed before and the log among it."""
     ident = _stubs_standing(claw)[0]
     command = f"echo looking; date; brainsurgeon restore{option} {ident}; echo done"
-    requests = claw.turn([("exec", {"command": command}), printing(f"turn {claw.turns}")])
+    requests = claw.turn([running(command), printing(f"turn {claw.turns}")])
     assert '"event": "restoration"' in json.dumps(requests[-1]).replace('\\"', '"')
     return [(_call_of(requests[-1], command), ident)]
 
@@ -173,7 +178,7 @@ def _by_a_person(claw):
     ident = _stubs_standing(claw)[0]
     asking = threading.Thread(target=person)
     asking.start()
-    claw.turn([("exec", {"command": f"sleep 4; echo {claw.turns}"}), printing("beside a person")])
+    claw.turn([running(f"sleep 4; echo {claw.turns}"), printing("beside a person")])
     asking.join()
     assert said[0][0] == 0
     assert "The daemon puts it back" in said[0][1], said
