@@ -9,8 +9,8 @@ import time
 import pytest
 
 from proofs.live.binding import BROKEN, Binding
+from proofs.live.gateway import OpenClaw, wait
 from proofs.live.witness import Witness
-from proofs.test_live_openclaw import OpenClaw, start, wait  # noqa: F401  `start` is a fixture
 
 pytestmark = pytest.mark.long(proves=("formats", "decide", "rewrite", "operations", "daemon"))
 
@@ -62,7 +62,7 @@ def shown(request):
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
-def test_openclaw_is_refused_only_where_seals_are_not_known(tmp_path, start, knows):  # noqa: F811
+def test_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
     """Ten turns with a restore in one of them: no request is refused, and the undo is exact.
 
     The same turns with the model named as one that seals nothing meet refusals, which OpenClaw

@@ -117,7 +117,7 @@ def ten_turns(pi, pause):
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
-def test_pi_is_refused_only_where_seals_are_not_known(tmp_path, knows):
+def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
     """Ten turns on a model that seals its thinking: no request is refused, and the undo is exact.
 
     The same turns with the model named as one that seals nothing end in refusals.
