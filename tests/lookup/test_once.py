@@ -147,4 +147,4 @@ def test_a_session_file_is_complete_when_it_is_found(world, conversation):
 
     found = {file.name: file.agent for file in discover(world.settings().root_directories())}
 
-    assert found == {"s.jsonl": "openclaw:-home-me", "t.jsonl": "unknown:-home-me"}
+    assert found == {"s.jsonl": "pi:-home-me", "t.jsonl": "unknown:-home-me"}

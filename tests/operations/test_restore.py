@@ -485,7 +485,9 @@ def test_a_fork_in_another_agent_gets_nothing(world, conversation, pruned, path,
 
 def test_a_stub_copied_into_another_session_is_never_expanded(world, conversation, pruned, path):
     """The same text in the same entry at the same place of another session stays text."""
-    stranger = world.put("t.jsonl", path.read_bytes())
+    header, rest = path.read_bytes().split(b"\n", 1)
+    other = json.dumps({**json.loads(header), "id": OTHER}).encode()
+    stranger = world.put("t.jsonl", other + b"\n" + rest)
     before = stranger.read_bytes()
     world.scan(keep_recent=0)
     world.restore_all(pristine=True)

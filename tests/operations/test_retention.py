@@ -19,6 +19,7 @@ from brainsurgeon import clock as clocks
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.times import iso
+from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import show
@@ -430,8 +431,10 @@ def test_a_fork_unmarks_what_it_asks_for(world, company, clock, settled):
         open_a_turn(forked, clock)
 
     assert world.restore(ident, session=f"main/{forked.stem}").pending is not settled
-    assert held(world) == {ident: False}
-    assert done(run(world)) == (0, 0, 0)
+    run(world)
+
+    assert b"x" * 2000 in b"".join(cat(world.settings(), world.store, str(forked), clock()))
+    assert show(world.settings(), world.store, ident, f"main/{forked.stem}").content
 
 
 def test_restoring_what_came_back_from_memory_unmarks_it(world, company, clock):
@@ -542,12 +545,33 @@ def test_a_stub_that_stands_in_a_fork_alone_counts(world, company, clock):
     assert held(world) == {ident: False}
 
 
-def test_a_stub_in_another_agents_session_does_not_count(world, company, clock):
-    """What somebody pasted elsewhere holds nothing."""
+def test_a_stub_that_no_record_explains_counts_wherever_it_stands(world, company, clock):
+    """Nobody knows whose it is: below another agent's directory it holds a value all the same."""
     path, _ = prune(world)
     elsewhere = world.root / "other" / "sessions"
     elsewhere.mkdir(parents=True)
-    path.rename(elsewhere / "s.jsonl")
+    stranger = Conversation("22222222-0000-4000-8000-000000000002")
+    stranger.lines += map(json.loads, path.read_bytes().splitlines()[1:])
+    path.unlink()
+    put(elsewhere, "s", stranger)
+    clock.later(DAY)
+
+    assert done(run(world)) == (0, 0, 0)
+
+
+def test_a_stub_that_another_record_explains_holds_nothing_else(world, company, clock):
+    """Of two sessions with the same ids, the one that is gone has its day like any other."""
+    path, ident = prune(world)
+    elsewhere = world.root / "other" / "sessions"
+    elsewhere.mkdir(parents=True)
+    stranger = Conversation("22222222-0000-4000-8000-000000000002")
+    stranger._ids = itertools.count(int(ident, 16) - 2)
+    stranger.turn("z" * 2000)
+    stranger.turn("short")
+    other = put(elsewhere, "s", stranger)
+    world.scan()
+    assert f"[[extracted-{ident}]]".encode() in other.read_bytes()
+    path.unlink()
     clock.later(DAY)
 
     assert done(run(world)) == (1, 0, 0)

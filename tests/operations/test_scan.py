@@ -789,8 +789,8 @@ def test_a_deferred_session_keeps_the_name_of_its_agent(world, elsewhere):
     second = only(world.scan(keep_recent=0, quiet_seconds=60))
 
     assert (first.outcome, second.outcome) == ("deferred", "changed")
-    assert first.session == second.session == "openclaw:-home-me/s"
-    assert [one.agent for one in world.store.sessions.all()] == ["openclaw:-home-me"]
+    assert first.session == second.session == "pi:-home-me/s"
+    assert [one.agent for one in world.store.sessions.all()] == ["pi:-home-me"]
 
 
 def test_a_deferred_session_of_an_excluded_agent_stays_excluded(world, elsewhere):

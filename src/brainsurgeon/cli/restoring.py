@@ -105,7 +105,7 @@ def _everything(
         print_json(render.restored_all_json(done))
     else:
         print(render.restored_all(done))
-    raise typer.Exit(1 if any(one.state == "failed" for one in done) else 0)
+    raise typer.Exit(1 if any(one.unfinished for one in done) else 0)
 
 
 def set_extractable(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.extract import Keep, no_gain
 from brainsurgeon.formats import fields, spans
+from brainsurgeon.formats.digests import said_at, whole_of
 from brainsurgeon.model.edits import Cut, Putback
 from brainsurgeon.model.entries import REDACTED, stub_text, stub_token
 
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Format
     from brainsurgeon.formats.spans import Span
     from brainsurgeon.model.edits import Edit
-    from brainsurgeon.model.entries import Entry, Line, Part
+    from brainsurgeon.model.entries import Entry, KeyPath, Line, Part
     from brainsurgeon.model.records import Extraction
 
+Undone = Mapping["KeyPath", bytes] | None
+"""The digests of what really belongs where something of ours stands; None where nobody knows."""
 Going = list[tuple["Part", "Extract"]]
 """The parts of an entry that are to go, each with its reason."""
 
@@ -34,9 +38,11 @@ def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback
 
 
 def cuts(
-    line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally
-) -> Iterator[Cut]:
+    line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally,
+    undone: Undone,
+) -> Iterator[Cut]:  # fmt: skip
     """Draft the cuts of a line; what would gain nothing stays and is counted."""
+    whole = whole_of(form, entry, undone)
     places = spans.locate(raw, [part.path for part, _ in going])
     stub = stub_text(ident)
     for part, decision in going:
@@ -49,18 +55,24 @@ def cuts(
             start, end, token, ident, "" if part.instead else stub, part.path, part.kind, part.tool,
             part.chars, part.block, decision.forced, decision.reason,
             anchor=form.anchor(entry, part.path), empties=part.instead is not None,
+            said=said_at(entry, part.path, undone), whole=whole,
         )  # fmt: skip
 
 
-def redaction(line: Line, raw: bytes, ident: str, gone: Iterable[Redaction]) -> Iterator[Edit]:
+def redaction(
+    line: Line, raw: bytes, entry: Entry, ident: str, gone: Iterable[Redaction], form: Format,
+    undone: Undone,
+) -> Iterator[Edit]:  # fmt: skip
     """Draft what shortens one of the agent's own calls, and the field that says so."""
     listed = list(gone)
+    whole = whole_of(form, entry, undone)
     places = spans.locate(raw, [one.path for one in listed])
     for one in listed:
         start, end = _in_file(line, places[one.path])
         yield Cut(
             start, end, one.token, ident, "", one.path, one.kind, None, one.chars, block=False,
             forced=True, reason="the agent's own restore call", redacts=True,
+            said=said_at(entry, one.path, undone), whole=whole,
         )  # fmt: skip
     yield from fields.put(raw, line.offset, ident, REDACTED, b"true")
 

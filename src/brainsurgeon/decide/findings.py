@@ -10,8 +10,11 @@ from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
 from brainsurgeon.model.entries import FIELDS, STUB_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from brainsurgeon.decide.fields import FieldWishes
 
+_UNSURE = "nobody can tell whether it is the entry that was recorded"
 _OURS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, *(name.encode() for name in FIELDS)))))
 
 
@@ -57,13 +60,24 @@ class Findings:
     """What the walk over the lines finds out, beside the edits.
 
     `waits` are the ids of entries (None: one without an id) in a last line that has no newline
-    yet: what is wished for there waits.
+    yet: what is wished for there waits. `asked` are the extractions whose stubs stand and are to
+    go, each with its entry's id; `unexplained` are stubs of ours that no record puts back.
     """
 
     sighted: list[int] = field(default_factory=list)
+    asked: dict[int, str] = field(default_factory=dict)
+    unexplained: list[tuple[str, str]] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     missed: list[tuple[str, str]] = field(default_factory=list)
     waits: set[str | None] = field(default_factory=set)
+
+    def left(self, back: set[int]) -> Iterator[tuple[str, str]]:
+        """Say of each stub that was to go and does not, with those put `back`, why it stays."""
+        reasons = dict(self.missed)
+        for ident, entry_id in self.asked.items():
+            if ident not in back:
+                waits = "its line has no newline yet" if entry_id in self.waits else _UNSURE
+                yield entry_id, reasons.get(entry_id, waits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.seals import BROKEN, Seal, Seals, is_bound
 from brainsurgeon.formats import base, spans
+from brainsurgeon.formats.digests import said_at, whole_of
 from brainsurgeon.formats.thinking import EMPTIED
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, FieldEdit
@@ -15,8 +17,9 @@ from brainsurgeon.model.entries import EXTRACTABLE
 from brainsurgeon.model.sessions import OFF_BRANCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from brainsurgeon.decide.drafting import Undone
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.decide.seals import Habits
     from brainsurgeon.formats.base import Format, Thoughts
@@ -46,14 +49,25 @@ class Gatherer:
             self._taken[one.entry_id].append(one)
         self._earliest, self._altered = math.inf, False
 
-    def look(self, line: Line, raw: bytes, entry: Entry, ident: str | None) -> frozenset[KeyPath]:
-        """Remember the seals of one line, and give their paths."""
+    def look(
+        self, line: Line, raw: bytes, entry: Entry, ident: str | None,
+        undone_in: Callable[[], Undone],
+    ) -> frozenset[KeyPath]:  # fmt: skip
+        """Remember the seals of one line, and give their paths.
+
+        `undone_in` gives what really belongs where something of ours stands in the line.
+        """
         thoughts = self._form.thoughts(entry)
         if thoughts is None or not thoughts.blocks or not self._is_sealed(thoughts):
             return frozenset()
         live, stays = self._is_live(line.offset), self._stays(line, entry, ident, thoughts)
         try:
-            cuts = list(_cuts(line, raw, ident, thoughts))
+            cuts = [
+                replace(cut, said=said_at(entry, cut.path, undone), whole=whole)
+                for undone in (undone_in(),)
+                for whole in (whole_of(self._form, entry, undone),)
+                for cut in _cuts(line, raw, ident, thoughts)
+            ]
         except (spans.UntouchableError, RecursionError) as why:
             cuts, stays = [_nothing(line, ident)], str(why)
         self.seals.standing += [Seal(cut, live, stays) for cut in cuts]

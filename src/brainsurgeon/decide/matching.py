@@ -7,17 +7,21 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.entries import STUB, stands, value_at
+from brainsurgeon.formats import digests
+from brainsurgeon.model.entries import STUB, stands, stub_in, stub_text, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import Entry, KeyPath
-    from brainsurgeon.model.records import Extraction
+    from brainsurgeon.model.records import Extraction, Records
     from brainsurgeon.model.sessions import Survey
 
     _Parts = frozenset[tuple[KeyPath, str, str | None]]
+NOBODYS = "no record of this store says what stood there"
+ANOTHERS = "the rest of the entry is not as recorded"
+_Places = dict["KeyPath", list["Extraction"]]
 
 
 class Matcher:
@@ -28,13 +32,13 @@ class Matcher:
     the recorded id shows that it is the same entry: that is known at the end of the file only.
     """
 
-    def __init__(self, form: Format, survey: Survey, extractions: Iterable[Extraction]) -> None:
+    def __init__(self, form: Format, survey: Survey, records: Records) -> None:
         self.foreign: set[str] = set()
         self.moved: dict[int, str] = {}
-        self._form, self._survey = form, survey
+        self._form, self._survey, self._own = form, survey, records.own
         self._by_stub: dict[str, list[Extraction]] = defaultdict(list)
         self._redacted: dict[str, list[Extraction]] = defaultdict(list)
-        for one in extractions:
+        for one in records.extractions:
             if one.replacement is None:
                 self._by_stub[one.stub].append(one)
             else:
@@ -46,19 +50,84 @@ class Matcher:
         return self._redacted.keys()
 
     def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
-        """Give the newest extraction for each place of this entry where its stub stands."""
-        found: dict[KeyPath, Extraction] = {}
+        """Give the extraction that speaks for each place of this entry where its stub stands."""
+        places: _Places = defaultdict(list)
         for one in self._redacted.get(ident or "", ()):
             if value_at(entry, one.path) == json.loads(one.replacement or "null"):
-                found[one.path] = one
+                places[one.path].append(one)
         parts = cache(lambda: frozenset(self._parts(entry)))  # once an entry, and only if asked
-        for stub in set(STUB.findall(raw)):
-            text = stub.decode()
-            here = [one for one in self._by_stub[text] if self._belongs(one, entry, ident, parts)]
-            found.update({one.path: one for one in here})
-            if not here:
-                self.foreign.add(text)
-        return list(found.values())
+        texts = {stub.decode() for stub in STUB.findall(raw)}
+        for text in texts:
+            for one in self._by_stub.get(text, ()):
+                if self._belongs(one, entry, ident, parts):
+                    places[one.path].append(one)
+        chosen = self._as_recorded(entry, ident, places) if places else {}
+        self.foreign |= texts - {one.stub for one in chosen.values()}
+        return list(chosen.values())
+
+    def unexplained(
+        self, entry: Entry, ident: str | None, standing: Iterable[Extraction]
+    ) -> Iterator[tuple[str, str]]:
+        """Say where in this entry a stub of ours stands that no record puts back, and why.
+
+        Ours is one that names its own entry, and one that stands where a record says that a value
+        of that kind stood; what was typed or pasted elsewhere is not.
+        """
+        explained = {one.path for one in standing}
+        own = stub_text(ident) if ident else None
+        for part in self._form.parts(entry, self._survey, None):
+            text = stub_in(value_at(entry, part.path))
+            if text is None or {part.path, part.path[:-1]} & explained:
+                continue
+            known = any(
+                one.path in (part.path, part.path[:-1]) and (one.kind == part.kind or one.block)
+                for one in self._by_stub.get(text, ())
+            )
+            if known or text == own:
+                yield ident or "", ANOTHERS if known else NOBODYS
+
+    def _as_recorded(
+        self, entry: Entry, ident: str | None, places: _Places
+    ) -> dict[KeyPath, Extraction]:
+        """Choose, for each place, the record that fits what else stands in the entry.
+
+        A record says what the whole entry was when nothing of ours stood in it; with what stands
+        there undone it must be that still. Records without that digest follow the older rule.
+        """
+        chosen: dict[KeyPath, Extraction] = {}
+        payload = self._form.payload(entry)
+        ranked = [one for listed in places.values() for one in reversed(listed)]
+        ranked.sort(key=lambda one: one.session_id != self._own)
+        for whole in dict.fromkeys(one.whole for one in ranked if one.whole):
+            fitting = {
+                path: best
+                for path, listed in places.items()
+                if (best := self._best([one for one in listed if one.whole == whole]))
+            }
+            others = {path: listed[-1] for path, listed in places.items()}
+            shortened = self._shortened(entry, ident, fitting.values())
+            undone = digests.undone_by((shortened | others | chosen | fitting).values())
+            if undone is not None and digests.digest_of(payload, undone) == whole:
+                chosen = fitting | chosen
+        older = {path: listed[-1] for path, listed in places.items() if listed[-1].whole is None}
+        return older | chosen
+
+    def _shortened(
+        self, entry: Entry, ident: str | None, fitting: Iterable[Extraction]
+    ) -> dict[KeyPath, Extraction]:
+        """Give what was replaced by another text than a stub in an entry that has a new id now."""
+        return {
+            other.path: other
+            for recorded in {one.entry_id for one in fitting} - {ident}
+            for other in self._redacted.get(recorded, ())
+            if value_at(entry, other.path) == json.loads(other.replacement or "null")
+        }
+
+    def _best(self, listed: list[Extraction]) -> Extraction | None:
+        """Give the one that speaks: the session's own newest, else what the others agree on."""
+        if not listed or listed[-1].session_id == self._own:
+            return listed[-1] if listed else None
+        return listed[-1] if len({one.said for one in listed}) == 1 else None
 
     def _parts(self, entry: Entry) -> Iterator[tuple[KeyPath, str, str | None]]:
         for part in self._form.parts(entry, self._survey, None):

@@ -7,6 +7,7 @@ The planner reads and writes nothing but the lines it is handed; carrying the pl
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import drafting
@@ -16,11 +17,11 @@ from brainsurgeon.decide.findings import Draft, Findings, Ids, Mentions
 from brainsurgeon.decide.gathering import Gatherer
 from brainsurgeon.decide.judging import Judge, WindowTooSmallError
 from brainsurgeon.decide.matching import Matcher
-from brainsurgeon.decide.redact import find_own_calls, redactions
+from brainsurgeon.decide.redact import ended, find_own_calls, redactions
 from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge
-from brainsurgeon.formats import base, spans
+from brainsurgeon.formats import base, digests, spans
 from brainsurgeon.formats.verify import verify
-from brainsurgeon.model.edits import Cut, Edit
+from brainsurgeon.model.edits import Cut, Edit, Putback
 from brainsurgeon.model.entries import EXTRACTABLE
 from brainsurgeon.model.plans import Plan
 
@@ -65,22 +66,7 @@ def plan(
                 wish for wish in records.wishes
                 if wish.action == "redact" and wish.id not in own.wishes
             ]  # fmt: skip
-            return _ended(planned, unanswered, changed_at, now, patience)
-
-
-def _ended(
-    planned: Plan, unanswered: list[Wish], changed_at: float, now: float, patience: float
-) -> Plan:
-    """Add which redactions end without an answer, and when to look for the others again."""
-    over = [
-        wish for wish in unanswered
-        if wish.asked_at < changed_at or wish.asked_at + patience <= now
-    ]  # fmt: skip
-    due = [wish.asked_at + patience for wish in unanswered if wish not in over]
-    if planned.due_at is not None:
-        due.append(planned.due_at)
-    ids = tuple(wish.id for wish in over if wish.id is not None)
-    return replace(planned, unanswered=ids, due_at=min(due, default=None))
+            return ended(planned, unanswered, changed_at, now, patience)
 
 
 class _Planner:
@@ -93,8 +79,9 @@ class _Planner:
         self._form, self._rules, self._records = form, rules, records
         self._now, self._own, self._cut = now, own, cut
         self._restores = [wish for wish in records.wishes if wish.action == "restore"]
+        self._everything = any(wish.entry_id is None for wish in self._restores)
         self._fields = FieldWishes(records.fields, records.wishes)
-        self._matcher = Matcher(form, survey, records.extractions)
+        self._matcher = Matcher(form, survey, records)
         self._judge = Judge(form, survey, rules, records, self._fields.sets, now, branches_die_at)
         self._habits = habits
         self._thoughts = Gatherer(
@@ -113,11 +100,16 @@ class _Planner:
             ident = self._form.identity(entry, line.raw, line.number)
             if ident is not None:
                 self._ids.meet(ident)
-            seals = self._thoughts.look(line, line.raw, entry, ident)
+            seals = self._thoughts.look(
+                line, line.raw, entry, ident, partial(self._undone, line.raw, entry, ident)
+            )
             if len(line.raw) > shortest or speaks_of_us(line.raw, ident):
                 self._entry(line, line.raw, entry, ident, seals)
             self._thoughts.passed(line, ident)
         return self._plan()
+
+    def _undone(self, raw: bytes, entry: Entry, ident: str | None) -> drafting.Undone:
+        return digests.undone_by(self._matcher.standing(raw, entry, ident))
 
     def _plan(self) -> Plan:
         found = list(self._finished())
@@ -125,6 +117,7 @@ class _Planner:
         edits = tuple(sorted((*found, *verdict.leave), key=lambda edit: (edit.start, edit.end)))
         if verdict.blocked:
             edits = ()
+        back = {edit.extraction_id for edit in edits if isinstance(edit, Putback)}
         twice = [(entry, _TWICE) for entry in self._fields.sets.keys() & self._ids.twice]
         return Plan(
             edits=edits,
@@ -143,6 +136,7 @@ class _Planner:
             deferred=verdict.blocked,
             unfit=verdict.unfit,
             unsent=self._judge.tally.unsent,
+            left=(*self._found.left(back), *self._found.unexplained),
         )  # fmt: skip
 
     def _seals(self, edits: list[Edit]) -> Verdict:
@@ -204,6 +198,11 @@ class _Planner:
     ) -> None:
         standing = self._matcher.standing(raw, entry, ident)
         self._found.sighted += [one.id for one in standing]
+        if self._everything:
+            stubs = (one for one in standing if one.replacement is None)
+            self._found.asked.update({one.id: one.entry_id for one in stubs})
+            self._found.unexplained += self._matcher.unexplained(entry, ident, standing)
+        undone = digests.undone_by(standing)
         back = self._back(line, entry, standing)
         gone, ours = redactions(entry, ident, self._form, self._own) if ident else ([], False)
         going: drafting.Going = []
@@ -220,9 +219,11 @@ class _Planner:
             self._found.waits.update({ident, *(one.entry_id for one in back)})
             return
         try:
-            edits = self._edits(line, raw, entry, ident, back, going)
+            edits = self._edits(line, raw, entry, ident, back, going, undone)
             if ours and ident and not back and self._fields.pristine(ident) is None:
-                shortened = list(drafting.redaction(line, raw, ident, gone))
+                shortened = list(
+                    drafting.redaction(line, raw, entry, ident, gone, self._form, undone)
+                )
                 verify(raw, line.offset, entry, shortened)
                 edits += shortened
         except (spans.UntouchableError, RecursionError) as why:
@@ -266,13 +267,13 @@ class _Planner:
 
     def _edits(
         self, line: Line, raw: bytes, entry: Entry, ident: str | None,
-        back: list[Extraction], going: drafting.Going,
+        back: list[Extraction], going: drafting.Going, undone: drafting.Undone,
     ) -> list[Edit]:  # fmt: skip
         """Give the edits of one line; raise UntouchableError when one cannot be certain."""
         edits: list[Edit] = list(drafting.putbacks(line, raw, back))
         if going and ident is not None:
             tally = self._judge.tally
-            edits += drafting.cuts(line, raw, entry, ident, going, self._form, tally)
+            edits += drafting.cuts(line, raw, entry, ident, going, self._form, tally, undone)
         edits += self._fields.edits(line, raw, ident, back, self._now)
         verify(raw, line.offset, entry, edits)
         if back:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.formats.base import Answer, Format
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
+    from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Wish
 
 HEAD = 200
@@ -154,3 +155,18 @@ def redactions(
             token = (json.dumps(said) if call.as_text else said).encode()
             listed.append(Redaction(call.path, token, len(str(call.arguments)), "tool_call"))
     return listed, ours
+
+
+def ended(
+    planned: Plan, unanswered: list[Wish], changed_at: float, now: float, patience: float
+) -> Plan:
+    """Add which redactions end without an answer, and when to look for the others again."""
+    over = [
+        wish for wish in unanswered
+        if wish.asked_at < changed_at or wish.asked_at + patience <= now
+    ]  # fmt: skip
+    due = [wish.asked_at + patience for wish in unanswered if wish not in over]
+    if planned.due_at is not None:
+        due.append(planned.due_at)
+    ids = tuple(wish.id for wish in over if wish.id is not None)
+    return replace(planned, unanswered=ids, due_at=min(due, default=None))

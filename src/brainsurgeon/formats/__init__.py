@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from brainsurgeon.model.entries import Entry
+    from brainsurgeon.model.sessions import Identity
 
 FORMATS: dict[str, Format] = {"openclaw": OpenClaw(), "generic": Generic()}
 HEAD_LINES = 20
@@ -35,7 +36,7 @@ def recognise(head: Iterable[bytes], hint: str = "auto") -> tuple[Format | None,
         return None, "empty: no lines yet"
     if lines[0].strip() in (b"{", b"["):
         return None, "pretty-printed JSON, not JSON lines"
-    entries = [entry for line in lines if (entry := parse(line.removeprefix(BOM))) is not None]
+    entries = _entries(lines)
     if not entries:
         return None, "no JSON objects in the first lines"
     name = _name(entries)
@@ -48,6 +49,16 @@ def recognise(head: Iterable[bytes], hint: str = "auto") -> tuple[Format | None,
         return None, _why_not(name)
     refusal = adapter.refuses(entries[0])
     return (None, refusal) if refusal else (adapter, "")
+
+
+def identify(head: Iterable[bytes], form: Format) -> Identity | None:
+    """Say which conversation a file of this format holds, from its first lines."""
+    entries = _entries(head)
+    return form.session(entries) if entries else None
+
+
+def _entries(head: Iterable[bytes]) -> list[Entry]:
+    return [entry for line in head if (entry := parse(line.removeprefix(BOM))) is not None]
 
 
 def _name(entries: Sequence[Entry]) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
-    from brainsurgeon.model.sessions import Survey
+    from brainsurgeon.model.sessions import Identity, Survey
 
 ASIDE = frozenset({"details", "toolUseResult"})
 """Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
@@ -82,6 +82,12 @@ class Format(Protocol):
 
     def refuses(self, header: Entry) -> str | None:
         """Say why a file with this first entry is left alone as a whole, or None."""
+
+    def session(self, head: Sequence[Entry]) -> Identity | None:
+        """Say which conversation a file holds, by what its first entries say and nobody cuts."""
+
+    def payload(self, entry: Entry) -> Entry:
+        """Give what stays of an entry when its agent writes it anew: no id, link, time or mark."""
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Look over the file once: recent messages (up to `window`), open turn, branch."""

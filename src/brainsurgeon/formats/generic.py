@@ -18,7 +18,7 @@ from brainsurgeon.formats.base import (
     usable_id,
 )
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, KINDS, Part, value_at
-from brainsurgeon.model.sessions import NO_SURVEY, Survey
+from brainsurgeon.model.sessions import NO_SURVEY, Identity, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
 _OURS_TO_CHANGE = frozenset((*VALUE_KEYS, "arguments", *FIELDS))
+SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "thread_id")
+_ENVELOPE = frozenset((
+    "__id", "id", "parent", "parent_id", "parentId", "timestamp", "time", "ts", "created_at",
+    "createdAt", *FIELDS,
+))  # fmt: skip
 ROLES: dict[str, Kind] = {
     "user": "user", "assistant": "assistant", "system": "system", "tool": "tool_result",
     "toolResult": "tool_result",
@@ -53,6 +58,19 @@ class Generic:
     def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
         """Take every file."""
         return None
+
+    def session(self, head: Sequence[Entry]) -> Identity | None:
+        """Name it by the session that its first entry names, and by how that entry begins.
+
+        Where it names none, other conversations may begin alike: such an identity is weak.
+        """
+        named = (head[0].get(key) for key in SESSION_KEYS)
+        name = next((one for one in named if isinstance(one, str) and usable_id(one)), "")
+        return Identity(name, _unchanging(head[0]))
+
+    def payload(self, entry: Entry) -> Entry:
+        """Give all but what an agent gives an entry when it writes it anew."""
+        return {key: value for key, value in entry.items() if key not in _ENVELOPE}
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Walk back in file order: every entry that maps to a kind counts."""
@@ -86,13 +104,7 @@ class Generic:
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return usable_id(entry[key])
-        said = [
-            (key, value)
-            for key, value in entry.items()
-            if key not in _OURS_TO_CHANGE and not isinstance(value, dict | list)
-        ]
-        digest = hashlib.sha1(repr(said).encode("utf-8", "replace"), usedforsecurity=False)
-        return f"L{number}-{digest.hexdigest()[:8]}"
+        return f"L{number}-{_unchanging(entry)[:8]}"
 
     def counts(self, entry: Entry) -> bool:
         """Count every entry that maps to a kind."""
@@ -144,6 +156,16 @@ class Generic:
             text = value_at(entry, part.path)
             if isinstance(text, str):
                 yield Answer(part.path, text, _call_id(entry))
+
+
+def _unchanging(entry: Entry) -> str:
+    """Give a digest of what our own edits leave alone in an entry."""
+    said = [
+        (key, value)
+        for key, value in entry.items()
+        if key not in _OURS_TO_CHANGE and not isinstance(value, dict | list)
+    ]
+    return hashlib.sha1(repr(said).encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
 
 
 def _call_id(entry: Entry) -> str | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.formats import thinking
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
 from brainsurgeon.formats.tree import Branch, Dead, Reach
-from brainsurgeon.model.entries import EXTRACTABLE, value_at
-from brainsurgeon.model.sessions import OFF_BRANCH, Survey
+from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, value_at
+from brainsurgeon.model.sessions import OFF_BRANCH, Identity, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +30,7 @@ SETTLED_STOPS = ("stop", "length", "error", "aborted")
 VERSIONS = (2, 3)
 _OF_THEIR_OWN = ("session", "custom_message")
 _SAYING = ("data", "summary", "content", "details")
+_ENVELOPE = frozenset(("id", "parentId", "timestamp", *FIELDS))
 
 
 class OpenClaw:
@@ -51,6 +52,21 @@ class OpenClaw:
             said = version if isinstance(version, int) else "of an unknown kind"
             return f"session version {said} is not known to this program"
         return None
+
+    def session(self, head: Sequence[Entry]) -> Identity | None:
+        """Name it by its header: id and time, or without a time the id of its first entry."""
+        name = usable_id(head[0].get("id"))
+        if name is None:
+            return None
+        began = usable_id(head[0].get("timestamp"))
+        first = (usable_id(one.get("id")) for one in head[1:])
+        return Identity(name, began or next(filter(None, first), ""))
+
+    def payload(self, entry: Entry) -> Entry:
+        """Give the message alone, which openclaw appends anew; of other types all but the links."""
+        if entry.get("type") == "message":
+            return {"message": entry.get("message")}
+        return {key: value for key, value in entry.items() if key not in _ENVELOPE}
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Walk back from the leaf to the root, and tell what of the file the next request carries.

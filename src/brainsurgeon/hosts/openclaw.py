@@ -29,6 +29,8 @@ _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
 """Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`)."""
+PI = "pi:"
+"""How the agents begin whose sessions pi writes: they share the format, not the directories."""
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 """Directories in which no session stands."""
 
@@ -68,6 +70,11 @@ def owner(directory: str) -> str | None:
     """
     home, name = os.path.split(directory)
     return home if name == "sessions" else None
+
+
+def agent_names(agent: str) -> tuple[str, ...]:
+    """Give the names of an agent: the one of today, and the one that earlier versions printed."""
+    return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
 class Signs:

@@ -42,7 +42,11 @@ def entry_named(
     if store is None:
         raise NotFoundError(f"nothing is extracted from entry {wanted!r}: the store is still empty")
     if session:
-        chosen = session_named(settings, store, session) if isinstance(session, str) else session
+        chosen = (
+            session_named(settings, store, session, beyond=True)
+            if isinstance(session, str)
+            else session
+        )
         return _of_session(store, chosen, wanted)
     return _of_any_session(settings, store, wanted)
 
@@ -65,20 +69,25 @@ def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
     values = _family_values(store, session, record, wanted) if record else []
     if record is None or not values:
         raise NotFoundError(f"nothing is extracted from entry {wanted!r} in {session.title}")
-    return EntryValues(session, record, values[0].entry_id, _newest(values))
+    return EntryValues(session, record, values[0].entry_id, _newest(values, record))
 
 
 def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValues:
     values = store.extractions.of_entry(wanted)
     owners = {value.session_id for value in values}
-    records = [record for record in store.sessions.all() if record.id in owners]
-    if not records:
+    if not owners:
         raise NotFoundError(f"nothing is extracted from entry {wanted!r}")
-    if len(records) > 1:
-        titles = [record.title for record in records]
+    listed = all_sessions(settings, store, beyond=True)
+    found = [
+        (session, session.record)
+        for session in listed
+        if session.record and session.record.id in owners
+    ]
+    if len(found) > 1:
+        titles = [session.title for session, _ in found]
         raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
-    session = _session_of(settings, store, records[0])
-    return EntryValues(session, records[0], values[0].entry_id, _newest(values))
+    session, record = found[0]
+    return EntryValues(session, record, values[0].entry_id, _newest(values, record))
 
 
 def _family_values(
@@ -107,16 +116,13 @@ def _standing(session: Session, stubs: set[bytes]) -> set[bytes]:
         return set()
 
 
-def _session_of(settings: Settings, store: Store, record: SessionRecord) -> Session:
-    for session in all_sessions(settings, store):
-        if session.path == record.path:
-            return session
-    return Session(record.title, record.path, None, record)
+def _newest(values: Iterable[Extraction], record: SessionRecord) -> tuple[Extraction, ...]:
+    """Give one extraction a place: the newest, since it speaks for what stands there now.
 
-
-def _newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Keep one extraction for each place: the newest, which is the one that stands there now."""
-    return tuple({value.path: value for value in values}.values())
+    What the session itself extracted speaks before what it has from another.
+    """
+    ranked = sorted(values, key=lambda value: (value.session_id == record.id, value.id))
+    return tuple({value.path: value for value in ranked}.values())
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:

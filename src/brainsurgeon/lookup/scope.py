@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from brainsurgeon.decide.settled import silence
 from brainsurgeon.errors import AmbiguousError, NotFoundError, UntoldError
 from brainsurgeon.formats.base import parse
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup import names
 from brainsurgeon.lookup.sessions import all_sessions, session_among
 from brainsurgeon.sessions.reading import RefusedError, open_session
 
@@ -67,7 +69,10 @@ def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[S
     if scope.session is None:
         return listed
     named = scope.session
-    return [one for one in listed if named in (one.path, one.title, one.name)]
+    return [
+        one for one in listed
+        if named == one.path or names.is_called(one, named) or names.calls_itself(one, named)
+    ]  # fmt: skip
 
 
 def _of_live_agents(sessions: Iterable[Session]) -> list[Session]:
@@ -86,7 +91,7 @@ def _of_agent(session: Session, agent: str | None) -> bool:
         return True
     if sep in agent and "\0" not in agent:
         return paths.realpath(agent) == paths.realpath(session.agent_directory)
-    return session.agent == agent
+    return agent in openclaw.agent_names(session.agent)
 
 
 def session_for(

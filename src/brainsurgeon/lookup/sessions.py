@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import AmbiguousError, GoneError, NotFoundError
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.lookup import names
+from brainsurgeon.lookup.whose import whose
+from brainsurgeon.model.sessions import Root, Unreadable
+from brainsurgeon.model.texts import readable
+from brainsurgeon.sessions.discover import discover, discover_at
+from brainsurgeon.sessions.reading import RefusedError, identity_of, open_session
+from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Fingerprint, SessionFile
+    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
     from brainsurgeon.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as it is known: `file` where it is on disk, `record` where the store knows it."""
+    """A session as it is known: `file` where it is on disk, `record` where the store knows it.
+
+    The record speaks of it as its file lies now; it is `stale` where the store has yet to be told.
+    `copied` is the session whose lines a file without a record carries. `beyond` says that its
+    file lies below no root of today.
+    """
 
     title: str
     path: str
     file: SessionFile | None
     record: SessionRecord | None
+    identity: Identity | None = None
+    copied: SessionRecord | None = None
+    stale: bool = False
+    beyond: bool = False
 
     @property
     def agent(self) -> str:
@@ -56,45 +70,108 @@ class Walk:
     problems: tuple[Unreadable, ...]
 
 
-def walk(settings: Settings, store: Store | None) -> Walk:
-    """Walk the roots once, and give what is there together with what only the store knows."""
-    records = {record.path: record for record in store.sessions.all()} if store else {}
+def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Walk:
+    """Walk the roots once, and give what is there together with what only the store knows.
 
-    def format_of(path: str, _fingerprint: Fingerprint) -> str | None:
-        record = records.get(path)
+    With `beyond`, what was last seen below a root of another day is looked for there, too.
+    """
+    known = _Known(store)
+    items = list(discover(settings.root_directories(), format_of=known.format_of))
+    problems = [item for item in items if isinstance(item, Unreadable)]
+    live = [known.session(item) for item in items if not isinstance(item, Unreadable)]
+    return Walk((*live, *known.rest(live, beyond=beyond)), tuple(problems))
+
+
+class _Known:
+    """What the store knows as a walk begins."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._records = list(store.sessions.all()) if store else []
+        self._states = store.files.all() if store and self._records else {}
+        self._by_path = {one.path: one for one in self._records if not one.homeless}
+        self._alike: dict[Identity | None, list[SessionRecord]] = defaultdict(list)
+        for one in sorted(self._records, key=lambda one: -(one.id or 0)):
+            self._alike[one.identity].append(one)
+
+    def at(self, path: str) -> SessionRecord | None:
+        """Give the session that was last seen at a path, or None."""
+        return self._by_path.get(path)
+
+    def of_identity(self, identity: Identity) -> list[SessionRecord]:
+        """Give the sessions that say the same of themselves, the newest first."""
+        return self._alike.get(identity, [])
+
+    def unidentified(self, name: str) -> list[SessionRecord]:
+        """Give the sessions of a name that no program that knows identities has seen yet."""
+        return [one for one in self._alike.get(None, ()) if one.name == path_text(name)]
+
+    def format_of(self, path: str, _fingerprint: Fingerprint) -> str | None:
+        """Give the format that a file had when it was last seen."""
+        record = self._by_path.get(path)
         return record.format if record else None
 
-    items = list(discover(settings.root_directories(), format_of=format_of))
-    files = [item for item in items if not isinstance(item, Unreadable)]
-    problems = [item for item in items if isinstance(item, Unreadable)]
-    live = [Session(file.title, file.path, file, records.pop(file.path, None)) for file in files]
-    places = {os.path.realpath(session.path) for session in live}  # of a root that was moved, too
-    gone = [
-        Session(record.title, record.path, None, record)
-        for record in records.values()
-        if os.path.realpath(record.path) not in places
-    ]
-    return Walk((*live, *gone), tuple(problems))
+    def session(self, file: SessionFile, *, beyond: bool = False) -> Session:
+        """Say which session a file is."""
+        if self._store is None or not self._records:
+            return Session(file.title, file.path, file, None)
+        state = self._states.get(os.fsencode(file.path))
+        same = state is not None and state.fingerprint == file.fingerprint
+        identity = state.identity if state and same else None
+        identity = identity or identity_of(file)
+        origin = whose(self._store, file, identity, self)
+        record = origin.record and seen_as(origin.record, file, identity)
+        return Session(
+            file.title, file.path, file, record, identity, origin.copied,
+            stale=record != origin.record, beyond=beyond,
+        )  # fmt: skip
+
+    def rest(self, live: Iterable[Session], *, beyond: bool) -> Iterator[Session]:
+        """Give the sessions whose files the walk did not come upon."""
+        met = {one.record.id for one in live if one.record}
+        for record in self._records:
+            if record.id in met:
+                continue
+            root = Root(record.root)
+            file = discover_at([root], record.path) if beyond and not record.homeless else None
+            there = None if isinstance(file, Unreadable) else file
+            found = self.session(there, beyond=True) if there else None
+            if found and found.record and found.record.id == record.id:
+                yield found
+            else:
+                yield Session(record.title, record.path, None, record, record.identity)
 
 
-def all_sessions(settings: Settings, store: Store | None) -> list[Session]:
+def seen_as(record: SessionRecord, file: SessionFile, identity: Identity | None) -> SessionRecord:
+    """Describe a session as its file lies now; the store may still say otherwise."""
+    return replace(
+        record, agent=path_text(file.agent), agent_directory=file.agent_directory,
+        name=path_text(file.session), path=file.path, root=file.root,
+        identity=identity or record.identity, place=file.fingerprint.place, homeless=False,
+    )  # fmt: skip
+
+
+def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = False) -> list[Session]:
     """Give every session that stands below a root or that the store still knows."""
-    return list(walk(settings, store).sessions)
+    return list(walk(settings, store, beyond=beyond).sessions)
 
 
-def session_named(settings: Settings, store: Store | None, name: str) -> Session:
+def session_named(
+    settings: Settings, store: Store | None, name: str, *, beyond: bool = False
+) -> Session:
     """Find one session by path, id, prefix of the id, `agent/` before either, or session key.
 
     Raise NotFoundError or AmbiguousError.
     """
-    return session_among(all_sessions(settings, store), name)
+    return session_among(all_sessions(settings, store, beyond=beyond), name)
 
 
 def session_among(sessions: list[Session], name: str) -> Session:
     """Find the one of these sessions that is named; raise NotFoundError or AmbiguousError."""
     by_key = _ByKey(name)
     fitting: tuple[Callable[[Session, str], bool], ...] = (
-        _by_exact_path, _by_path, _by_id, by_key.fits, _by_prefix,
+        _by_exact_path, _by_path, names.is_called, names.calls_itself, by_key.fits,
+        names.was_called, names.begins_with,
     )  # fmt: skip
     for fits in fitting:
         candidates = [session for session in sessions if fits(session, name)]
@@ -107,21 +184,12 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _by_exact_path(session: Session, name: str) -> bool:
-    return name == session.path
+    return name in (session.path, readable(session.path))
 
 
 def _by_path(session: Session, name: str) -> bool:
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     return is_path and os.path.realpath(name) == os.path.realpath(session.path)
-
-
-def _by_id(session: Session, name: str) -> bool:
-    return name in (session.title, session.name)
-
-
-def _by_prefix(session: Session, name: str) -> bool:
-    whole = session.title if "/" in name else session.name
-    return bool(name) and whole.startswith(name)
 
 
 class _ByKey:
@@ -149,11 +217,28 @@ def record_of(store: Store, session: Session) -> SessionRecord | None:
         return session.record
     try:
         with open_session(session.file) as opened:
-            form = opened.format
+            form, identity = opened.format, opened.identity
             parent = form.survey(opened.lines, 0).parent
     except (OSError, RefusedError):
         return None
-    return store.sessions.unnoted(session.file, form.name, parent)
+    source = session.copied.id if session.copied else None
+    return store.sessions.unnoted(session.file, form.name, parent, identity, source)
+
+
+def noted(store: Store, session: Session) -> Session:
+    """See to it that the store knows a session that it has something of, as it lies now.
+
+    A copy or fork gets a record of its own; one that the store knows nothing of gets none.
+    """
+    file = session.file
+    if file is None or (session.record and not session.stale):
+        return session
+    record = record_of(store, session)
+    if record is None or (record.id is None and record.parent is None and not record.parent_id):
+        return session
+    with store.transaction():
+        done = store.sessions.note(file, record.format, record.parent, record.identity, record)
+    return replace(session, record=done, stale=False)
 
 
 def file_of(session: Session) -> SessionFile:

@@ -28,6 +28,8 @@ class Cut:
     it. `anchor` is the id of the tool call that the value belongs to: an agent that writes its
     history anew gives entries new ids and keeps that one. An `exact` cut is never looked for under
     another entry id, since its stub's text stood elsewhere in the file before we put it there.
+    `said` is the digest of the value as it was parsed, `whole` that of all that the agent said in
+    the entry (see `formats.digests`).
     """
 
     start: int
@@ -46,6 +48,8 @@ class Cut:
     anchor: str | None = None
     exact: bool = False
     empties: bool = False
+    said: bytes | None = None
+    whole: bytes | None = None
 
     @property
     def replacement(self) -> bytes | None:

@@ -31,7 +31,8 @@ class Plan:
     found to redact. `asked_until` is the newest wish that it took into account. `deferred` is why
     nothing may be changed although something was due. `unfit` names the entries whose signed
     thinking was asked for and does not fit any more. `unsent` counts the values, and their
-    characters, that no request carries.
+    characters, that no request carries. `left` says, entry by entry, where a stub of ours
+    stays although everything was to be put back.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -48,6 +49,7 @@ class Plan:
     deferred: str | None = None
     unfit: tuple[str, ...] = ()
     unsent: tuple[int, int] = (0, 0)
+    left: tuple[tuple[str, str], ...] = ()
 
     @property
     def cuts(self) -> tuple[Cut, ...]:

@@ -10,15 +10,17 @@ from brainsurgeon.model.entries import EXTRACTABLE
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.sessions import End, Fingerprint
+    from brainsurgeon.model.sessions import End, Fingerprint, Identity, Place
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
     """A session as the store knows it; `id` is None while nothing has been recorded of it.
 
-    `path` and `root` are where its file was last seen, `parent` names the session it was forked
-    from, as its file says.
+    `path` and `root` are where its file was last seen, `place` as which file; `homeless` says that
+    another session stands there now, `earlier` are the paths before. `parent` names the session it
+    was forked from, as its file says, `parent_id` is that one's record, or that of the session it
+    was copied from. A record of an earlier version has no `identity` until its file is seen again.
     """
 
     id: int | None
@@ -30,6 +32,11 @@ class SessionRecord:
     root: str
     format: str
     parent: str | None
+    parent_id: int | None = None
+    identity: Identity | None = None
+    place: Place | None = None
+    homeless: bool = False
+    earlier: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -46,7 +53,9 @@ class Extraction:
     where the agent's own call was shortened. `state` is `standing` (the stub was last known to
     stand in the file), `restored` (it was not) or `expired` (`blob_id` is None: only this
     tombstone is left). `sighted_at` is when the stub was last seen. `anchor` and `exact` are those
-    of the cut. `damaged` is set where reading the stored value failed.
+    of the cut. `damaged` is set where reading the stored value failed. `said` is the digest of the
+    value as it was parsed, `whole` that of what its agent had said in the entry when nothing of
+    ours stood in it; records of earlier versions have neither.
     """
 
     id: int
@@ -70,6 +79,8 @@ class Extraction:
     replacement: str | None
     anchor: str | None
     exact: bool
+    said: bytes | None = None
+    whole: bytes | None = None
     damaged: bool = False
 
 
@@ -118,10 +129,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the store says of one session (and of those it was forked from).
+    """What the store says of one session, `own`, and of those it was forked from.
 
     `restores` says when each entry was last restored; `asked_until` is the newest wish there is,
     open or not, and 0 without any.
+
+    Of two extractions of one place the later in the list speaks: the session's own come last.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -129,6 +142,7 @@ class Records:
     restores: dict[str, float] = field(default_factory=dict)
     wishes: tuple[Wish, ...] = ()
     asked_until: int = 0
+    own: int | None = None
 
     @property
     def pins(self) -> dict[str, bool | int]:
@@ -153,6 +167,7 @@ class FileState:
     first_seen: float
     due_at: float | None
     looked_at: float
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +221,7 @@ class HeldValue:
     """
 
     id: int
+    session_id: int
     stub: str
     size: int
     extracted_at: float

@@ -119,7 +119,10 @@ class RestoreAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SessionRestore:
-    """What `--all` did with one session; `note` is what there is to know of its seals."""
+    """What `--all` did with one session; `note` is what there is to know of its seals.
+
+    `left` names the entries in which a stub of ours stays.
+    """
 
     session: str
     state: str
@@ -128,6 +131,12 @@ class SessionRestore:
     missed: tuple[str, ...] = ()
     reason: str = ""
     note: str = ""
+    left: tuple[str, ...] = ()
+
+    @property
+    def unfinished(self) -> bool:
+        """Tell whether something of ours stays there, or may."""
+        return self.state == "failed" or bool(self.left)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+Place = tuple[int, int]
+"""Device and inode: which file it is. An agent that writes its file anew may change it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Which file it was and in what state, by `stat` alone."""
@@ -28,6 +32,29 @@ class Fingerprint:
         return cls(
             status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         )
+
+    @property
+    def place(self) -> Place:
+        """Which file it was, whatever its name and state."""
+        return self.device, self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which conversation a file holds, by what it says and nobody ever cuts; its path may change.
+
+    `name` is the id that its agent gave it, empty where it says none. `since` tells two of one
+    name apart: the time at which it began, or how its first entry is called. One `weak` has no
+    name, so that other conversations may say the same: by it alone nothing is taken for known.
+    """
+
+    name: str
+    since: str
+
+    @property
+    def weak(self) -> bool:
+        """Tell whether other conversations may say the same of themselves."""
+        return not self.name
 
 
 @dataclass(frozen=True, slots=True)

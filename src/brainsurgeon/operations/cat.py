@@ -48,7 +48,8 @@ def _filled(
     wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
     extractions = store.extractions.of_sessions(store.sessions.family(record))
     with examine(settings, file, None, now, window=0) as one:
-        plan = one.plan(Records(tuple(extractions), wishes=(wish,)), cut=False)
+        records = Records(tuple(extractions), wishes=(wish,), own=record.id)
+        plan = one.plan(records, cut=False)
         session, done = one.session, 0
         for edit in plan.putbacks:
             yield from read_range(session.descriptor, done, edit.start)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.decide.retention import Held, expires_at
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.lookup.sessions import record_of, session_named
 from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.times import iso
@@ -74,7 +74,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
     Of a session whose file is gone there is what the store still holds.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
-    records = records_of(settings, store, chosen.record, now)
+    records = records_of(settings, store, record_of(store, chosen) if store else None, now)
     if chosen.file is None:
         return _gone(chosen, records)
     state = store.files.at(chosen.file.path) if store else None

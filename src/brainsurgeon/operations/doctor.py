@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from brainsurgeon.errors import DamagedError
-from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
-from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
+from brainsurgeon.lookup.stubs import stubs_of
+from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import filesystems
 from brainsurgeon.sessions.discover import discover
@@ -28,12 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.entries import Entry, KeyPath
-    from brainsurgeon.model.records import Extraction
-    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.lookup.stubs import Stubs
     from brainsurgeon.store import Store
 
+ADVICE = (
+    "they lead to no value of this store: if another one cut them, name its directory as state_dir,"
+    " or put its backup back; else only a backup of the session has the values"
+)
+"""What can be done about stubs of ours that no record explains."""
+_MOST = 5
 Level = Literal["ok", "note", "warning", "error"]
 
 
@@ -70,7 +72,7 @@ def doctor(
         if repair:
             findings += [
                 Finding("note", f"recovered {one.path}: {one.what}")
-                for one in recover.recover(store)
+                for one in recover.recover(store, settings.root_directories())
             ]
         findings += _store(store)
     findings += _roots(settings)
@@ -160,19 +162,29 @@ def _sessions(
             migrated.add(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
                           "its files are not written any more")  # fmt: skip
-        found = _looked(item, store, repair=repair)
+        found = _looked(settings, item, store, repair=repair)
         if isinstance(found, Finding):
             yield found
             continue
-        stubs, gone = stubs + found.known, gone + found.gone
-        if found.obstacle:
-            left[item.agent, found.obstacle] += 1
-        if found.unknown:
-            unknown += found.unknown
+        if found is None:
+            continue
+        seen, obstacle = found
+        stubs, gone = stubs + len(seen.standing), gone + seen.expired
+        unknown += seen.unknown + len(seen.orphans)
+        if obstacle:
+            left[item.agent, obstacle] += 1
+        if seen.unknown:
             yield Finding(
                 "warning",
-                f"{item.title}: {found.unknown} texts look like stubs, unknown to the store",
-                "typed or pasted ones are harmless; else the store is not the one that cut them",
+                f"{item.title}: {seen.unknown} texts look like stubs, unknown to the store",
+                "typed or pasted ones are harmless",
+            )  # fmt: skip
+        if seen.orphans:
+            names = ", ".join(entry for entry, _ in seen.orphans[:_MOST])
+            more = " …" if len(seen.orphans) > _MOST else ""
+            yield Finding(
+                "warning", f"{item.title}: {len(seen.orphans)} stubs are orphans, in {names}{more}",
+                ADVICE,
             )  # fmt: skip
     for (agent, why), number in left.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
@@ -195,73 +207,18 @@ def _ours_or_session(name: str) -> bool:
     return openclaw.is_session_name(name) or TEMPORARY.fullmatch(name) is not None
 
 
-@dataclass(slots=True)
-class _Look:
-    """How many stubs of one file are known, expired, and unknown; why it is left alone, if so."""
-
-    obstacle: str | None
-    known: int = 0
-    gone: int = 0
-    unknown: int = 0
-
-
-def _looked(file: SessionFile, store: Store | None, *, repair: bool) -> _Look | Finding:
-    """Look into one session, or say why that cannot be."""
+def _looked(
+    settings: Settings, file: SessionFile, store: Store | None, *, repair: bool
+) -> tuple[Stubs, str | None] | Finding | None:
+    """Look into one session: its stubs, and why it is left alone, if so; or why that cannot be."""
     try:
-        return _look(file, store, repair=repair)
+        with open_session(file) as session:
+            found, obstacle = stubs_of(settings, store, session), session.obstacle
     except (FileNotFoundError, BlockingIOError, RefusedError):
-        return _Look(None)  # it went away, is being replaced by us, or is no session
+        return None  # it went away, is being replaced by us, or is no session
     except OSError as error:
         return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
-
-
-def _look(file: SessionFile, store: Store | None, *, repair: bool) -> _Look:
-    """Look into one session; raise RefusedError or OSError where that cannot be."""
-    known = _recorded(file, store)
-    sighted: list[int] = []
-    with open_session(file) as session:
-        form = session.format
-        found = _Look(session.obstacle)
-        for stub, place in _stubs_of(session, form):
-            here = [one for one in known.get(stub, ()) if _stands_at(one, place)]
-            if not here:
-                found.unknown += 1
-                continue
-            found.known += 1
-            found.gone += here[-1].blob_id is None
-            sighted.append(here[-1].id)
-    if repair and store and sighted:
+    if repair and store and found.standing:
         with store.transaction():
-            store.expiry.stand_again(sighted)
-    return found
-
-
-def _recorded(file: SessionFile, store: Store | None) -> dict[str, list[Extraction]]:
-    """Give what was cut out of a session and those it was forked from, by the text of the stub."""
-    record = store.sessions.at(file.path) if store else None
-    known: dict[str, list[Extraction]] = {}
-    if store and record:
-        for one in store.extractions.of_sessions(store.sessions.family(record)):
-            known.setdefault(one.stub, []).append(one)
-    return known
-
-
-def _stubs_of(session: OpenSession, form: Format) -> Iterator[tuple[str, KeyPath]]:
-    for line in session.lines:
-        if line.raw is None or STUB_PREFIX not in line.raw:
-            continue
-        entry = parse(line.raw)
-        if entry is not None:
-            yield from _stubs(entry, form)
-
-
-def _stands_at(one: Extraction, place: KeyPath) -> bool:
-    return place == ((*one.path, "text") if one.block else one.path)
-
-
-def _stubs(entry: Entry, form: Format) -> Iterator[tuple[str, KeyPath]]:
-    """Yield the whole values of an entry that have the shape of a stub, with their place."""
-    for part in form.parts(entry, NO_SURVEY, None):
-        stub = stub_in(value_at(entry, part.path))
-        if stub is not None:
-            yield stub, part.path
+            store.expiry.stand_again(found.standing)
+    return found, obstacle

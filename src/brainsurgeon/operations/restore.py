@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import ChangedError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import choose, entry_named
-from brainsurgeon.lookup.sessions import file_of
+from brainsurgeon.lookup.sessions import file_of, noted
 from brainsurgeon.lookup.values import as_the_model_had_them, contents, decode, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.records import Wish
@@ -113,11 +113,8 @@ def restore(
 
 def _noted(store: Store, named: EntryValues) -> EntryValues:
     """Give a fork that no scan has seen yet a record of its own, so that wishes can name it."""
-    if named.record.id is not None or named.session.file is None:
-        return named
-    with store.transaction():
-        record = store.sessions.note(named.session.file, named.record.format, named.record.parent)
-    return replace(named, record=record)
+    session = noted(store, named.session)
+    return replace(named, session=session, record=session.record or named.record)
 
 
 def _patience(settings: Settings) -> float:

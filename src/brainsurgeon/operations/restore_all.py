@@ -1,8 +1,14 @@
-"""Put everything back, in one session or in all that the store knows."""
+"""Put everything back, in one session or in all that stand below a root or the store knows.
+
+Whoever undoes everything may be about to remove us: each session in which a stub of ours stays is
+named, with why, whether the store knows it or not.
+"""
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,19 +19,27 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
-from brainsurgeon.lookup.sessions import Session, all_sessions, record_of, session_named
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_named
+from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.model.reports import SessionRestore
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.rewrite.apply import UNFINISHED, finish_now
 from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError
+from brainsurgeon.rewrite.examine import UnsettledError, examine
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.sighting import entries_with_stubs, sessions_and_archives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.plans import Plan
     from brainsurgeon.rewrite.apply import Rewrite
     from brainsurgeon.store import Store
+
+LOST = "cut by a store that this one is not: name that one's directory as state_dir, if it is there"
+ARCHIVED = "archives are not written; `brainsurgeon show` prints what stood there"
 
 
 def restore_all(
@@ -36,17 +50,19 @@ def restore_all(
     session: str | None = None,
     pristine: bool = False,
 ) -> list[SessionRestore]:
-    """Put everything back, in one session or in all that the store knows."""
+    """Put everything back, in one session or in all."""
     if session is not None:
-        chosen = [session_named(settings, store, session)]
+        chosen = [session_named(settings, store, session, beyond=True)]
     else:
-        chosen = all_sessions(settings, store)
-    chosen = [noted for one in chosen if (noted := _noted(store, one)).record or session]
+        chosen = all_sessions(settings, store, beyond=True)
+    chosen = [noted(store, one) for one in chosen]
     done: list[SessionRestore] = []
     rewrites: dict[int, Rewrite] = {}  # by the place of their answer
     try:
         for one in chosen:
             answer, rewrite = _restore_session(settings, store, one, pristine, clock)
+            if not session and not one.record and not answer.left and answer.state != "failed":
+                continue  # nothing of ours was ever there
             done.append(answer)
             if rewrite:
                 rewrites[len(done) - 1] = rewrite
@@ -58,7 +74,7 @@ def restore_all(
     except BaseException:
         finish_now(rewrites.values())
         raise
-    return done
+    return done if session else [*done, *_archives(settings)]
 
 
 def _finish(done: list[SessionRestore], place: int, rewrite: Rewrite) -> None:
@@ -66,27 +82,15 @@ def _finish(done: list[SessionRestore], place: int, rewrite: Rewrite) -> None:
         done[place] = replace(done[place], missed=(*done[place].missed, UNFINISHED))
 
 
-def _noted(store: Store, session: Session) -> Session:
-    """Give a fork that no scan has seen yet a record of its own: its stubs are its parent's."""
-    if session.record or session.file is None:
-        return session
-    record = record_of(store, session)
-    if record is None or record.parent is None:
-        return session
-    with store.transaction():
-        noted = store.sessions.note(session.file, record.format, record.parent)
-    return replace(session, record=noted)
-
-
 def _restore_session(
     settings: Settings, store: Store, session: Session, pristine: bool,
     clock: Callable[[], float],
 ) -> tuple[SessionRestore, Rewrite | None]:  # fmt: skip
-    if session.record is None:
-        return SessionRestore(session.title, "nothing to undo", 0), None
-    if session.file is None:
-        return SessionRestore(session.title, "gone", 0, reason="its file is gone"), None
     now = clock()
+    if session.record is None:
+        return _unknown(settings, session, now), None
+    if session.file is None:
+        return _gone(store, session), None
     wish = wish_to_restore(session.record, None, None, pristine, now)
     try:
         planned, rewrite = carry_out(settings, store, session.file, session.record, (wish,), clock)
@@ -100,7 +104,7 @@ def _restore_session(
     state = "restored" if planned.edits else nothing
     return SessionRestore(
         session.title, state, len(planned.putbacks), removed(planned), missed(planned),
-        note=_note_on_seals(len(planned.unfit), pristine=pristine),
+        note=_note_on_seals(len(planned.unfit), pristine=pristine), left=_left(planned),
     ), rewrite  # fmt: skip
 
 
@@ -110,3 +114,54 @@ def _note_on_seals(unfit: int, *, pristine: bool) -> str:
         return ""
     what = "they stand there all the same" if pristine else "they stay out"
     return f"signed thinking of {unfit} entries does not fit what stands before it now: {what}"
+
+
+def _left(planned: Plan) -> tuple[str, ...]:
+    """Name the entries in which a stub of ours stays, each once with why."""
+    return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(planned.left))
+
+
+def _unknown(settings: Settings, session: Session, now: float) -> SessionRestore:
+    """Look for stubs of ours in a session of which the store knows nothing."""
+    assert session.file is not None  # noqa: S101  what has neither a file nor a record is not known
+    everything = Wish(None, 0, None, "restore", None, None, True, now, None)
+    try:
+        with examine(settings, session.file, None, now, window=0) as one:
+            planned = one.plan(Records(wishes=(everything,)), cut=False)
+    except RefusedError:
+        return SessionRestore(session.title, "nothing to undo", 0)
+    except OSError as why:
+        told = why.strerror or type(why).__name__
+        return SessionRestore(session.title, "failed", 0, reason=f"{told}; nobody knows its stubs")
+    state = "nothing put back" if planned.left else "nothing to undo"
+    return SessionRestore(session.title, state, 0, reason=LOST if planned.left else "",
+                          left=_left(planned))  # fmt: skip
+
+
+def _gone(store: Store, session: Session) -> SessionRestore:
+    """Say that a session's file is gone, and whether that is certain."""
+    record = session.record
+    assert record is not None  # noqa: S101  see above
+    try:
+        os.stat(record.root)
+        hidden = ""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(record.path)
+    except OSError as why:
+        hidden = f"{record.root} cannot be looked into ({why.strerror}): its stubs may stand there"
+    if not hidden or not store.extractions.totals().get(record.id or 0):
+        return SessionRestore(session.title, "gone", 0, reason="its file is gone")
+    return SessionRestore(session.title, "failed", 0, reason=hidden, left=(record.path,))
+
+
+def _archives(settings: Settings) -> Iterator[SessionRestore]:
+    """Name what agents put away with stubs of ours in it: it is read, never written."""
+    for file in sessions_and_archives(settings.root_directories()):
+        if openclaw.is_session_name(file.name):
+            continue
+        try:
+            ours = tuple(f"{entry}: {ARCHIVED}" for entry in entries_with_stubs(file))
+        except (OSError, RefusedError):
+            continue
+        if ours:
+            yield SessionRestore(file.path, "put away by its agent", 0, left=ours)

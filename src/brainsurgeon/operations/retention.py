@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,16 @@ from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discover import any_format, discover
-from brainsurgeon.sessions.reading import carry_on
+from brainsurgeon.sessions.reading import carry_on, identity_of
 from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
 from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.records import HeldValue
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
 
 
@@ -39,7 +40,7 @@ def retention(
     """Do one retention run. When `check_stop` raises StoppedError, nothing has been changed."""
     report = RetentionReport(dry_run)
     if not dry_run:
-        recover.recover(store)
+        recover.recover(store, settings.root_directories())
     now = clock()
     try:
         run = _Run(settings, store, now, check_stop)
@@ -121,29 +122,25 @@ class _Run:
     def judge(self) -> list[decide.Verdict]:
         """Decide about everything that is held."""
         keep, standing_for = self._settings.retention, self._settings.retention_standing
-        gone = float("-inf")
         due = [
             value
             for value in self.held.values()
             if value.marked_at is not None or self._may_expire(value)
         ]
-        standing = self._standing({value.agent_directory for value in due})
+        standing = self._standing() if due else _Standing()
         verdicts = []
         for value in due:
             if openclaw.migrated(value.agent_directory):
                 verdicts.append(_migrated(value))
                 continue
-            here = standing[value.agent_directory]
-            activity = (self.live if value.redaction else here).get(
-                value.path if value.redaction else value.stub, gone
-            )
-            if activity > gone:
+            activity = standing.activity(value)
+            if activity > _NEVER:
                 self.sighted.add(value.id)
             seen = None if path_text(value.root) in self.brakes else self._seen.get(
                 path_text(value.root)
             )  # fmt: skip
             verdicts.append(decide.judge(
-                _as_held(value, standing=activity > gone, activity=activity),
+                _as_held(value, standing=activity > _NEVER, activity=activity),
                 keep, standing_for, self._now, seen_since=seen,
             ))  # fmt: skip
         return verdicts
@@ -159,24 +156,68 @@ class _Run:
         )  # fmt: skip
         return any(end is not None and end[0] <= self._now for end in ends)
 
-    def _standing(self, agents: Iterable[str]) -> dict[str, dict[str, float]]:
-        """Give, by agent, the stubs that stand in its files and when those last changed."""
-        wanted = set(agents)
-        standing: dict[str, dict[str, float]] = defaultdict(dict)
+    def _standing(self) -> _Standing:
+        """Find what stands in all files, and which session each of them may be."""
+        standing = _Standing()
+        texts = self._store.extractions.stubs()
         for file in sessions_and_archives(self._roots):
-            if file.agent_directory not in wanted:
-                continue
-            changed = file.fingerprint.mtime_ns / 1e9
             try:
                 stubs = stubs_in(file, self._check)
             except OSError as error:
                 why = error.strerror or type(error).__name__
                 self.brakes.setdefault(path_text(file.root), f"{file.path}: {why}")
                 continue
-            for stub in stubs:
-                here = standing[file.agent_directory]
-                here[stub] = max(here.get(stub, changed), changed)
+            standing.add(
+                file, stubs, {one: texts.get(one, set()) for one in self._sessions_in(file)}
+            )
         return standing
+
+    def _sessions_in(self, file: SessionFile) -> set[int]:
+        """Name the sessions that a file may be, and those that they were forked from."""
+        known = self._store.sessions
+        identity = identity_of(file)
+        here = known.at(file.path)
+        alike = known.of_identity(identity) if identity else []
+        return {one for record in (here, *alike) if record for one in known.family(record)}
+
+
+class _Standing:
+    """What stands in the files, with when those last changed; never is minus infinity."""
+
+    def __init__(self) -> None:
+        self._explained: dict[tuple[int, str], float] = {}
+        self._unexplained: dict[str, float] = {}
+        self._sessions: dict[int, float] = {}
+
+    def add(self, file: SessionFile, stubs: set[str], sessions: dict[int, set[str]]) -> None:
+        """Take the stubs of a file, which may be one of some sessions with theirs.
+
+        A stub that none of them explains counts for every value of its text: a session that was
+        moved, or one whose agent is called otherwise now, loses nothing.
+        """
+        changed = file.fingerprint.mtime_ns / 1e9
+        for session, own in sessions.items():
+            self._sessions[session] = max(changed, self._sessions.get(session, _NEVER))
+            for stub in own & stubs:
+                key = session, stub
+                self._explained[key] = max(changed, self._explained.get(key, _NEVER))
+        for stub in stubs.difference(*sessions.values()):
+            self._unexplained[stub] = max(changed, self._unexplained.get(stub, _NEVER))
+
+    def activity(self, value: HeldValue) -> float:
+        """Tell when a file in which a value's stub stands last changed.
+
+        What was redacted left no stub: it stands as long as its session.
+        """
+        if value.redaction:
+            return self._sessions.get(value.session_id, _NEVER)
+        return max(
+            self._explained.get((value.session_id, value.stub), _NEVER),
+            self._unexplained.get(value.stub, _NEVER),
+        )
+
+
+_NEVER = float("-inf")
 
 
 def _as_held(value: HeldValue, *, standing: bool, activity: float = 0.0) -> decide.Held:

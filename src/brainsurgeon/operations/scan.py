@@ -15,6 +15,7 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup import noting
 from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model.plans import Plan, Result
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Fingerprint, SessionFile, Survey
+    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
 
@@ -52,6 +53,7 @@ class _Look:
     outcome: Outcome
     fingerprint: Fingerprint
     format: str | None = None
+    identity: Identity | None = None
     due_at: float | None = None
     again: bool = False
     """Whether the next pass looks again although nothing changed."""
@@ -79,7 +81,7 @@ def scan(
     if store and dry_run:
         report.interrupted = recover.waiting(store)
     elif store:
-        report.recovered = recover.recover(store)
+        report.recovered = recover.recover(store, settings.root_directories())
     _Pass(settings, store, clock, report, progress, check_stop).run(only)
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
@@ -134,7 +136,7 @@ class _Pass:
         self._memory.note(file, FileState(
             look.fingerprint, self._memory.rules, look.format,
             AGAIN if look.again else look.outcome.outcome, look.outcome.reason,
-            self._memory.first_seen(file, now), look.due_at, now,
+            self._memory.first_seen(file, now), look.due_at, now, look.identity,
         ))  # fmt: skip
 
     def _look(self, file: SessionFile, now: float) -> _Look:  # noqa: C901  a table
@@ -171,7 +173,8 @@ class _Pass:
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
         again = again or result in ("deferred", "failed") or openclaw.migrated(file.agent_directory)
-        return _Look(outcome, file.fingerprint, form, again=again)
+        identity = state.identity if state and state.fingerprint == file.fingerprint else None
+        return _Look(outcome, file.fingerprint, form, identity, again=again)
 
     def _change(self, file: SessionFile, now: float) -> _Look:
         """Plan one session and carry the plan out, if it is settled and there is any need."""
@@ -182,32 +185,29 @@ class _Pass:
         with examine_quiet(self._settings, file, state, now, self._check) as one:
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise UnsettledError(HELD)
-            record = self._record(file, one)
+            record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
             planned = one.plan(records, cut=left_alone is None, explain=self._report.dry_run)
             if self._store and record and not self._report.dry_run:
-                end_redactions(self._settings, self._store, record, planned, now)
+                end_redactions(self._settings, self._store, record, planned)
+                noting.adopt(self._store, record, records, planned, now)
             outcome = self._outcome(file, one, planned)
             if outcome.outcome != "changed" or self._report.dry_run or self._store is None:
                 self._close_wishes(record, planned, now)
-                return _Look(outcome, one.session.fingerprint, one.format.name, planned.due_at)
-            record = record or self._note(self._store, file, one.format.name, one.survey)
+                return _Look(
+                    outcome, one.session.fingerprint, one.format.name, one.session.identity,
+                    planned.due_at,
+                )  # fmt: skip
+            record = record or noting.note(self._store, one.session, one.survey.parent)
             return self._rewrite(self._store, one, record, planned, outcome)
 
-    def _record(self, file: SessionFile, one: Examination) -> SessionRecord | None:
-        """Give what the store says of a session; one that moved or is a fork is noted now."""
-        store = self._store
-        record = store.sessions.at(file.path) if store else None
-        moved = record is not None and record.root != file.root
-        forked = record is None and one.survey.parent is not None
-        if store and (moved or forked) and not self._report.dry_run:
-            return self._note(store, file, one.format.name, one.survey)  # it has its parent's stubs
-        return record
-
-    def _note(self, store: Store, file: SessionFile, form: str, survey: Survey) -> SessionRecord:
-        with store.transaction():
-            return store.sessions.note(file, form, survey.parent)
+    def _record(self, one: Examination) -> SessionRecord | None:
+        """Give what the store says of a session, and tell it where that lies now."""
+        if self._store is None:
+            return None
+        look = noting.record_for if self._report.dry_run else noting.noted
+        return look(self._store, one.session, one.survey.parent)
 
     def _rewrite(
         self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
@@ -220,7 +220,7 @@ class _Pass:
         self._pending.append(rewrite)
         fingerprint = rewrite.exchanged.fingerprint
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
-        return _Look(done, fingerprint, one.format.name, planned.due_at)
+        return _Look(done, fingerprint, one.format.name, one.session.identity, planned.due_at)
 
     def _outcome(self, file: SessionFile, one: Examination, planned: Plan) -> Outcome:
         size = one.session.fingerprint.size
@@ -249,7 +249,7 @@ class _Pass:
         if not planned.wishes and not planned.sighted:
             return
         with self._store.transaction():
-            self._store.wishes.close(planned.wishes, "done", "nothing left to do", now)
+            self._store.wishes.close(planned.wishes, "done", "nothing left to do")
             self._store.extractions.sight(planned.sighted, now)
 
     def _finish(self, due_by: float | None) -> None:

@@ -48,7 +48,8 @@ def summaries(
     listed = []
     for session in known:
         record = session.record
-        extracted, saved = totals.get(record.id, (0, 0)) if record and record.id else (0, 0)
+        stands = record.id if record and session.file else None
+        extracted, saved = (0, 0) if stands is None else totals.get(stands, (0, 0))
         form = record.format if record else None
         size, state, reason = 0, "gone", "only the store still knows it"
         if session.file:

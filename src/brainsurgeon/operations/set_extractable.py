@@ -13,7 +13,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.base import is_made_up, parse
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup.sessions import all_sessions, file_of, session_named
+from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, session_named
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.rewrite.apply import UNFINISHED, record_id
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.model.sessions import Identity, SessionFile
     from brainsurgeon.store import Store
 
 
@@ -52,8 +52,9 @@ def set_extractable(
     if openclaw.migrated(file.agent_directory):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
     now = clock()
+    record = noted(store, chosen).record
     with store.transaction():
-        record = chosen.record or store.sessions.note(file, *_origin(file))
+        record = record or store.sessions.note(file, *_origin(file))
         store.wishes.add_set(record_id(record), ident, value, now)
     try:
         planned, rewrite = carry_out(settings, store, file, record, (), clock)
@@ -72,10 +73,11 @@ def stands_in(store: Store, session: Session, entry: str) -> bool:
     return _id_in(store, session, id_named(entry)) is not None
 
 
-def _origin(file: SessionFile) -> tuple[str, str | None]:
-    """Give the format of a session, and the session that it was forked from."""
+def _origin(file: SessionFile) -> tuple[str, str | None, Identity | None]:
+    """Give the format of a session, the session that it was forked from, and its identity."""
     with open_session(file) as opened:
-        return opened.format.name, opened.format.survey(opened.lines, 0).parent
+        parent = opened.format.survey(opened.lines, 0).parent
+        return opened.format.name, parent, opened.identity
 
 
 def _where(

@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.model.texts import readable, whole
 from brainsurgeon.model.times import moment_said
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ WIDTH = 80
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_HALF = re.compile("[\ud800-\udfff]")
-"""Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair."""
 
 
 def document(value: dict[str, Any]) -> str:
@@ -36,7 +35,7 @@ def as_json(value: Any) -> str:
 def printable(value: Any) -> Any:
     """Make file names of any bytes fit for JSON."""
     if isinstance(value, str):
-        return _HALF.sub(_escaped, value)
+        return whole(value)
     if isinstance(value, dict):
         return {key: printable(item) for key, item in value.items()}
     return [printable(item) for item in value] if isinstance(value, list) else value
@@ -44,14 +43,7 @@ def printable(value: Any) -> Any:
 
 def safe(text: str) -> str:
     """Escape what a name could do to a terminal: control characters and broken bytes."""
-    readable = _HALF.sub(_escaped, text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable)
-
-
-def _escaped(half: re.Match[str]) -> str:
-    code = ord(half[0])
-    byte = code - 0xDC00  # as os.fsdecode hides it
-    return f"\\x{byte:02x}" if byte in range(0x80, 0x100) else f"\\u{code:04x}"
+    return readable(text)
 
 
 def unexpected(error: Exception) -> str:

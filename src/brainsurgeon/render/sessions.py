@@ -131,6 +131,7 @@ def restored_all(done: Sequence[SessionRestore]) -> str:
         lines += [f"  undone: {safe(item)}" for item in one.insertions_removed]
         lines += [f"  not done: {safe(item)}" for item in one.missed]
         lines += [f"  {one.note}"] if one.note else []
+        lines += [f"  a stub stays: {safe(item)}" for item in one.left]
     return "\n".join(lines)
 
 

@@ -180,6 +180,7 @@ def _confirm(
 ) -> None:
     with store.transaction():
         store.journal.confirm(begun.journal_id, record_id(record), begun.confirmation)
+        store.sessions.stands_as(record_id(record), exchanged.fingerprint.place)
         store.journal.ended(begun.journal_id, exchanged.ends)
         store.extractions.sight(set(plan.sighted) - set(begun.confirmation.put_back), now)
 

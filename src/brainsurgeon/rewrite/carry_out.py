@@ -61,9 +61,7 @@ def carry_out(
             raise examine.failed(record.title, why) from why
 
 
-def end_redactions(
-    settings: Settings, store: Store, record: SessionRecord, planned: Plan, now: float
-) -> None:
+def end_redactions(settings: Settings, store: Store, record: SessionRecord, planned: Plan) -> None:
     """End the redactions that are over without anything to redact, each with its reason.
 
     The session was seen settled: whether it is rewritten now changes nothing about that.
@@ -76,7 +74,7 @@ def end_redactions(
         return
     with store.transaction():
         for ids, why in ended.items():
-            store.wishes.close(ids, "lapsed", why, now)
+            store.wishes.close(ids, "lapsed", why)
 
 
 def _rewrite(
@@ -90,7 +88,7 @@ def _rewrite(
         records = examine.records_of(settings, store, record, now, asked)
         whole = (replace(value, damaged=value.id in damaged) for value in records.extractions)
         planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
-        end_redactions(settings, store, record, planned, now)
+        end_redactions(settings, store, record, planned)
         if planned.deferred:
             raise UnsettledError(planned.deferred)
         if not planned.edits:

@@ -184,10 +184,11 @@ def failed(title: str, error: OSError) -> FailedError:
 
 def excluded(file: SessionFile, settings: Settings) -> str | None:
     """Say why the configuration leaves this session alone, or None."""
+    agents = openclaw.agent_names(file.agent)
     for pattern in settings.exclude:
         kind, _, name = pattern.partition(":")
         hit = (
-            (kind == "agent" and fnmatchcase(file.agent, name))
+            (kind == "agent" and any(fnmatchcase(one, name) for one in agents))
             or (kind == "session" and fnmatchcase(file.session, name))
             or (kind not in ("agent", "session", "tool") and fnmatchcase(file.path, pattern))
         )
@@ -213,6 +214,7 @@ def records_of(
     if record.id is None:
         return Records(tuple(extractions), wishes=asked)
     return Records(
+        own=record.id,
         extractions=tuple(extractions),
         fields=tuple(store.fields.of_session(record.id)),
         restores=store.extractions.restores(record.id),

@@ -10,14 +10,19 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.reports import Recovery
+from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import retire
+from brainsurgeon.sessions.discover import discover
 from brainsurgeon.sessions.reading import open_below
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brainsurgeon.model.records import OpenRewrite
     from brainsurgeon.store import Store
 
@@ -34,18 +39,25 @@ def roots_waiting(store: Store) -> set[str]:
     return {rewrite.root for rewrite in store.journal.open_rewrites()}
 
 
-def recover(store: Store) -> list[Recovery]:
-    """Resolve every interrupted rewrite whose writer is dead; the living ones hold their lock."""
+def recover(store: Store, roots: Iterable[Root] = ()) -> list[Recovery]:
+    """Resolve every interrupted rewrite whose writer is dead; the living ones hold their lock.
+
+    A session that was moved meanwhile is looked for below its own root, and below `roots`.
+    """
+    places = tuple(roots)
     resolved = []
     for rewrite in store.journal.open_rewrites():
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             still_open = {other.id for other in store.journal.open_rewrites()}
             if rewrite.id in still_open:
-                resolved.append(Recovery(rewrite.path, resolve(store, rewrite)))
+                what = resolve(store, rewrite, roots=places)
+                resolved.append(Recovery(rewrite.path, what))
     return resolved
 
 
-def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
+def resolve(
+    store: Store, rewrite: OpenRewrite, opened: int | None = None, roots: tuple[Root, ...] = ()
+) -> str:
     """Finish or undo one rewrite, and say what became of it; the caller holds its session's lock.
 
     `opened` is a descriptor of ours on the old file, if there is one: while it is open, a lease
@@ -54,6 +66,9 @@ def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> st
     try:
         directory = open_below(rewrite.root, rewrite.directory)
     except (FileNotFoundError, NotADirectoryError):
+        moved = _where_it_is_now(rewrite, roots)
+        if moved:
+            return resolve(store, moved, opened)
         if not os.path.isdir(rewrite.root):
             return "its root is not there now; left for the next run"
         _make_records_true(store, rewrite, exchanged=True)
@@ -70,6 +85,25 @@ def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> st
         os.close(directory)
 
 
+def _where_it_is_now(rewrite: OpenRewrite, roots: tuple[Root, ...]) -> OpenRewrite | None:
+    """Find a rewrite whose directory was renamed or moved, by the name of its temporary file."""
+    own = Root(rewrite.root, required=False)
+    for item in discover((own, *roots), wanted=lambda name: name == rewrite.temporary):
+        if isinstance(item, SessionFile) and item.directory != rewrite.directory:
+            return replace(rewrite, root=item.root, directory=item.directory)
+    return None
+
+
+def _under_its_name(directory: int, rewrite: OpenRewrite) -> OpenRewrite:
+    """Find the session under another name in its directory, where somebody renamed it."""
+    if _which(directory, rewrite.name, rewrite) in ("none", "other"):
+        for name in os.listdir(directory):
+            ours = name.startswith(rewrite.temporary)
+            if not ours and _which(directory, name, rewrite) in ("old", "new"):
+                return replace(rewrite, name=name)
+    return rewrite
+
+
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: int | None) -> str:
     """Decide by what the two names stand for, and commit that before a file goes.
 
@@ -77,6 +111,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     any more by the time the old file is removed.
     """
     retire.put_old_name_back(directory, rewrite.temporary)
+    rewrite = _under_its_name(directory, rewrite)
     name = _which(directory, rewrite.name, rewrite)
     temporary = _which(directory, rewrite.temporary, rewrite)
     if name == "new" and temporary == "other":  # the agent's file came in between: give it back
@@ -122,6 +157,9 @@ def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -
     with store.transaction():
         if exchanged:
             store.journal.confirm(rewrite.id, rewrite.session_id, rewrite.confirmation)
+            if rewrite.new_inode is not None:
+                place = rewrite.device, rewrite.new_inode
+                store.sessions.stands_as(rewrite.session_id, place)
         elif rewrite.new_inode is None:
             store.journal.forget(rewrite.id)
         else:

@@ -109,6 +109,23 @@ def is_named(file: SessionFile) -> bool:
     return not nameless or openclaw.owner(file.directory) is not None
 
 
+def siblings(file: SessionFile) -> Iterator[SessionFile]:
+    """Yield the other files in the directory of a session that may be sessions of its agent."""
+    try:
+        descriptor = open_below(file.root, file.directory)
+    except OSError:
+        return
+    try:
+        root = Root(file.root, file.hint, exclusive=file.exclusive)
+        walk = _Walk(file.root, root, openclaw.is_archive_name, any_format)
+        for name in os.listdir(descriptor):
+            for item in walk.look(file.directory, name, descriptor):
+                if isinstance(item, SessionFile) and item.name != file.name:
+                    yield item
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True)
 class _Walk:
     """The walk of one root."""
@@ -182,7 +199,8 @@ class _Walk:
             return os.path.basename(home), home
         known = self.format_of(f"{directory}/{name}", fingerprint)
         form = known or self._format(name, descriptor) or formats.UNKNOWN
-        return f"{form}:{os.path.basename(directory)}", directory
+        host = openclaw.PI if form == "openclaw" else f"{form}:"
+        return f"{host}{os.path.basename(directory)}", directory
 
     def _format(self, name: str, descriptor: int) -> str | None:
         if not openclaw.is_session_name(name):  # opening a temporary file would disturb its lease

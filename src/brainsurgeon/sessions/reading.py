@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.model.sessions import Identity, SessionFile
 
 CHUNK = 1 << 20
 LONGEST_LINE = 32 << 20
@@ -87,6 +87,11 @@ class OpenSession:
         if form is None:
             raise RefusedError(reason)
         return form
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """Which conversation the file holds; raise RefusedError where it is of no known format."""
+        return formats.identify(head(self.lines), self.format)
 
     @property
     def obstacle(self) -> str | None:
@@ -163,6 +168,15 @@ def open_plain(name: str, directory: int) -> int:
 def head(lines: Iterable[Line]) -> list[bytes]:
     """Give the first lines, by which a format is known, without those too long to look at."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
+
+
+def identity_of(file: SessionFile) -> Identity | None:
+    """Say which conversation a file holds; None where that cannot be told."""
+    try:
+        with open_session(file) as session:
+            return session.identity
+    except (OSError, RefusedError):
+        return None
 
 
 def format_name(descriptor: int, hint: str) -> str | None:

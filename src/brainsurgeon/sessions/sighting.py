@@ -6,9 +6,10 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.entries import LONGEST_STUB, STUB
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.entries import LONGEST_STUB, STUB, STUB_PREFIX, stub_text, value_at
+from brainsurgeon.model.sessions import NO_SURVEY, SessionFile
 from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 
@@ -23,6 +24,21 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
     for item in discover(roots, openclaw.is_archive_name, any_format):
         if isinstance(item, SessionFile):
             yield item
+
+
+def entries_with_stubs(file: SessionFile) -> Iterator[str]:
+    """Name the entries of a file in which a stub stands that names its own entry."""
+    with open_session(file) as session:
+        form = session.format
+        for line in session.lines:
+            entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
+            ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
+            if entry is None or ident is None:
+                continue
+            own = stub_text(ident)
+            parts = form.parts(entry, NO_SURVEY, None)
+            if any(value_at(entry, part.path) == own for part in parts):
+                yield ident
 
 
 def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:

@@ -25,6 +25,7 @@ from brainsurgeon.store.facts import Facts
 from brainsurgeon.store.fields import Fields
 from brainsurgeon.store.files import FileStates
 from brainsurgeon.store.journal import Journal
+from brainsurgeon.store.older import read_as_today
 from brainsurgeon.store.opening import (
     PATIENCE,
     connect,
@@ -187,7 +188,8 @@ def open_to_read(directory: str) -> Store | None:
         roll_back_crash(path)
         connection = connect(path, "ro")
         try:
-            refuse_unknown(connection, directory)
+            if refuse_unknown(connection, directory):
+                read_as_today(connection)
         except BaseException:
             connection.close()
             raise

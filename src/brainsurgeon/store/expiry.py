@@ -18,8 +18,8 @@ ORPHAN_GRACE = 86_400.0
 
 def _held(row: tuple[Any, ...]) -> HeldValue:
     values = list(row)
-    values[7:10] = (os.fsdecode(place) for place in row[7:10])
-    values[10] = bool(row[10])
+    values[8:11] = (os.fsdecode(place).partition("\0")[0] for place in row[8:11])
+    values[11] = bool(row[11])
     return HeldValue(*values)
 
 
@@ -32,8 +32,8 @@ class Expiry:
     def held(self) -> list[HeldValue]:
         """Give every extraction whose value is still held."""
         rows = self._connection.execute(
-            "SELECT e.id, e.stub, e.size, e.extracted_at, e.sighted_at, e.restored_at, e.marked_at,"
-            " s.root, s.path, a.directory, e.replacement IS NOT NULL"
+            "SELECT e.id, e.session_id, e.stub, e.size, e.extracted_at, e.sighted_at,"
+            " e.restored_at, e.marked_at, s.root, s.path, a.directory, e.replacement IS NOT NULL"
             " FROM extractions e JOIN sessions s ON s.id = e.session_id"
             " JOIN agents a ON a.id = s.agent_id"
             " WHERE e.blob_id IS NOT NULL AND e.state IN ('standing', 'restored')"

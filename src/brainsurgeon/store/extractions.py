@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BusyError, DamagedError
@@ -21,15 +22,22 @@ if TYPE_CHECKING:
 _EXTRACTION = (
     "SELECT id, session_id, entry_id, stub, path, kind, tool, block, chars, size, blob_id, state,"
     " extracted_at, sighted_at, restored_at, expired_at, expired_why, digest,"
-    " replacement, anchor, exact FROM extractions"
+    " replacement, anchor, exact, said, whole FROM extractions"
 )
+
+
+_SHARED = (
+    "entry_id, stub, path, kind, tool, block, replacement, anchor, exact, chars, size, digest,"
+    " blob_id, extracted_at, restored_at, expired_at, expired_why, said, whole"
+)
+"""What a session and one that was forked from it say alike of a swap."""
 
 
 def _extraction(row: tuple[Any, ...]) -> Extraction:
     values = list(row)
     values[4] = tuple(json.loads(row[4]))
     values[7] = bool(row[7])
-    values[-1] = bool(row[-1])
+    values[20] = bool(row[20])
     return Extraction(*values)
 
 
@@ -40,10 +48,14 @@ class Extractions:
         self._connection = connection
 
     def of_sessions(self, ids: Iterable[int]) -> list[Extraction]:
-        """Give the extractions of some sessions, oldest first, but for rewrites under way."""
-        listed = list(ids)
+        """Give the extractions of some sessions, but for rewrites under way.
+
+        Those of the first session come last, each session's oldest first.
+        """
+        listed = list(dict.fromkeys(ids))
         slots = ",".join("?" * len(listed))
-        return self._extractions(f"session_id IN ({slots}) AND state != 'pending'", listed)
+        found = self._extractions(f"session_id IN ({slots}) AND state != 'pending'", listed)
+        return sorted(found, key=lambda one: -listed.index(one.session_id))
 
     def of_entry(self, entry_id: str) -> list[Extraction]:
         """Give the extractions of an entry, by its own id or by the one that stands in its stub."""
@@ -67,18 +79,27 @@ class Extractions:
         """
         self._connection.executemany(
             "INSERT INTO extractions (session_id, entry_id, stub, path, kind, tool, block,"
-            " replacement, anchor, exact, chars, size, digest, blob_id, reason, state, journal_id,"
-            " extracted_at, sighted_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
+            " replacement, anchor, exact, said, whole, chars, size, digest, blob_id, state,"
+            " journal_id, extracted_at, sighted_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
             (
                 (session_id, cut.entry_id, cut.stub, json.dumps(cut.path), cut.kind,
                  cut.tool and storable(cut.tool), cut.block,
                  cut.replacement and cut.replacement.decode(),
-                 cut.anchor and storable(cut.anchor), cut.exact, cut.chars, size, digest, blob_id,
-                 cut.reason, journal_id, now, now)
+                 cut.anchor and storable(cut.anchor), cut.exact, cut.said, cut.whole, cut.chars,
+                 size, digest, blob_id, journal_id, now, now)
                 for cut, blob_id, digest, size in shelved
             ),
         )  # fmt: skip
+
+    def adopt(self, ids: Iterable[int], session_id: int, now: float) -> None:
+        """Give a session extractions of its own for stubs that stand in it and were another's."""
+        self._connection.executemany(
+            f"INSERT INTO extractions (session_id, {_SHARED}, state, sighted_at)"  # noqa: S608
+            f" SELECT ?, {_SHARED}, iif(blob_id IS NULL, 'expired', 'standing'), ?"
+            " FROM extractions WHERE id = ? AND session_id != ?",
+            ((session_id, now, row, session_id) for row in ids),
+        )
 
     def sight(self, ids: Iterable[int], now: float) -> None:
         """Note that the stubs of these extractions were seen standing in a file."""
@@ -110,6 +131,15 @@ class Extractions:
                 "SELECT entry_id, restored_at FROM restores WHERE session_id = ?", (session_id,)
             )
         )
+
+    def stubs(self) -> dict[int, set[str]]:
+        """Give, by session, the texts of all stubs that were ever put there, gone ones too."""
+        stubs: dict[int, set[str]] = defaultdict(set)
+        for session, stub in self._connection.execute(
+            "SELECT DISTINCT session_id, stub FROM extractions WHERE stub != ''"
+        ):
+            stubs[session].add(stub)
+        return stubs
 
     def totals(self) -> dict[int, tuple[int, int]]:
         """Give, by session, how many values stand extracted and how many bytes that saves."""

@@ -64,10 +64,10 @@ class Journal:
         """Note that a file, in the state that it is in now, is about to be rewritten."""
         cursor = self._connection.execute(
             "INSERT INTO journal (session_id, root, directory, name, temporary, device, inode,"
-            " note, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (session_id, os.fsencode(file.root), os.fsencode(file.directory),
              os.fsencode(file.name), temporary, signed(file.fingerprint.device),
-             signed(file.fingerprint.inode), json.dumps(asdict(confirmation)), confirmation.at),
+             signed(file.fingerprint.inode), json.dumps(asdict(confirmation))),
         )  # fmt: skip
         return int(cursor.lastrowid or 0)
 
@@ -88,8 +88,7 @@ class Journal:
         self._confirm_putbacks(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
         self._connection.executemany(
-            "UPDATE wishes SET state = 'done', closed_at = ? WHERE id = ?",
-            ((confirmation.at, row) for row in confirmation.wishes),
+            "UPDATE wishes SET state = 'done' WHERE id = ?", ((row,) for row in confirmation.wishes)
         )
         self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 

@@ -25,7 +25,7 @@ _PAGE = 16_384
 """Bytes; values are tens of kilobytes, and every page costs a system call."""
 
 APPLICATION_ID = 0x62737267
-KNOWN_MIGRATIONS = ("m001_create_tables",)
+KNOWN_MIGRATIONS = ("m001_create_tables", "m002_know_sessions_by_what_they_say")
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
     "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",

@@ -65,9 +65,9 @@ class Wishes:
     def add_set(self, session_id: int, entry_id: str, value: Any, now: float) -> None:
         """Note that `_extractable` is to be set; a newer word on an entry replaces an older."""
         self._connection.execute(
-            "UPDATE wishes SET state = 'done', closed_at = ?, why = 'replaced by a newer one'"
+            "UPDATE wishes SET state = 'done', why = 'replaced by a newer one'"
             " WHERE session_id = ? AND entry_id = ? AND action = 'set' AND state = 'open'",
-            (now, session_id, entry_id),
+            (session_id, entry_id),
         )
         self._connection.execute(
             "INSERT INTO wishes (session_id, entry_id, action, value, asked_at)"
@@ -92,20 +92,20 @@ class Wishes:
         )
         return dict(rows)
 
-    def close(self, ids: Iterable[int], state: str, why: str, now: float) -> None:
+    def close(self, ids: Iterable[int], state: str, why: str) -> None:
         """Close wishes as done or lapsed, with the reason."""
         self._connection.executemany(
-            "UPDATE wishes SET state = ?, why = ?, closed_at = ? WHERE id = ?",
-            ((state, why, now, wish) for wish in ids),
+            "UPDATE wishes SET state = ?, why = ? WHERE id = ?",
+            ((state, why, wish) for wish in ids),
         )
 
     def lapse(self, now: float) -> None:
         """Let put-backs go that found no settled moment in time; their values were delivered."""
         self._connection.execute(
-            "UPDATE wishes SET state = 'lapsed', closed_at = ?, why = 'no settled moment in time;"
+            "UPDATE wishes SET state = 'lapsed', why = 'no settled moment in time;"
             " the value was delivered when it was asked for'"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
-            (now, now),
+            (now,),
         )
 
     def newest(self, session_id: int) -> int:

@@ -1,0 +1,48 @@
+"""Tell whether a file is the session that a record speaks of, entry by entry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide.matching import Matcher
+from brainsurgeon.formats import digests
+from brainsurgeon.formats.base import parse
+from brainsurgeon.model.entries import STUB_PREFIX
+from brainsurgeon.model.sessions import NO_SURVEY
+
+if TYPE_CHECKING:
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.entries import Lines
+    from brainsurgeon.model.records import Records
+
+
+def holds(lines: Lines, form: Format, records: Records, *, whole: bool) -> bool:
+    """Tell whether the entries that something was cut out of are there as they were recorded.
+
+    An entry that is whole again counts. With `whole`, every entry of which something stands
+    extracted must be there; without it the file may have been copied before some were said, but
+    one must be there, and none other than recorded. Where no record says what its entry was,
+    nothing shows that this is the session.
+    """
+    own = [one for one in records.extractions if one.session_id == records.own and one.whole]
+    wanted = {one.entry_id for one in own}
+    standing = {one.entry_id for one in own if one.state == "standing"}
+    met: set[str] = set()
+    home: set[str] = set()
+    moved: set[str] = set()
+    matcher = Matcher(form, NO_SURVEY, records)
+    for line in lines:
+        entry = parse(line.raw) if line.raw else None
+        if entry is None or line.raw is None:
+            continue
+        ident = form.identity(entry, line.raw, line.number)
+        if ident not in wanted and STUB_PREFIX not in line.raw:
+            continue
+        here = matcher.standing(line.raw, entry, ident)
+        moved |= {one.entry_id for one in here if one.session_id == records.own and one.whole}
+        if ident in wanted:
+            met.add(ident)
+            said = digests.whole_of(form, entry, digests.undone_by(here))
+            home |= {one.entry_id for one in own if one.entry_id == ident and one.whole == said}
+    seen = home | (moved - met)  # an id that stands there speaks for itself
+    return bool(seen) and not ((standing if whole else standing & met) - seen)

@@ -1,0 +1,60 @@
+"""The names to which a session answers; whatever we print or have ever printed is one of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.texts import readable
+from brainsurgeon.sessions.reading import identity_of
+
+if TYPE_CHECKING:
+    from brainsurgeon.lookup.sessions import Session
+
+_AFTER_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)", re.DOTALL)
+"""How pi names its files: when a session began, and its id."""
+
+
+def is_called(session: Session, name: str) -> bool:
+    """Tell whether a session is called so: by its file, or by what follows the time in it."""
+    return name in _said(session, _of_file(session.name))
+
+
+def calls_itself(session: Session, name: str) -> bool:
+    """Tell whether a session's own header says this id; reads it where nobody has yet."""
+    bare = name.rpartition("/")[2]
+    if not bare:
+        return False
+    identity = session.identity or (identity_of(session.file) if session.file else None)
+    return identity is not None and name in _said(session, [identity.name] * bool(identity.name))
+
+
+def was_called(session: Session, name: str) -> bool:
+    """Tell whether a session lay under this path, or was called so, before it was moved."""
+    paths = session.record.earlier if session.record else ()
+    stems = [os.path.basename(path).removesuffix(".jsonl") for path in paths]
+    return name in paths or name in _said(session, stems)
+
+
+def begins_with(session: Session, name: str) -> bool:
+    """Tell whether one of a session's names begins so."""
+    ids = [*_of_file(session.name)]
+    if session.identity and session.identity.name:
+        ids.append(session.identity.name)
+    return bool(name) and any(
+        one.startswith(name) for one in _said(session, ids) if ("/" in one) == ("/" in name)
+    )
+
+
+def _of_file(name: str) -> list[str]:
+    after = _AFTER_TIME.fullmatch(name)
+    return [name, after[1]] if after else [name]
+
+
+def _said(session: Session, ids: list[str]) -> set[str]:
+    """Give ids alone and behind their agent, as they are and as they are printed."""
+    agents = openclaw.agent_names(session.agent)
+    said = {*ids, *(f"{agent}/{one}" for agent in agents for one in ids)}
+    return said | {readable(one) for one in said}

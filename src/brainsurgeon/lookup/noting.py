@@ -1,0 +1,66 @@
+"""See to it that the store knows an open session as it lies now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.lookup.sessions import seen_as
+from brainsurgeon.lookup.whose import whose
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import Records, SessionRecord
+    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.store import Store
+
+
+def record_for(store: Store, session: OpenSession, parent: str | None) -> SessionRecord | None:
+    """Give what the store says of a session, as it lies now; nothing is written.
+
+    A fork or copy that has no record yet gets one without an id; None where nothing is known.
+    `parent` is the session that its file says it was forked from.
+    """
+    origin = whose(store, session.file, session.identity)
+    if origin.record:
+        return seen_as(origin.record, session.file, session.identity)
+    source = origin.copied.id if origin.copied else None
+    if source is None and parent is None:
+        return None
+    name = session.format.name
+    return store.sessions.unnoted(session.file, name, parent, session.identity, source)
+
+
+def noted(store: Store, session: OpenSession, parent: str | None) -> SessionRecord | None:
+    """Give what the store says of a session; one that moved, a fork and a copy are noted."""
+    record = record_for(store, session, parent)
+    if record is None and parent is None:
+        return None
+    if record and record.id is not None and store.sessions.known(record.id) == record:
+        return record
+    return note(store, session, parent, record)
+
+
+def note(
+    store: Store, session: OpenSession, parent: str | None, record: SessionRecord | None = None
+) -> SessionRecord:
+    """Write down where a session lies, and make its record where it has none.
+
+    What is not known yet is looked up once more: another process may have noted it just now.
+    """
+    with store.transaction():
+        record = record or record_for(store, session, parent)
+        return store.sessions.note(
+            session.file, session.format.name, parent, session.identity, record
+        )
+
+
+def adopt(store: Store, record: SessionRecord, records: Records, plan: Plan, now: float) -> None:
+    """Give a fork records of its own for what stands in it: its parent may go elsewhere."""
+    if record.id is None:
+        return
+    going = {edit.extraction_id for edit in plan.putbacks}
+    own = {one.id for one in records.extractions if one.session_id == record.id}
+    others = [ident for ident in plan.sighted if ident not in own | going]
+    if others:
+        with store.transaction():
+            store.extractions.adopt(others, record.id, now)

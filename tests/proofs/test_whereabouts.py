@@ -1,0 +1,673 @@
+"""A value follows its session: renamed, moved, rotated, copied, forked, exchanged.
+
+Each case ends with every value restored to the byte in the right file, or with the session named
+and nothing written; and retention, with one second for what stands nowhere, deletes nothing for
+having moved.
+"""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from brainsurgeon import clock as clocks
+from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
+from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.context import context
+from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.show import show
+from brainsurgeon.operations.status import status
+from brainsurgeon.rewrite import apply, recover
+from building.world import LONG_AGO, Clock, Conversation, dump, fork, sql, text_of
+
+OTHER = "22222222-0000-4000-8000-000000000002"
+THIRD = "33333333-0000-4000-8000-000000000003"
+SHORT = {"retention": "1s", "retention_standing": "30d"}
+"""So much time has what stands nowhere any more."""
+
+
+@pytest.fixture(autouse=True)
+def clock(world, monkeypatch):
+    """Give the world clocks that go only when told."""
+    world.clock = Clock(int(time.time()))
+    monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
+    return world.clock
+
+
+def talk(secret, session="11111111-0000-4000-8000-000000000001", **header):
+    """Give a conversation whose first result is long; its ids are those of every other one."""
+    one = Conversation(session, **header)
+    one.turn(f"{secret}: " + "x" * 2000)
+    one.turn("short")
+    return one
+
+
+def generic(secret):
+    """Give a log of generic entries, which names no session and has no times."""
+    return b"".join(map(dump, (
+        {"type": "message", "__id": "msg-1", "role": "user", "content": "go on"},
+        {"type": "tool_call", "__id": "msg-2", "name": "exec", "arguments": {"command": "ls"}},
+        {"type": "tool_result", "__id": "msg-3", "name": "exec", "output": f"{secret} " * 400},
+        {"type": "message", "__id": "msg-4", "role": "assistant", "content": "done."},
+        {"type": "message", "__id": "msg-5", "role": "user", "content": "go on"},
+        {"type": "message", "__id": "msg-6", "role": "assistant", "content": "done."},
+        {"type": "message", "__id": "msg-7", "role": "assistant", "content": "done."},
+    )))  # fmt: skip
+
+
+def write(path, data):
+    """Write a session, last changed long ago; give the path with its original bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data if isinstance(data, bytes) else data.bytes())
+    os.utime(path, (time.time() - LONG_AGO,) * 2)
+    return path, path.read_bytes()
+
+
+def cut(world, **settings):
+    """Scan, and give how many values were cut."""
+    return world.scan(**{**SHORT, **settings}).values_extracted
+
+
+def let_go(world, **settings):
+    """Let time pass and retention mark, a scan see all roots, and retention delete."""
+    deleted = 0
+    keys = {**SHORT, **settings}
+    for _ in range(4):
+        world.clock.now += 60
+        deleted += retention(world.settings(**keys), world.store, clock=world.clock).values_deleted
+        world.clock.now += 60
+        world.scan(**keys)
+    return deleted
+
+
+def is_undone(world, *expected, **settings):
+    """Undo everything; check that nothing of ours stays, and that each file is as it was."""
+    done = world.restore_all(pristine=True, **settings)
+    assert not any(one.unfinished for one in done), done
+    for path, original in expected:
+        assert path.read_bytes() == original, path
+    return done
+
+
+# --- renamed and moved ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ten(world):
+    """Let ten sessions of one agent be pruned; give their files with what stood in them."""
+    files = [
+        write(world.directory / f"{number}.jsonl", talk(f"secret {number}", f"session-{number}"))
+        for number in range(10)
+    ]
+    assert cut(world) == 10
+    return files
+
+
+def renamed_file(world):
+    """Give every session of the agent another name."""
+    for path in sorted(world.directory.glob("*.jsonl")):
+        path.rename(path.with_name(f"was-{path.name}"))
+    return lambda path: path.with_name(f"was-{path.name}")
+
+
+def renamed_agent(world):
+    """Give the agent's directory another name."""
+    (world.root / "main").rename(world.root / "prime")
+    return lambda path: world.root / "prime" / "sessions" / path.name
+
+
+def moved_to_another_agent(world):
+    """Move the sessions into the directory of an agent that has some of its own."""
+    other = world.root / "other" / "sessions"
+    write(other / "own.jsonl", talk("own", OTHER))
+    for path in sorted(world.directory.glob("*.jsonl")):
+        path.rename(other / path.name)
+    return lambda path: other / path.name
+
+
+def copied_and_removed(world):
+    """Move the agent's directory as one does between filesystems."""
+    shutil.copytree(world.root / "main", world.root / "prime")
+    shutil.rmtree(world.root / "main")
+    return lambda path: world.root / "prime" / "sessions" / path.name
+
+
+MOVES = [renamed_file, renamed_agent, moved_to_another_agent, copied_and_removed]
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_what_moved_is_put_back_where_it_is_now(world, ten, move):
+    """Undoing everything right after a move gives every session its own bytes."""
+    place = move(world)
+
+    is_undone(world, *((place(path), original) for path, original in ten))
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_nothing_is_deleted_for_having_moved(world, ten, move):
+    """Retention deletes none of ten values whose stubs stand in live files; then all come back."""
+    place = move(world)
+
+    assert let_go(world) == 0
+    is_undone(world, *((place(path), original) for path, original in ten))
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_retention_alone_deletes_nothing_that_moved(world, ten, move):
+    """Neither does it where no scan has followed the sessions yet: what stands counts."""
+    place = move(world)
+    for _ in range(3):
+        world.clock.now += 60
+        keys = world.settings(**SHORT)
+        assert retention(keys, world.store, clock=world.clock).values_marked == 0
+
+    is_undone(world, *((place(path), original) for path, original in ten))
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_moved_session_is_known_by_all_its_names(world, ten, move, scanned):
+    """By its path, its new name, its header's id, and the name and path that it had before."""
+    (old, original), place = ten[3], move(world)
+    new = place(old)
+    if scanned:
+        world.scan(**SHORT)
+    known = session_named(world.settings(), world.store, str(new))
+
+    for name in (known.title, known.name, "session-3", "session-"[:8] + "3", str(old)):
+        if name == str(old) and not scanned:
+            continue
+        assert session_named(world.settings(), world.store, name).path == str(new), name
+    full = b"".join(cat(world.settings(), world.store, str(new), world.clock()))
+    assert full == original
+    shown = show(world.settings(), world.store, "00000003", session=known.title)
+    assert shown.content["message.content.0.text"].startswith("secret 3")
+    answer = world.restore("00000003", session="session-3")
+    assert (answer.session, answer.pending) == (known.title, False)
+    assert text_of(new, "00000003").startswith("secret 3")
+
+
+def a_changed_configuration(world):
+    """Give the root another name, here and in the configuration."""
+    world.root = world.root.rename(world.base / "renamed")
+    return {}
+
+
+def a_link_in_the_old_place(world):
+    """Give the root another name and leave a link; the configuration stays."""
+    moved = world.root.rename(world.base / "renamed")
+    world.root.symlink_to(moved)
+    return {}
+
+
+def a_link_and_a_changed_configuration(world):
+    """Give the root another name, leave a link, and configure the new name."""
+    old, moved = world.root, world.root.rename(world.base / "renamed")
+    old.symlink_to(moved)
+    world.root = moved
+    return {}
+
+
+@pytest.mark.parametrize(
+    "rename", [a_changed_configuration, a_link_in_the_old_place, a_link_and_a_changed_configuration]
+)
+def test_a_root_may_be_renamed(world, ten, rename):
+    """Everything below it follows, before and after a scan, and nothing is deleted."""
+    rename(world)
+    files = [(world.root / "main/sessions" / path.name, original) for path, original in ten]
+    name = session_named(world.settings(), world.store, "session-4").path
+    assert name == os.path.realpath(files[4][0])
+
+    assert let_go(world) == 0
+    is_undone(world, *files)
+
+
+def test_what_lies_below_no_root_of_today_is_put_back(world, ten):
+    """A root that is configured no more is gone through by undoing everything, where it lies."""
+    elsewhere = world.base / "elsewhere"
+    elsewhere.mkdir()
+
+    is_undone(world, *ten, roots=[{"path": str(elsewhere)}])
+
+
+def test_a_moved_session_goes_on_where_it_is(world, ten):
+    """Wishes and pins follow, it is cut again under its record, and no second one is made."""
+    before = sql(world, "SELECT count(*) FROM sessions")
+    world.restore("00000003", session="session-3", quiet_seconds=10**9)
+    place = renamed_agent(world)
+    report = world.scan(**SHORT)
+
+    assert report.values_restored == 1
+    assert text_of(place(ten[3][0]), "00000003").startswith("secret 3")
+    assert sql(world, "SELECT count(*) FROM sessions") == before
+    world.clock.now += 700
+    assert cut(world) == 1
+    is_undone(world, *((place(path), original) for path, original in ten))
+
+
+# --- rotated -------------------------------------------------------------------------------------
+
+
+def same_header(secret):
+    """Begin anew under the same header, with the same ids."""
+    return talk(secret).bytes()
+
+
+def new_header(secret):
+    """Begin anew under a header of its own, with the same ids."""
+    return talk(secret, OTHER, timestamp="2026-11-02T10:00:00.000Z").bytes()
+
+
+@pytest.mark.parametrize("anew", [same_header, new_header, generic])
+@pytest.mark.parametrize("rotated", ["s.1.jsonl", "z.jsonl"])
+@pytest.mark.parametrize("scanned", [False, True])
+def test_both_conversations_of_a_rotated_log_come_back(world, anew, rotated, scanned):
+    """The older goes on under its new name, the newer is another one, though ids start anew."""
+    first = generic("first") if anew is generic else talk("first").bytes()
+    path, older = write(world.directory / "s.jsonl", first)
+    assert cut(world) == 1
+    path.rename(path.with_name(rotated))
+    _, newer = write(path, anew("second"))
+    if scanned:
+        assert cut(world) == 1
+        assert let_go(world) == 0
+
+    is_undone(world, (path.with_name(rotated), older), (path, newer))
+
+
+def test_a_log_that_is_rotated_again_and_again(world):
+    """Every generation is its own session, wherever it has come to lie by now."""
+    originals = []
+    for number in range(4):
+        for older in sorted(world.directory.glob("s.*.jsonl"), reverse=True):
+            count = int(older.name.split(".")[1])
+            older.rename(older.with_name(f"s.{count + 1}.jsonl"))
+        path = world.directory / "s.jsonl"
+        if path.exists():
+            path.rename(world.directory / "s.1.jsonl")
+        originals.insert(0, write(path, generic(f"generation {number}"))[1])
+        assert cut(world) == 1
+        assert let_go(world) == 0
+
+    names = ["s.jsonl", *(f"s.{number}.jsonl" for number in range(1, 4))]
+    is_undone(world, *((world.directory / n, one) for n, one in zip(names, originals, strict=True)))
+
+
+# --- copied and forked ---------------------------------------------------------------------------
+
+
+def test_a_copy_is_a_fork_with_records_of_its_own(world):
+    """Both come back, each from what is recorded of it, and both count in the figures."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    copy = path.with_name("t.jsonl")
+    shutil.copy2(path, copy)
+    world.scan(**SHORT)
+    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+
+    assert listed["main/s"].extracted == listed["main/t"].extracted == 1
+    assert listed["main/s"].saved == listed["main/t"].saved > 1900
+    path.unlink()
+    let_go(world)
+    is_undone(world, (copy, original))
+
+
+def test_a_copy_that_no_scan_has_seen_comes_back(world):
+    """Undoing everything knows it by what it says."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    copy = path.with_name("t.jsonl")
+    shutil.copy2(path, copy)
+
+    is_undone(world, (path, original), (copy, original))
+
+
+def test_another_agents_copy_gets_nothing_and_is_named(world):
+    """What was copied into another agent's directory is not its own: its stubs stay, said so."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    copy = world.root / "other" / "sessions" / "s.jsonl"
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(path, copy)
+    before = copy.read_bytes()
+    assert let_go(world) == 0
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert path.read_bytes() == original
+    assert copy.read_bytes() == before
+    assert not done["main/s"].unfinished
+    assert done["other/s"].unfinished
+    assert done["other/s"].left[0].startswith("00000003: ")
+    with pytest.raises(NotFoundError):
+        show(world.settings(), world.store, "00000003", session="other/s")
+
+
+@pytest.fixture
+def both_cut(world):
+    """Let a session and its fork cut the same entry, which said something else in each."""
+    parent, original = write(world.directory / "s.jsonl", talk("the parent's"))
+    child = fork(parent, OTHER)
+    lines = [json.loads(line) for line in child.read_bytes().splitlines()]
+    lines[3]["message"]["content"][0]["text"] = "the fork's: " + "y" * 3000
+    _, forked = write(child, b"".join(map(dump, lines)))
+    assert cut(world) == 2
+    return (parent, original), (child, forked)
+
+
+def test_a_forks_own_value_speaks_for_it(world, both_cut):
+    """Shown, printed, listed and put back is what the fork said, never what its parent did."""
+    (parent, original), (child, forked) = both_cut
+    name = f"main/{OTHER}"
+    shown = show(world.settings(), world.store, "00000003", session=name)
+    assert shown.content["message.content.0.text"].startswith("the fork's")
+    assert b"".join(cat(world.settings(), world.store, name, world.clock())) == forked
+    [value] = context(world.settings(), world.store, name, world.clock()).extracted
+    assert value.chars > 3000
+    busy = world.restore("00000003", session=name, quiet_seconds=10**9)
+    assert busy.content["message.content.0.text"].startswith("the fork's")
+    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+    assert (listed["main/s"].extracted, listed[name].extracted) == (1, 1)
+    assert listed[name].saved > 2900 > listed["main/s"].saved
+    assert status(world.settings(), world.store, world.clock()).values_extracted == 2
+
+    world.restore("00000003", session=name)
+    assert text_of(child, "00000003").startswith("the fork's")
+    is_undone(world, (parent, original), (child, forked))
+
+
+def test_a_fork_moves_to_another_agent_with_what_it_inherited(world):
+    """What stands in it is its own by then: its parent stays behind and may go."""
+    parent, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    child = fork(parent, OTHER)
+    original = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    world.scan(**SHORT)
+    moved = world.root / "other" / "sessions" / child.name
+    moved.parent.mkdir(parents=True)
+    child.rename(moved)
+    parent.unlink()
+    let_go(world)
+
+    is_undone(world, (moved, original))
+
+
+def test_a_parent_that_was_renamed_is_still_its_forks_parent(world):
+    """A fork names the file that it was forked from; the session goes on under another name."""
+    parent, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    parent.rename(parent.with_name("renamed.jsonl"))
+    world.scan(**SHORT)
+    child = fork(parent.with_name("renamed.jsonl"), OTHER, parent=str(parent))
+    os.utime(child, (time.time() - LONG_AGO,) * 2)
+
+    is_undone(world, (parent.with_name("renamed.jsonl"), original))
+    assert b"[[extracted-" not in child.read_bytes()
+
+
+# --- exchanged -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write_one", [lambda secret: talk(secret).bytes(), generic])
+@pytest.mark.parametrize("scanned", [False, True])
+def test_agents_that_exchange_their_names_keep_their_secrets(world, write_one, scanned):
+    """Same names, same ids, same everything but the value: each gets back what it said itself."""
+    one = write(world.directory / "s.jsonl", write_one("the secret of A"))
+    two = write(world.root / "other" / "sessions" / "s.jsonl", write_one("the secret of B"))
+    assert cut(world) == 2
+    for old, new in (("main", "third"), ("other", "main"), ("third", "other")):
+        (world.root / old).rename(world.root / new)
+    if scanned:
+        assert let_go(world) == 0
+
+    is_undone(world, (two[0], one[1]), (one[0], two[1]))
+
+
+def test_sessions_that_exchange_their_names_keep_their_values(world):
+    """So do two sessions of one agent."""
+    one = write(world.directory / "a.jsonl", talk("one"))
+    two = write(world.directory / "b.jsonl", talk("two"))
+    assert cut(world) == 2
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        (world.directory / f"{old}.jsonl").rename(world.directory / f"{new}.jsonl")
+
+    is_undone(world, (two[0], one[1]), (one[0], two[1]))
+
+
+@pytest.mark.parametrize("changed", ["toolName", "toolCallId", "isError", "details"])
+def test_a_value_never_lands_in_an_entry_that_is_another(world, changed):
+    """Where the rest of the entry is not as recorded, the stub stays and is named."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    lines[3]["message"][changed] = {"new": 1} if changed == "details" else "another"
+    _, before = write(path, b"".join(map(dump, lines)))
+    [done] = world.restore_all(pristine=True)
+
+    assert path.read_bytes() == before
+    assert done.unfinished
+    assert done.left == ("00000003: the rest of the entry is not as recorded",)
+    assert let_go(world) == 0
+    assert show(world.settings(), world.store, "00000003").content
+    with pytest.raises(BrainsurgeonError):
+        world.restore("00000003")
+    assert path.read_bytes() == before
+
+
+def test_what_an_agent_changes_when_it_writes_anew_does_not_matter(world):
+    """Other ids, links and times around a message: it is the entry that was recorded."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    said = [json.loads(line) for line in original.splitlines()]
+    for number, (line, true) in enumerate(zip(lines[1:], said[1:], strict=True)):
+        for one in (line, true):
+            one.update(id=f"new-{number}", parentId=number and f"new-{number - 1}")
+            one["timestamp"] = "2026-12-01T00:00:00.000Z"
+    write(path, b"".join(map(dump, lines)))
+
+    is_undone(world, (path, b"".join(map(dump, said))))
+
+
+# --- undoing everything tells the truth ----------------------------------------------------------
+
+
+def test_a_root_that_is_away_is_named(world, ten, tmp_path):
+    """While a root cannot be looked into, each session that may hold stubs there is named."""
+    world.root.rename(tmp_path / "away")
+    done = world.restore_all()
+
+    assert [one.unfinished for one in done] == [True] * 10
+    assert all("cannot be looked into" in one.reason for one in done)
+
+
+def test_after_a_lost_store_every_orphan_is_named(world, ten):
+    """Without the store nothing can be put back: both verbs say which stubs, and what to do."""
+    world.close()
+    shutil.rmtree(world.state)
+    before = [path.read_bytes() for path, _ in ten]
+    done = world.restore_all()
+    findings = doctor(world.settings(), world.store)
+
+    assert [path.read_bytes() for path, _ in ten] == before
+    assert len(done) == 10
+    assert all(one.unfinished and one.left[0].startswith("00000003: ") for one in done)
+    assert all("state_dir" in one.reason for one in done)
+    orphans = [one for one in findings if "stubs are orphans, in 00000003" in one.what]
+    assert len(orphans) == 10
+    assert all("state_dir" in one.advice for one in orphans)
+
+
+def test_a_text_that_looks_like_a_stub_is_nobodys(world):
+    """What a user typed stays, and nothing is said to be left."""
+    one = Conversation()
+    one.user("[[extracted-00000009]]")
+    one.assistant("[[extracted-00000001]]")
+    _, original = write(world.directory / "s.jsonl", one)
+    write(world.directory / "t.jsonl", talk("secret", OTHER))
+    assert cut(world) == 1
+
+    is_undone(world, (world.directory / "s.jsonl", original))
+
+
+def test_what_expired_is_named(world):
+    """A stub that leads to a tombstone stays, and undoing everything is not done."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    sql(world, "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0")
+    [done] = world.restore_all()
+
+    assert done.unfinished
+    assert done.left == ("00000003: expired",)
+    assert b"[[extracted-00000003]]" in path.read_bytes()
+
+
+def test_an_archive_with_stubs_is_named(world):
+    """What its agent put away is read, never written."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    away = path.rename(path.with_name("s.jsonl.reset.2026-11-21T04-49-16.343Z"))
+    before = away.read_bytes()
+    done = {one.session: one for one in world.restore_all()}
+
+    assert away.read_bytes() == before
+    assert done[str(away)].unfinished
+    assert let_go(world) == 0
+
+
+def test_pending_is_no_failure(world):
+    """A session that is not settled gets its values later; that is as good as done."""
+    write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    [done] = world.restore_all(quiet_seconds=10**9)
+
+    assert (done.state, done.unfinished) == ("pending", False)
+
+
+def test_a_deleted_session_leaves_nothing_to_undo(world):
+    """Its root is there and it is not: nothing of ours stays anywhere."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    write(world.directory / "t.jsonl", talk("another", OTHER))
+    assert cut(world) == 2
+    path.unlink()
+    done = {one.session: one for one in world.restore_all()}
+
+    assert (done["main/s"].state, done["main/s"].unfinished) == ("gone", False)
+    assert status(world.settings(), world.store, world.clock()).bytes_saved == 0
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pi(world):
+    """Let pi write a session and a fork of it, as it names them; give the files."""
+    directory = world.root / "--home-dev-x--"
+    first = directory / f"2026-11-21T10-00-00-000Z_{OTHER}.jsonl"
+    write(first, talk("secret", OTHER))
+    assert cut(world) == 1
+    second = fork(first, THIRD, directory=directory)
+    second = second.rename(directory / f"2026-11-21T11-00-00-000Z_{THIRD}.jsonl")
+    os.utime(second, (time.time() - LONG_AGO,) * 2)
+    return first, second
+
+
+def test_pi_sessions_are_known_by_the_ids_that_pi_gives_them(world, pi):
+    """By the header's id, what follows the time, the whole stem, and each behind its agent."""
+    first, second = pi
+    for path, ident in ((first, OTHER), (second, THIRD)):
+        for agent in ("", "pi:--home-dev-x--/", "openclaw:--home-dev-x--/"):
+            for name in (ident, ident[:7], path.stem):
+                found = session_named(world.settings(), world.store, agent + name)
+                assert found.path == str(path)
+    found = session_named(world.settings(), world.store, OTHER)
+    assert found.title == f"pi:--home-dev-x--/{first.stem}"
+
+
+def test_a_header_that_says_something_else_is_a_name_too(world):
+    """A file that was renamed answers to the id in its header, before any scan and without one."""
+    write(world.directory / "renamed.jsonl", talk("secret", "s1"))
+
+    assert session_named(world.settings(), None, "s1").name == "renamed"
+    assert session_named(world.settings(), world.store, "main/s1").name == "renamed"
+    with pytest.raises(NotFoundError):
+        session_named(world.settings(), world.store, "s2")
+
+
+def test_two_files_that_say_the_same_of_themselves_are_told_apart_by_name(world):
+    """A header's id that fits two is ambiguous; what is printed for each leads to it."""
+    for name in ("a", "b"):
+        write(world.directory / f"{name}.jsonl", talk("secret", "s1"))
+    with pytest.raises(AmbiguousError) as told:
+        session_named(world.settings(), world.store, "s1")
+
+    for line in told.value.candidates:
+        for name in line.split():
+            assert session_named(world.settings(), world.store, name).title in told.value.args[0]
+
+
+@pytest.mark.parametrize("stem", ["naïve", "caf\udce9", "tab\there", "two words", "x" * 200])
+def test_every_printed_name_can_be_pasted_back(world, stem):
+    """Also where the name had to be escaped to be shown."""
+    from brainsurgeon.render import safe  # noqa: PLC0415
+
+    path, _ = write(world.directory / f"{stem}.jsonl", talk("secret", OTHER))
+    assert cut(world) == 1
+    for one in sessions(world.settings(), world.store, world.clock()):
+        for printed in (one.session, safe(one.session), safe(one.path)):
+            assert session_named(world.settings(), world.store, printed).path == str(path)
+
+
+# --- stopped in between --------------------------------------------------------------------------
+
+
+def killed(*arguments, **keywords):
+    """Die."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("move", [renamed_file, renamed_agent])
+@pytest.mark.parametrize("at", ["exchanged", "retired"])
+def test_a_session_that_moves_after_a_crash_is_recovered_where_it_is(world, monkeypatch, move, at):
+    """The journal names where it was; late lines, the old file and the records follow it."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    late = dump({"type": "custom", "id": "late", "data": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(recover, "resolve", lambda *_, **__: None)
+        if at == "exchanged":
+            patch.setattr(apply, "_confirm", killed)
+        else:
+            patch.setattr(apply.Rewrite, "_remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.scan(**SHORT)
+    [left] = world.leftovers()
+    world.close()
+    with open(world.directory / left, "ab") as old:
+        old.write(late)
+    place = move(world)
+    recover.recover(world.store)
+
+    assert world.leftovers() == []
+    assert place(path).read_bytes().endswith(late)
+    assert let_go(world) == 0
+    is_undone(world, (place(path), original + late))
+
+
+def test_a_root_that_moves_after_a_crash_is_recovered(world, monkeypatch):
+    """So it is where the whole root was renamed: the next scan knows where the roots are."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    with monkeypatch.context() as patch:
+        patch.setattr(apply.Rewrite, "_remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.scan(**SHORT)
+    world.close()
+    world.root = world.root.rename(world.base / "renamed")
+    assert recover.recover(world.store)[0].what.endswith("left for the next run")
+    world.scan(**SHORT)
+
+    assert world.leftovers() == []
+    is_undone(world, (world.root / "main/sessions" / path.name, original))
