@@ -90,7 +90,7 @@ def test_what_is_kept_for_ever_is_never_marked(marked):
         (None, RootState(7, "cannot be listed"), "cannot be listed"),
         (RootState(7), RootState(7, "cannot be listed"), "cannot be listed"),
         (RootState(7), RootState(0), "it is suddenly empty (7 sessions before)"),
-        (RootState(1), RootState(0), "it is suddenly empty (1 sessions before)"),
+        (RootState(1), RootState(0), "it is suddenly empty (1 session before)"),
         (RootState(0), RootState(0), None),
         (RootState(9), RootState(4), "it lost more than half of its sessions (9 -> 4)"),
         (RootState(8), RootState(4), None),

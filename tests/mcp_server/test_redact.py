@@ -211,6 +211,27 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
     assert open_wishes(world) == []
 
 
+def test_an_answer_about_what_stands_already_is_redacted_too(world):
+    """Asked in a turn for what was put back long before, the call is shortened like any other."""
+    agent = pruned(world)
+    agent.told(**CALL, session=SESSION)
+    world.clock = lambda: time.time() + 60
+    world.scan()
+    before = asking(agent, CALL)
+    _, text = agent.call(**CALL)
+    os.utime(agent.path, (time.time() + 1,) * 2)
+    world.scan()
+    answered(agent, before, text)
+    os.utime(agent.path, (time.time() + 2,) * 2)
+
+    world.scan()
+
+    assert json.loads(text)["already"] is True
+    answer = agent.entries()[f"answer{before}"]
+    assert answer["message"]["content"][0]["text"] == "Restored 00000003."
+    assert open_wishes(world) == []
+
+
 def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
     """Only our own call is shortened: one with an action of its own, such as polling, stays."""
     agent = pruned(world)
@@ -449,10 +470,11 @@ def test_errors_speak_of_actions_and_arguments(world):
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
     changed = agent.refused(**CALL, session=SESSION)
-    twice = agent.refused(action="set_extractable", entry="0000000b", value=True)
+    pruned(world, "main", OTHER)
+    twice = agent.refused(action="show", entry="00000003")
 
     assert "the action `show` still" in changed
-    assert "session" in twice
+    assert "give `session`" in twice
     assert "--" not in changed + twice
 
 

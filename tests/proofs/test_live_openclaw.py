@@ -165,10 +165,10 @@ def _by_mcp(claw):
 
 def _by_a_person(claw):
     """Ask from another shell while the agent is in the middle of a turn."""
-    said = []
+    said, command = [], f"sleep 4; echo the turn after {claw.turns}"
 
     def person():
-        wait("the turn is open", lambda: "sleep 4" in claw.path.read_text())
+        wait("the turn is open", lambda: command in claw.path.read_text())
         done = subprocess.run(
             [sys.executable, "-m", "brainsurgeon", "restore", ident], capture_output=True,
             env=claw.environment, timeout=60, check=False,
@@ -178,7 +178,7 @@ def _by_a_person(claw):
     ident = _stubs_standing(claw)[0]
     asking = threading.Thread(target=person)
     asking.start()
-    claw.turn([running(f"sleep 4; echo {claw.turns}"), printing("beside a person")])
+    claw.turn([running(command), printing("beside a person")])
     asking.join()
     assert said[0][0] == 0
     assert "The daemon puts it back" in said[0][1], said

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from brainsurgeon.model.words import counted
+
 CLOCK_TOLERANCE = 3600.0
 """Seconds by which the wall clock may drift from the boot clock between two runs."""
 LONGEST_REBOOT = 7 * 86_400.0
@@ -108,8 +110,7 @@ def _ago(seconds: float) -> str:
     """Say how long ago (in seconds) something was, in the largest unit of which there is one."""
     for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
-            number = int(seconds / length)
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+            return f"{counted(int(seconds / length), unit)} ago"
     return "just now"
 
 
@@ -124,7 +125,7 @@ def brake(before: RootState | None, found: RootState) -> str | None:
     if before is None:
         return None
     if found.sessions == 0 and before.sessions > 0:
-        return f"it is suddenly empty ({before.sessions} sessions before)"
+        return f"it is suddenly empty ({counted(before.sessions, 'session')} before)"
     if found.sessions * 2 < before.sessions:
         return f"it lost more than half of its sessions ({before.sessions} -> {found.sessions})"
     return None

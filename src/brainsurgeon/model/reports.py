@@ -108,6 +108,7 @@ class RestoreAnswer:
     previous: float | None
     content: dict[str, Any]
     answer_id: str
+    asked_at: float
     same_as: dict[str, str] = field(default_factory=dict)
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()

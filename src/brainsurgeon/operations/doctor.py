@@ -16,6 +16,7 @@ from brainsurgeon.errors import DamagedError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.stubs import stubs_of
 from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.model.words import counted
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import filesystems
 from brainsurgeon.sessions.discover import discover
@@ -101,7 +102,8 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
 def _store(store: Store) -> Iterator[Finding]:
     missing = store.dangling()
     if missing:
-        yield Finding("error", f"{missing} rows of the store lead to what is not there",
+        lead = counted(missing, "row of the store leads", "rows of the store lead")
+        yield Finding("error", f"{lead} to what is not there",
                       "restore the database from a backup; they are not put back")  # fmt: skip
     broken = total = 0
     for blob, name in store.blobs.named():
@@ -114,7 +116,8 @@ def _store(store: Store) -> Iterator[Finding]:
         yield Finding("error", f"{broken} of {total} stored values are damaged",
                       "restore the database from a backup; they are not put back")  # fmt: skip
     else:
-        yield Finding("ok", f"the database is sound, all {total} stored values have their digest")
+        all_of_them = counted(total, "stored value has its", "stored values have their")
+        yield Finding("ok", f"the database is sound, {all_of_them} digest")
     for rewrite in store.journal.open_rewrites():
         yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted",
                       "the next scan finishes it, or: brainsurgeon doctor --repair")  # fmt: skip
@@ -174,22 +177,24 @@ def _sessions(
         if obstacle:
             left[item.agent, obstacle] += 1
         if seen.unknown:
+            odd = counted(seen.unknown, "text looks like a stub", "texts look like stubs")
             yield Finding(
-                "warning",
-                f"{item.title}: {seen.unknown} texts look like stubs, unknown to the store",
+                "warning", f"{item.title}: {odd}, unknown to the store",
                 "typed or pasted ones are harmless",
             )  # fmt: skip
         if seen.orphans:
             names = ", ".join(entry for entry, _ in seen.orphans[:_MOST])
             more = " …" if len(seen.orphans) > _MOST else ""
+            orphans = counted(len(seen.orphans), "stub is an orphan", "stubs are orphans")
             yield Finding(
-                "warning", f"{item.title}: {len(seen.orphans)} stubs are orphans, in {names}{more}",
+                "warning", f"{item.title}: {orphans}, in {names}{more}",
                 ADVICE,
             )  # fmt: skip
     for (agent, why), number in left.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
     level: Level = "ok" if not unknown else "note"
-    yield Finding(level, f"{stubs} stubs stand in live files, {stubs - gone} lead to a value, "
+    yield Finding(level, f"{counted(stubs, 'stub stands', 'stubs stand')} in live files, "
+                         f"{counted(stubs - gone, 'leads', 'lead')} to a value, "
                          f"{gone} to a tombstone")  # fmt: skip
 
 

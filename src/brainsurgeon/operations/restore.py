@@ -78,7 +78,7 @@ def restore(
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
         at=now, previous=previous, content=content, same_as=given.same_as,
-        answer_id=secrets.token_hex(8),
+        answer_id=secrets.token_hex(8), asked_at=now,
     )  # fmt: skip
     there = replace(
         answer, already=True, at=answer.at if previous is None else previous,
@@ -214,7 +214,9 @@ def note_answer(store: Store, answer: RestoreAnswer) -> None:
     if answer.redacts:
         recognised_by = answer.answer_id.encode()
         with store.transaction():
-            store.wishes.add_redact(answer.session_id, answer.entry_id, recognised_by, answer.at)
+            store.wishes.add_redact(
+                answer.session_id, answer.entry_id, recognised_by, answer.asked_at
+            )
 
 
 def note(

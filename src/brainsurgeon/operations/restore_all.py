@@ -23,6 +23,7 @@ from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_named
 from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.model.reports import SessionRestore
+from brainsurgeon.model.words import counted
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.rewrite.apply import UNFINISHED, finish_now
 from brainsurgeon.rewrite.carry_out import carry_out
@@ -113,7 +114,8 @@ def _note_on_seals(unfit: int, *, pristine: bool) -> str:
     if not unfit:
         return ""
     what = "they stand there all the same" if pristine else "they stay out"
-    return f"signed thinking of {unfit} entries does not fit what stands before it now: {what}"
+    entries = counted(unfit, "entry", "entries")
+    return f"signed thinking of {entries} does not fit what stands before it now: {what}"
 
 
 def _left(planned: Plan) -> tuple[str, ...]:

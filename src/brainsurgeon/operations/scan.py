@@ -20,6 +20,7 @@ from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.words import counted
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Rewrite, apply, finish_now
 from brainsurgeon.rewrite.carry_out import end_redactions
@@ -232,7 +233,7 @@ class _Pass:
         elif not planned.edits:
             result, reason = "unchanged", "nothing to extract"
         elif not planned.forced and not pays:
-            result, reason = "deferred", f"too little to gain ({planned.gain} bytes)"
+            result, reason = "deferred", f"too little to gain ({counted(planned.gain, 'byte')})"
         done = result == "changed"
         cuts = planned.extracted if done else ()
         return Outcome(
