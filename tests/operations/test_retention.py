@@ -173,7 +173,7 @@ def test_a_day_after_its_session_is_gone_a_value_is_gone(world, company, clock):
     assert (done(last), last.bytes_deleted, last.blobs_deleted) == ((0, 0, 1), 2002, 1)
     assert held(world) == {}
     assert ask(world, "SELECT state, expired_at, expired_why, blob_id FROM extractions") == [
-        ("expired", clock.now, f"{GONE}; expired 0.3 days ago", None)
+        ("expired", clock.now, f"{GONE}; expired 6 hours ago", None)
     ]
     assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
 
@@ -493,9 +493,9 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
     [tombstone] = caught.value.tombstones
 
     assert tombstone == {
-        "entry_id": ident, "path": "message.content.0.text", "size": 2002,
+        "entry_id": ident, "path": "message.content.0.text", "size_bytes": 2002,
         "extracted_at": iso(clock.began), "expired_at": iso(clock.now),
-        "why": f"{SILENT}; expired 1.0 days ago",
+        "reason": f"{SILENT}; expired 1 day ago",
     }  # fmt: skip
     for words in (("restore", ident), ("show", f"[[extracted-{ident}]]")):
         shown = command(world, *words)

@@ -574,12 +574,12 @@ def test_files_that_are_no_live_sessions_are_never_touched(world, session, conve
         "s.jsonl.bak-123-456",
         "s.jsonl.repair",
         "t.jsonl.lock",
-        "sessions.json",
         "sessions.json.1.tmp",
         ".jsonl",
     ]
     for name in names:
         world.put(name, data)
+    world.put("sessions.json", b"{}")
     before = state(world.root)
     report = world.scan()
     after = state(world.root)

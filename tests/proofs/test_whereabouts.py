@@ -598,7 +598,7 @@ def test_a_header_that_says_something_else_is_a_name_too(world):
         session_named(world.settings(), world.store, "s2")
 
 
-def test_two_files_that_say_the_same_of_themselves_are_told_apart_by_name(world):
+def test_two_files_that_say_the_same_are_told_apart_by_name(world):
     """A header's id that fits two is ambiguous; what is printed for each leads to it."""
     for name in ("a", "b"):
         write(world.directory / f"{name}.jsonl", talk("secret", "s1"))
