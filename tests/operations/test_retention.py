@@ -84,8 +84,9 @@ _starts = itertools.count(0x1000, 0x1000)
 
 def talk(text="x" * 2000, **header):
     """Make a conversation whose first tool result is old; ids stand in no other conversation."""
-    one = Conversation(**header)
-    one._ids = itertools.count(next(_starts))
+    start = next(_starts)
+    one = Conversation(**{"session": f"{start:08x}-0000-4000-8000-000000000001", **header})
+    one._ids = itertools.count(start)
     one.turn(text)
     one.turn("short")
     return one
@@ -502,7 +503,8 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
 
         assert shown.returncode == 5
         assert shown.stdout == b""
-        assert f"{ident}: the value expired at {iso(clock.now)}".encode() in shown.stderr
+        told = iso(clock.now).replace("T", " ").replace("Z", " UTC")
+        assert f"{ident}: the value expired at {told}".encode() in shown.stderr
         assert b"it was 2002 bytes" in shown.stderr
     answer = command(world, "restore", ident, "--json")
 
