@@ -34,8 +34,7 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
                 also = [
                     await client.call_tool(name, asked) for name in ("restore", "restore_remote")
                 ]
-                said = client.session.initialize_result
-                return tools, shown, unknown, also, said
+                return tools, shown, unknown, also, client.instructions
 
         tools, shown, unknown, also, said = anyio.run(talk)
         errors.seek(0)
@@ -54,9 +53,9 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
         False, False, False,
     )  # fmt: skip
     assert tools[0].title
-    assert "[[extracted-" in said.instructions
-    assert "purge_control" in said.instructions
-    assert "this conversation" not in tools[0].description + said.instructions
+    assert "[[extracted-" in said
+    assert "purge_control" in said
+    assert "this conversation" not in tools[0].description + said
 
 
 def test_the_server_ends_when_its_client_goes(world, start):

@@ -90,7 +90,7 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
     text = render.document(sessions.restored_json(answer)) if json else sessions.restored(answer)
     note_answer(store, answer)
     print(text, flush=True)
-    if (answer.pending or answer.already) and not json:
+    if answer.delivers and not json:
         print_values(answer.content, answer.same_as)
 
 

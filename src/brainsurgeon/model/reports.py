@@ -95,7 +95,9 @@ class RestoreAnswer:
     was restored, `previous` when the entry had been restored before. `already` says that the
     values stood there before, since `at`, so that nothing was done. `content` are the values by
     path. `redacts` says that the call which asked is to be shortened in its session later;
-    `answer_id` is random: by it the answer is recognised there.
+    `answer_id` is random: by it the answer is recognised where it stands in a session. `already`
+    says that the values stood there before, since `at`, so that nothing was done; `why_pending`
+    why the session is not settled, so that whoever asked may be at work in it.
     """
 
     entry_id: str
@@ -116,6 +118,11 @@ class RestoreAnswer:
     put_back_by: Literal["daemon", "scan --once"] = "scan --once"
     redacts: bool = False
     already: bool = False
+
+    @property
+    def delivers(self) -> bool:
+        """Tell whether the values belong into the answer: who is at work waits for them."""
+        return self.pending or bool(self.why_pending)
 
 
 @dataclass(frozen=True, slots=True)

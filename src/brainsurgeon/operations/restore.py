@@ -19,7 +19,7 @@ from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.times import moment_said
 from brainsurgeon.rewrite.apply import UNFINISHED, record_id
 from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError, as_it_is_now
+from brainsurgeon.rewrite.examine import UnsettledError, as_it_is_now, examine_quiet
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.store import daemon_holder
 from brainsurgeon.store.wishes import LONGEST_WAIT
@@ -80,14 +80,13 @@ def restore(
         at=now, previous=previous, content=content, same_as=given.same_as,
         answer_id=secrets.token_hex(8), asked_at=now,
     )  # fmt: skip
-    there = replace(
-        answer, already=True, at=answer.at if previous is None else previous,
-        redacts=not settings.keep_purge_control_calls,
-    )  # fmt: skip
+    there = replace(answer, already=True, at=answer.at if previous is None else previous)
     places = {value.id: value.path for value in values}
     put_back = all(value.state == "restored" for value in values)
     if put_back and not pristine and _stand(file, named.entry_id, tokens, places):
-        return there
+        at_work = _unsettled(settings, store, file, now)
+        redacts = bool(at_work) and not settings.keep_purge_control_calls
+        return replace(there, why_pending=at_work, redacts=redacts)
     wish = wish_to_restore(named.record, named.entry_id, paths, pristine, now)
     try:
         planned, rewrite = _carry_out_by(
@@ -115,6 +114,19 @@ def _noted(store: Store, named: EntryValues) -> EntryValues:
     """Give a fork that no scan has seen yet a record of its own, so that wishes can name it."""
     session = noted(store, named.session)
     return replace(named, session=session, record=session.record or named.record)
+
+
+def _unsettled(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
+    """Say why a session is not settled, so that whoever asks may be its agent; else nothing."""
+    try:
+        now_here = as_it_is_now(file)
+        with examine_quiet(settings, now_here, store.files.at(file.path), now) as one:
+            one.check_turn()
+    except UnsettledError as why:
+        return str(why)
+    except (OSError, RefusedError):
+        pass
+    return ""
 
 
 def _patience(settings: Settings) -> float:

@@ -54,7 +54,7 @@ def shown_json(shown: ShownValues) -> dict[str, Any]:
 def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
     """Give the answer to a restore as agents and other programs read it.
 
-    The values are in it when it is pending, stood there already, or with `content`.
+    The values are in it while somebody is at work in the session, or with `content`.
     """
     told: dict[str, Any] = {
         "answer_id": answer.answer_id,
@@ -72,14 +72,14 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
     if answer.previous is not None:
         told["previous_restored_at"] = iso(answer.previous)
         told["suggestion"] = SUGGESTION
-    if answer.why_pending:
+    if answer.pending:
         told["reason"] = answer.why_pending
         told["put_back_by"] = answer.put_back_by
     if answer.insertions_removed:
         told["insertions_removed"] = list(answer.insertions_removed)
     if answer.missed:
         told["missed"] = list(answer.missed)
-    if answer.pending or answer.already or content:
+    if answer.delivers or content:
         if answer.same_as:
             told["same_as"] = answer.same_as
         told["content"] = answer.content  # last, since it may be very long
@@ -98,8 +98,8 @@ def restored(answer: RestoreAnswer) -> str:
         )
     elif answer.already:
         lines.append(
-            f"{name}: stands restored already, since {local(answer.at)}; here it is "
-            f"[answer {answer.answer_id}]"
+            f"{name}: stands restored already, since {local(answer.at)}"
+            f"{'; here it is' if answer.delivers else ''} [answer {answer.answer_id}]"
         )
     else:
         lines.append(f"{name}: {values} put back [answer {answer.answer_id}]")

@@ -41,7 +41,7 @@ class OpenClaw:
             "models": {"mode": "replace", "providers": {"loopback": provider}},
             "agents": {"defaults": {
                 "model": {"primary": "loopback/scripted"}, "workspace": str(workspace),
-                "skipBootstrap": True, "timeoutSeconds": 900,
+                "skipBootstrap": True, "timeoutSeconds": 900, "heartbeat": {"every": "0m"},
             }},
             "tools": {"exec": {"host": "gateway", "security": "full", "ask": "off"}},
             "mcp": {"servers": {"brainsurgeon": {
