@@ -24,7 +24,7 @@ from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.reports import RetentionReport, ScanReport
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
-from building.processes import PROGRAM, Process, Puppet, is_cut, settled, wait_until
+from building.processes import PATIENCE, PROGRAM, Process, Puppet, is_cut, settled, wait_until
 from building.world import Conversation, append, dump, state, write_session
 
 HOURLY = {"scan_interval_seconds": 3600}
@@ -141,6 +141,27 @@ def test_only_one_runs_at_a_time(world, daemon):
     second = daemon(**HOURLY)
 
     assert second.started() != pid
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "with its directory"])
+def test_a_daemon_whose_store_vanished_ends_with_7_and_says_so(world, daemon, conversation, how):
+    """What it would store could not be found again: it ends, and the sessions stay as they are."""
+    one = daemon(scan_interval_seconds=1, watch=False)
+    one.started()
+    wait_until(lambda: "scan_finished" in one.err.read_text())
+    if how == "with its directory":
+        world.state.rename(world.base / "elsewhere")
+    else:
+        (world.state / "store.db").rename(world.base / "elsewhere")
+    if how == "replaced":
+        shutil.copy(world.base / "elsewhere", world.state / "store.db")
+    conversation.turn("x" * 4000)
+    path = world.put("late.jsonl", conversation.bytes())
+    code = one.process.wait(PATIENCE)
+
+    assert code == 7
+    assert "vanished or was replaced" in one.err.read_text().splitlines()[-1]
+    assert path.read_bytes() == conversation.bytes()
 
 
 def test_a_root_that_vanishes_and_comes_back_is_survived(world, daemon):

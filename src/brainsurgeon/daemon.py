@@ -22,7 +22,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.errors import ConfigError, StoppedError
+from brainsurgeon.errors import ConfigError, StoppedError, StoreUnusableError
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
@@ -66,6 +66,7 @@ class _Daemon:
         self._stop = threading.Event()
         self._log = structlog.get_logger()
         self._said: set[str] = set()
+        self._lost: StoreUnusableError | None = None
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -90,6 +91,8 @@ class _Daemon:
             self._scheduler.shutdown(wait=True)
         watcher.join(timeout=1)
         self._log.info("daemon_stopped", module="daemon")
+        if self._lost:
+            raise self._lost
 
     def _schedule(self) -> None:
         """Lay down the jobs of the settings in force, and one scan at once.
@@ -120,6 +123,7 @@ class _Daemon:
             ), self._said if not only else set(self._said))  # fmt: skip
         except Exception as error:  # noqa: BLE001  the next pass may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
+        self._end_without_store()
 
     def _retain(self) -> None:
         if self._stop.is_set():
@@ -130,6 +134,15 @@ class _Daemon:
             ))  # fmt: skip
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("retention_failed", module="daemon", reason=log.reason(error))
+        self._end_without_store()
+
+    def _end_without_store(self) -> None:
+        """End the daemon where its store is gone: what it would store could not be found again."""
+        try:
+            self._store.check_still_there()
+        except StoreUnusableError as error:
+            self._lost = error
+            os.kill(os.getpid(), signal.SIGTERM)  # the main thread waits for signals only
 
     def _reload(self) -> None:
         """Load the settings again; bad ones are reported and the old ones stay."""

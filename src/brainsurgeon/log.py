@@ -15,6 +15,7 @@ import structlog
 
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.texts import readable
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -41,6 +42,7 @@ def set_up(settings: Settings) -> None:
             structlog.processors.TimeStamper(fmt=_FOR_PEOPLE, utc=False)
             if console
             else structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([_for_a_terminal] if console else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -48,6 +50,20 @@ def set_up(settings: Settings) -> None:
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def _for_a_terminal(_logger: object, _method: str, event: Any) -> Any:
+    """Escape what names, titles and ids could do to a terminal; JSON escapes them by itself."""
+    if isinstance(event, str):
+        return readable(event)
+    if isinstance(event, dict):
+        return {
+            _for_a_terminal(_logger, _method, key): _for_a_terminal(_logger, _method, value)
+            for key, value in event.items()
+        }
+    if isinstance(event, list):
+        return [_for_a_terminal(_logger, _method, value) for value in event]
+    return event
 
 
 def scanned(report: ScanReport, said: set[str] | None = None) -> None:

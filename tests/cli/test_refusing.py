@@ -299,6 +299,54 @@ def test_a_state_directory_that_cannot_be_written_is_named(shared_world, convers
     assert path.read_bytes() == conversation.bytes()
 
 
+@pytest.mark.parametrize("place", ["the state directory", "its parent", "the store", "a session"])
+def test_the_doctor_sees_what_this_user_may_not(shared_world, conversation, place):
+    """What cannot be written, made, opened or read for want of permission is said, and is no 0."""
+    world = shared_world
+    conversation.turn()
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan(min_session_bytes=10**9)
+    world.close()
+    shut, mode = world.state, 0o500
+    if place == "its parent":
+        shut = world.base / "parent"
+        shut.mkdir()
+        world.state = shut / "state"
+    elif place == "the store":
+        shut, mode = world.state / "store.db", 0o000
+    elif place == "a session":
+        shut, mode = path, 0o000
+    call = bound(world)
+    give_away(world)
+    shut.chmod(mode)
+    done = call("doctor", ordinary=True)
+    shut.chmod(0o700)
+    said = (done.stdout + done.stderr).decode()
+    told = {
+        "the state directory": f"error    {world.state} cannot be written by this user",
+        "its parent": f"error    {world.state} cannot be made: {shut} cannot be written",
+        "the store": "this user may not open it (Permission denied); nothing was touched",
+        "a session": f"error    {path}: Permission denied",
+    }
+
+    assert told[place] in said
+    assert done.returncode == (7 if place == "the store" else 1)
+
+
+@pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
+@pytest.mark.parametrize("where", ["state", "root"])
+def test_the_doctor_sees_a_full_disk(world, cli, where):
+    """A disk without room, of the store or of a root, is an error before anything fails."""
+    with small_disk(getattr(world, where), "500k") as mounted:
+        if not mounted:
+            # Root in most containers may not mount; nothing else makes a disk that is really full.
+            pytest.skip("mounting is not allowed here")
+        done = cli("doctor")
+
+        assert done.returncode == 1
+        assert f"error    {getattr(world, where)}: the disk is full" in done.stdout.decode()
+
+
 @contextmanager
 def small_disk(directory, size):
     """Mount a small file system; say whether that was allowed."""

@@ -1,5 +1,6 @@
 """One pass over real sessions: what goes, what stays and why, and that nothing else moves."""
 
+import itertools
 import json
 import os
 import sqlite3
@@ -13,9 +14,10 @@ from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.status import status
 from brainsurgeon.render import as_json
 from brainsurgeon.render.passes import report_json
-from brainsurgeon.sessions import leases
+from brainsurgeon.sessions import exchange, leases
 from building.swaps import parse, swaps
 from building.world import (
     LONG_AGO,
@@ -891,3 +893,36 @@ def test_an_entry_of_many_values_is_looked_through_once(world, conversation, mon
 
     assert done.values_extracted == 300
     assert 300 < len(yielded) < 6 * 300
+
+
+def test_a_session_that_keeps_failing_is_tried_again_with_growing_pauses(
+    world, conversation, monkeypatch
+):
+    """The second try comes at once, the next ones after one, two, four minutes, at most an hour."""
+    world.clock = Clock(int(time.time()))
+    conversation.turn("x" * 4000)
+    path = world.put("s.jsonl", conversation.bytes())
+    fill = exchange.fill
+
+    def failing(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(exchange, "fill", failing)
+    begun, tried = world.clock.now, []
+    while world.clock.now < begun + 4 * 3600:
+        if world.scan(keep_recent=0).files_failed:
+            tried.append(world.clock.now - begun)
+        world.clock.now += 30
+    listed = status(world.settings(), world.store, world.clock())
+    insisted = world.scan(keep_recent=0, only=[str(path)]).files_failed
+    monkeypatch.setattr(exchange, "fill", fill)
+    path.touch()
+    world.clock.now = int(time.time()) + 5 * 3600
+    done = world.scan(keep_recent=0)
+
+    assert tried[:6] == [0, 30, 90, 210, 450, 930]
+    assert max(later - before for before, later in itertools.pairwise(tried)) == 3600
+    assert listed.sessions_by_state == {"failed": 1}
+    assert listed.reasons == {"Input/output error": 1}
+    assert insisted == 1
+    assert done.sessions_changed == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -11,9 +10,10 @@ from typing import Annotated
 import typer
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import restoring, running, showing
+from brainsurgeon.cli import restoring, running, showing, streams
 from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.model.texts import readable_lines
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None,
@@ -24,11 +24,16 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line and exit with a code that means something."""
     os.umask(0o077)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a locale may know no ellipsis
-            stream.reconfigure(errors="backslashreplace")
+    streams.take_over()
     signal.signal(signal.SIGTERM, _terminated)
-    raise SystemExit(_run())
+    code = _run()
+    try:
+        streams.let_go()
+    except streams.ReaderGoneError:
+        pass
+    except BrainsurgeonError as error:
+        code = _output_lost(error)
+    raise SystemExit(code)
 
 
 def _terminated(*_: object) -> None:
@@ -39,11 +44,13 @@ def _terminated(*_: object) -> None:
 def _run() -> int:
     try:
         code = app(standalone_mode=False)
+    except streams.OutputError as error:
+        return _output_lost(error)
     except BrainsurgeonError as error:
         _complain(error)
         return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (streams.ReaderGoneError, BrokenPipeError):
+        streams.lead_nowhere()
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
@@ -52,14 +59,19 @@ def _run() -> int:
     return code if isinstance(code, int) else 0
 
 
+def _output_lost(error: BrainsurgeonError) -> int:
+    streams.lead_nowhere()
+    print(f"brainsurgeon: {error}", file=sys.stderr)
+    return error.exit_code
+
+
 def _complain(error: BrainsurgeonError) -> None:
-    from brainsurgeon.render import in_local_time, safe
+    from brainsurgeon.render import in_local_time
 
     said = str(error)
     if given.json:
         _complain_in_json(said, error.exit_code, **error.facts())
-    lines = "\n".join(safe(line) for line in in_local_time(said).split("\n"))
-    print(f"brainsurgeon: {lines}", file=sys.stderr)
+    print(f"brainsurgeon: {readable_lines(in_local_time(said))}", file=sys.stderr)
 
 
 def _complain_in_json(said: str, code: int, **facts: object) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from brainsurgeon.model.texts import readable, readable_lines
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
@@ -51,7 +53,7 @@ def settings_of(config: str | None, *, json: bool = False) -> Settings:
 
     settings, warnings = load(config or given.config)
     for warning in warnings:
-        print(f"brainsurgeon: {warning}", file=sys.stderr)
+        print(f"brainsurgeon: {readable(warning)}", file=sys.stderr)
     return settings
 
 
@@ -69,6 +71,11 @@ def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
     return open_to_read(settings.state_dir) or nullcontext()
 
 
+def say(text: str) -> None:
+    """Print what was put into words; whatever names it quotes, a terminal only shows them."""
+    print(readable_lines(text))
+
+
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON document."""
     from brainsurgeon.render import document
@@ -84,7 +91,7 @@ def print_values(values: dict[str, Any], same_as: dict[str, str]) -> None:
     for path, value in values.items():
         text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
         places = ", ".join([path, *(copy for copy, of in same_as.items() if of == path)])
-        texts.append(f"==> {places} <==\n{text}\n" if len(values) > 1 else text)
+        texts.append(f"==> {readable(places)} <==\n{text}\n" if len(values) > 1 else text)
     if len(values) == 1 and sys.stdout.isatty():
         texts.append("\n")
     out = sys.stdout.buffer
@@ -98,10 +105,10 @@ def progress_line(*, quiet: bool) -> Iterator[Callable[[SessionFile], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from brainsurgeon.render import WIDTH, safe
+    from brainsurgeon.render import WIDTH
 
     def show_file(file: SessionFile) -> None:
-        sys.stderr.write("\r\x1b[K" + f"looking at {safe(file.title)}"[: WIDTH - 1])
+        sys.stderr.write("\r\x1b[K" + f"looking at {readable(file.title)}"[: WIDTH - 1])
         sys.stderr.flush()
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from brainsurgeon.cli.given import (
     OneSession,
     print_json,
     print_values,
+    say,
     settings_of,
     store_to_write,
 )
@@ -89,8 +91,12 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
         log.restored(answer)
     text = render.document(sessions.restored_json(answer)) if json else sessions.restored(answer)
     note_answer(store, answer)
-    print(text, flush=True)
-    if answer.delivers and not json:
+    if json:
+        print(text)
+        return
+    say(text)
+    if answer.delivers:
+        sys.stdout.flush()
         print_values(answer.content, answer.same_as)
 
 
@@ -104,7 +110,7 @@ def _everything(
     if json:
         print_json(render.restored_all_json(done))
     else:
-        print(render.restored_all(done))
+        say(render.restored_all(done))
     raise typer.Exit(1 if any(one.unfinished for one in done) else 0)
 
 
@@ -134,7 +140,7 @@ def set_extractable(
     if json:
         print_json(render.set_json(answer))
     else:
-        print(render.set_(answer))
+        say(render.set_(answer))
 
 
 def _extractable(text: str) -> bool | int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brainsurgeon.cli import streams
 from brainsurgeon.cli.given import (
     Config,
     Json,
@@ -16,11 +17,13 @@ from brainsurgeon.cli.given import (
     given,
     print_json,
     progress_line,
+    say,
     settings_of,
     store_to_read,
     store_to_write,
 )
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.texts import readable
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -79,7 +82,7 @@ def _print_scan(report: ScanReport) -> None:
     if given.json:
         print_json(passes.report_json(report))
     elif happened or sys.stdout.isatty():
-        print(passes.report(report))
+        say(passes.report(report))
 
 
 def _log_scan(settings: Settings, report: ScanReport) -> None:
@@ -133,7 +136,8 @@ def mcp(
     with store_to_read(settings) as store:
         scope, warning = bound(settings, store, Scope(agent, session))
     if warning:
-        print(f"brainsurgeon: {warning}; the server waits for it", file=sys.stderr)
+        print(f"brainsurgeon: {readable(warning)}; the server waits for it", file=sys.stderr)
+    streams.plain()
     serve(settings, scope)
 
 
@@ -157,7 +161,7 @@ def retention(dry_run: DryRun = False, json: Json = False, config: Config = None
     if json:
         print_json(passes.retention_json(done))
     elif dry_run or done.brakes or done.values_marked or done.values_deleted or _watched():
-        print(passes.retention(done))
+        say(passes.retention(done))
 
 
 def _watched() -> bool:
@@ -187,7 +191,7 @@ def doctor(
     if json:
         print_json(passes.findings_json(findings))
     else:
-        print(passes.findings(findings))
+        say(passes.findings(findings))
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
@@ -207,4 +211,4 @@ def status(json: Json = False, config: Config = None) -> None:
     if json:
         print_json(passes.status_json(now))
     else:
-        print(passes.status(now))
+        say(passes.status(now))

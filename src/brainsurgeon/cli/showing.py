@@ -17,6 +17,7 @@ from brainsurgeon.cli.given import (
     SessionName,
     print_json,
     print_values,
+    say,
     settings_of,
     store_to_read,
 )
@@ -38,7 +39,7 @@ def sessions(json: Json = False, config: Config = None) -> None:
     if json:
         print_json(render.sessions_json(listed))
     else:
-        print(render.sessions(listed))
+        say(render.sessions(listed))
 
 
 def context(
@@ -71,7 +72,7 @@ def context(
     if json:
         print_json(printable(render.context_json(one, extracted)))
     else:
-        print(render.context(one, extracted))
+        say(render.context(one, extracted))
 
 
 def show(

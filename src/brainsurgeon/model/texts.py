@@ -20,6 +20,11 @@ def readable(text: str) -> str:
     )
 
 
+def readable_lines(text: str) -> str:
+    """Escape the same in a text that is meant to have several lines."""
+    return "\n".join(map(readable, text.split("\n")))
+
+
 def _escaped(half: re.Match[str]) -> str:
     code = ord(half[0])
     byte = code - 0xDC00  # as os.fsdecode hides it

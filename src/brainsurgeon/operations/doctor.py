@@ -22,6 +22,7 @@ from brainsurgeon.sessions import filesystems
 from brainsurgeon.sessions.discover import discover
 from brainsurgeon.sessions.reading import RefusedError, carry_on, open_session
 from brainsurgeon.sessions.temporary import TEMPORARY, leases_work
+from brainsurgeon.store import place
 from brainsurgeon.store.opening import database_path
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def doctor(
     check_stop: Callable[[], None] = carry_on,
 ) -> list[Finding]:
     """Look at everything; with `repair` (the store open for writing) finish what is safe."""
-    findings = list(_state_directory(settings))
+    findings = [*_state_directory(settings), *_disks(settings)]
     if not settings.enabled:
         findings.append(
             Finding(
@@ -83,20 +84,41 @@ def doctor(
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
     path = settings.state_dir
-    for place, wanted in ((path, 0o700), (database_path(path), 0o600)):
+    shut = place.why_not_writable(path)
+    if shut:
+        yield Finding("error", shut, "make it writable for this user, or set state_dir")
+    for there, wanted in ((path, 0o700), (database_path(path), 0o600)):
         try:
-            status = os.lstat(place)
+            status = os.lstat(there)
         except FileNotFoundError:
-            yield Finding("note", f"{place}: not there yet; the first scan makes it")
+            if not shut:
+                yield Finding("note", f"{there}: not there yet; the first scan makes it")
+            return
+        except OSError as error:
+            yield Finding("error", f"{there}: {error.strerror}", "run as the agent's user")
             return
         if status.st_uid != os.geteuid():
-            yield Finding("error", f"{place} belongs to another user", "run as the agent's user")
+            yield Finding("error", f"{there} belongs to another user", "run as the agent's user")
         elif stat.S_IMODE(status.st_mode) & ~wanted:
             mode = stat.S_IMODE(status.st_mode)
-            yield Finding("error", f"{place} is open to others ({mode:04o})",
-                          f"chmod {wanted:o} {place}")  # fmt: skip
+            yield Finding("error", f"{there} is open to others ({mode:04o})",
+                          f"chmod {wanted:o} {there}")  # fmt: skip
         else:
-            yield Finding("ok", f"{place} is this user's alone")
+            yield Finding("ok", f"{there} is this user's alone")
+
+
+def _disks(settings: Settings) -> Iterator[Finding]:
+    """Name the disks, of the store and of each root, on which there is no room."""
+    roots = [os.path.realpath(root.path) for root in settings.root_directories()]
+    for where in (settings.state_dir, *roots):
+        left = place.free(where)
+        if left is not None and left < place.SCARCE:
+            level: Level = "error" if left < place.NONE_LEFT else "warning"
+            yield Finding(
+                level,
+                f"{where}: the disk is full, {left:,} bytes are left",
+                "make room: values are stored, and files written, before others go",
+            )
 
 
 def _store(store: Store) -> Iterator[Finding]:

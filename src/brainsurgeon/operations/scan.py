@@ -102,6 +102,7 @@ class _Pass:
 
     def run(self, only: Collection[str]) -> None:
         """Look at every file that needs a look."""
+        self._memory.insist(only)
         try:
             for item in self._files(only):
                 self._check()
@@ -173,9 +174,10 @@ class _Pass:
         state = self._memory.state_of(file)
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-        again = again or result in ("deferred", "failed") or openclaw.migrated(file.agent_directory)
+        again = again or result == "deferred" or openclaw.migrated(file.agent_directory)
+        due_at = self._memory.try_again_at(file, self._clock()) if result == "failed" else None
         identity = state.identity if state and state.fingerprint == file.fingerprint else None
-        return _Look(outcome, file.fingerprint, form, identity, again=again)
+        return _Look(outcome, file.fingerprint, form, identity, due_at, again=again)
 
     def _change(self, file: SessionFile, now: float) -> _Look:
         """Plan one session and carry the plan out, if it is settled and there is any need."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.rewrite.examine import UnsettledError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.store.memory import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,4 +81,6 @@ def _state(
     except OSError as error:
         return None, "unreadable", error.strerror or type(error).__name__
     same = seen is not None and seen.fingerprint == file.fingerprint
+    if seen and same and seen.outcome == FAILED:
+        return form, "failed", seen.reason
     return form, "settled", seen.reason if seen and same else "not scanned yet"

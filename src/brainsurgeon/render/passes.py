@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
-from brainsurgeon.render import DISABLED, bytes_, count, local, printable, safe, table
+from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Outcome, Plan
@@ -57,10 +58,10 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
 
 def report(done: ScanReport) -> str:
     """Give a pass as text: sessions that changed or failed, then the figures."""
-    lines = [f"recovered {safe(one.path)}: {one.what}" for one in done.recovered]
+    lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
     for problem in done.problems:
-        lines.append(f"{safe(problem.path)}: {problem.why}; nothing there was touched")
+        lines.append(f"{safe(problem.path)}: {safe(problem.why)}; nothing there was touched")
     for outcome in done.sessions:
         lines += _outcome(outcome, done.dry_run)
     if not done.enabled:
@@ -72,7 +73,7 @@ def report(done: ScanReport) -> str:
 def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
     name = safe(outcome.session)
     if outcome.outcome != "changed":
-        return [f"{name}: {outcome.outcome}, {outcome.reason}"]
+        return [f"{name}: {outcome.outcome}, {safe(outcome.reason)}"]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"
     lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}"]
     if outcome.plan:
@@ -86,7 +87,7 @@ def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
 def _explain(plan: Plan) -> list[str]:
     """Say what would go and what would stay, with the reasons."""
     lines = [
-        f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {cut.reason}"
+        f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {safe(cut.reason)}"
         for cut in plan.extracted[:_MOST_ROWS]
     ]
     if len(plan.extracted) > _MOST_ROWS:
@@ -99,7 +100,7 @@ def _explain(plan: Plan) -> list[str]:
     for reason, (values, chars) in sorted(reasons.items(), key=lambda item: -item[1][1]):
         stay = "stays" if values == 1 else "stay"
         size = count(chars, "character")
-        lines.append(f"  = {count(values, 'value')} ({size}) {stay}: {reason}")
+        lines.append(f"  = {count(values, 'value')} ({size}) {stay}: {safe(reason)}")
     return lines
 
 
@@ -129,7 +130,9 @@ def retention_json(done: RetentionReport) -> dict[str, Any]:
 
 def retention(done: RetentionReport) -> str:
     """Give a retention run as text, with the reasons."""
-    lines = [f"{safe(root)}: nothing was deleted there, {why}" for root, why in done.brakes.items()]
+    lines = [
+        f"{safe(root)}: nothing was deleted there, {safe(why)}" for root, why in done.brakes.items()
+    ]
     lines += [f"  {number} {reason}" for reason, number in done.reasons.items()]
     verb = "would be " if done.dry_run else ""
     lines.append(
@@ -187,14 +190,14 @@ def status(now: Status) -> str:
     if now.wishes_open:
         lines.append(f"waiting    {count(now.wishes_open, 'wish')} for a settled session")
     lines += [f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted]
-    lines += [f"  {number} x {reason}" for reason, number in sorted(now.reasons.items())]
+    lines += [f"  {number} x {safe(reason)}" for reason, number in sorted(now.reasons.items())]
     rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
     lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
     for root in now.roots:
         if root.problem:
-            lines.append(f"{safe(root.path)}: {root.problem}")
+            lines.append(f"{safe(root.path)}: {safe(root.problem)}")
     for path, why in now.brakes.items():
-        lines.append(f"{safe(path)}: retention deletes nothing there, {why}")
+        lines.append(f"{safe(path)}: retention deletes nothing there, {safe(why)}")
     return "\n".join(lines)
 
 

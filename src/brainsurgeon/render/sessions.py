@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
 from brainsurgeon.render import (
     WIDTH,
@@ -15,7 +16,6 @@ from brainsurgeon.render import (
     in_local_time,
     local,
     printable,
-    safe,
     table,
 )
 
@@ -178,7 +178,7 @@ def sessions(listed: Sequence[SessionSummary]) -> str:
         for one in listed
     ]
     lines = [table(("session", "format", "size", "saved", "state"), rows)]
-    why = [f"{safe(one.session)}: {one.reason}" for one in listed if one.state != "settled"]
+    why = [f"{safe(one.session)}: {safe(one.reason)}" for one in listed if one.state != "settled"]
     return "\n".join(lines + (["", *why] if why else []))
 
 
@@ -240,7 +240,7 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
     lines.append(
         f"the next scan would take {count(len(one.next), 'value')}, {bytes_(one.gain)}{pays}"
     )
-    lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {cut.reason}"
+    lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {safe(cut.reason)}"
               for cut in one.next[:_MOST_ROWS]]  # fmt: skip
     if len(one.next) > _MOST_ROWS:
         lines.append(f"  - … and {len(one.next) - _MOST_ROWS} more")

@@ -69,6 +69,7 @@ class Store:
         self.wishes = Wishes(connection)
         self._connection = connection
         self._locks = locks
+        self._identity = _identity(directory)
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +92,14 @@ class Store:
         except StoreUnusableError:
             problems = []
         return None if problems == ["ok"] else "the database is damaged"
+
+    def check_still_there(self) -> None:
+        """Raise StoreUnusableError where the database was removed or replaced while it is open."""
+        if _identity(self.directory) != self._identity:
+            raise StoreUnusableError(
+                f"{database_path(self.directory)} vanished or was replaced while it was in use: "
+                "nothing more is done"
+            )
 
     def dangling(self) -> int:
         """Count the rows that lead to what is not there."""
@@ -157,6 +166,15 @@ class Store:
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+
+def _identity(directory: str) -> tuple[int, int] | None:
+    """Tell which file the database is, or that there is none."""
+    try:
+        status = os.stat(database_path(directory))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def open_store(directory: str) -> Store:

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 from brainsurgeon.formats import UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brainsurgeon.model.records import FileState
     from brainsurgeon.model.sessions import Fingerprint, SessionFile
     from brainsurgeon.store import Store
 
+FAILED = "failed"
+"""How a file is remembered with which something went wrong: it is tried again after a pause."""
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+"""Seconds: the pause after the second failure in a row, which doubles from then on, and its end."""
 AGAIN = "again"
-"""How a file is remembered that was deferred or failed: every pass tries it again."""
+"""How a file is remembered that was deferred: every pass tries it again."""
 
 
 class FileMemory:
@@ -26,6 +32,7 @@ class FileMemory:
         self._waiting = store.wishes.sessions_waiting() if store else {}
         self._fresh: list[tuple[str, FileState]] = []
         self._gone = set(self._states)
+        self._insisted: set[bytes] = set()
 
     def state_of(self, file: SessionFile) -> FileState | None:
         """Give the file as it was last looked at."""
@@ -43,7 +50,9 @@ class FileMemory:
         One that was deferred before anybody read it has a format that is not known yet.
         """
         state = self._still_true(os.fsencode(path), fingerprint)
-        return (state.format or UNKNOWN) if state else None
+        if state is None or (state.format is None and state.outcome == FAILED):
+            return None
+        return state.format or UNKNOWN
 
     def waits(self, file: SessionFile) -> bool:
         """Tell whether something was asked for in this session."""
@@ -54,7 +63,9 @@ class FileMemory:
         path = os.fsencode(file.path)
         self._gone.discard(path)
         state = self._still_true(path, file.fingerprint)
-        return state is not None and (state.due_at is None or state.due_at > now)
+        if state is None or (state.due_at is not None and state.due_at <= now):
+            return False
+        return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
 
     def _still_true(self, path: bytes, fingerprint: Fingerprint) -> FileState | None:
         """Give what is remembered of a file where neither it nor the rules nor a wish changed."""
@@ -68,6 +79,18 @@ class FileMemory:
         ):
             return state
         return None
+
+    def insist(self, paths: Iterable[str]) -> None:
+        """Have these files looked at even where they failed a short while ago."""
+        self._insisted.update(map(os.fsencode, paths))
+
+    def try_again_at(self, file: SessionFile, now: float) -> float:
+        """Give when a file that failed is tried again: at once, then with growing pauses."""
+        before = self.state_of(file)
+        if before is None or before.outcome != FAILED or before.fingerprint != file.fingerprint:
+            return now
+        last = (before.due_at or 0.0) - before.looked_at
+        return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
         """Remember how a file was just seen, where that says anything new."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from brainsurgeon.errors import BrainsurgeonError, BusyError, StoreFullError, StoreUnusableError
+from brainsurgeon.store.place import why_not_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +200,8 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return BusyError(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        return StoreUnusableError(f"{path} cannot be opened for this: {code}; nothing was touched")
+        why = why_not_opened(path) or code
+        return StoreUnusableError(f"{path} cannot be opened for this: {why}; nothing was touched")
     if code.startswith("SQLITE_IOERR"):
         return StoreUnusableError(
             f"{path}: the disk fails ({code}); what had begun, the next command finishes or undoes"
