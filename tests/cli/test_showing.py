@@ -336,8 +336,8 @@ def test_a_locale_without_an_ellipsis_stops_nothing(world, cli):
     assert b"t\\u202623" in shown.stdout
 
 
-def test_tables_fit_80_columns(world, cli):
-    """However long names of sessions and tools are, the tables stay within the terminal."""
+def test_tables_fit_the_terminal_and_cut_nothing_without_one(world, cli):
+    """Long names are cut in their middle to fit a terminal; in a pipe they stay whole."""
     name = "n" * 150
     long = Conversation()
     for tool in ("mcp__" + "t" * 59, "exec"):
@@ -345,14 +345,24 @@ def test_tables_fit_80_columns(world, cli):
     long.turn()
     world.put(f"{name}.jsonl", long.bytes())
     world.put("s.jsonl", long.bytes())
-    listed = cli("sessions").stdout.decode().split("\n\n")[0].splitlines()
-    filling = cli("context", "main/s").stdout.decode().split("\n\n")[1].splitlines()
+    config = world.config_file()
+    listed, filling = (
+        on_a_terminal(*words, "--config", config, TERM="xterm", COLUMNS="80")
+        .decode().replace("\r", "").split("\n\n")[part].splitlines()
+        for words, part in ((("sessions",), 0), (("context", "main/s"), 1))
+    )  # fmt: skip
+    piped = cli("sessions").stdout.decode()
+    whole = cli("context", "main/s").stdout.decode()
 
     assert len(listed) == 3
     assert len(filling) > 4
     assert max(map(len, listed)) <= 80
     assert max(map(len, filling)) <= 80
     assert listed[0].split() == ["session", "format", "size", "saved", "state"]
+    assert any(line.startswith("main/nnn") and "nnn…nnn" in line for line in listed)
+    assert f"main/{name} " in piped
+    assert "mcp__" + "t" * 59 in whole
+    assert cli("context", f"main/{name}").returncode == 0
 
 
 def test_a_session_has_many_names(world, conversation, cli):

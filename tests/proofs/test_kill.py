@@ -22,6 +22,8 @@ LEAST = {
     ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
     ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
     ("redact", "kill"): 60, ("let-go", "kill"): 10,
+    ("follow", "kill"): 100, ("follow-undo", "kill"): 80,
+    ("follow", "eio"): 80, ("follow-undo", "eio"): 60, ("follow", "enospc"): 80,
     ("scan", "eio"): 100, ("restore", "eio"): 80, ("put-back", "eio"): 40,
     ("unleased", "eio"): 28, ("late", "eio"): 30, ("kept", "eio"): 20,
     ("redact", "eio"): 40, ("let-go", "eio"): 8,

@@ -183,6 +183,33 @@ def pruned(world, store):
     prune(world, store)
 
 
+def moved(world, store):
+    """Prepare: cut, then renamed, copied, and gone on with; no scan has seen any of that yet.
+
+    Give what each file is that stood under another name.
+    """
+    prune(world, store)
+    old, new, copy = (os.path.join(world.sessions, f"{name}.jsonl") for name in ("0", "8", "9"))
+    os.rename(old, new)
+    shutil.copy2(new, copy)
+    entry = {"type": "message", "id": "x0", "message": {
+        "role": "toolResult", "toolCallId": "call_x", "toolName": "exec",
+        "content": [{"type": "text", "text": "said since " + "y" * 3000}]}}  # fmt: skip
+    end = {
+        "type": "message",
+        "id": "x1",
+        "message": {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "that"}],
+            "stopReason": "stop",
+        },
+    }
+    for path in (new, copy):
+        with open(path, "ab") as file:
+            file.write(b"".join(json.dumps(line).encode() + b"\n" for line in (entry, end)))
+    return {"8.jsonl": "0.jsonl", "9.jsonl": "0.jsonl"}
+
+
 def asked(world, store):
     """Prepare: cut, then asked for by the agent in a turn, and answered; nothing is done yet."""
     prune(world, store)
@@ -227,6 +254,8 @@ SCENARIOS = {
     "pin": Scenario(pin, prepare=pruned),
     "put-back": Scenario(put_back, prepare=pruned),
     "redact": Scenario(prune, prepare=asked),
+    "follow": Scenario(prune, prepare=moved),
+    "follow-undo": Scenario(undo, prepare=moved),
     "let-go": Scenario(let_go, prepare=marked),
     "unleased": Scenario(prune, start="utime"),
     "late": Scenario(prune, start="exchange"),
@@ -520,7 +549,9 @@ def check(world, scenario, before, after, attributes):
 
 def _resolves(store, stub):
     rows = store._connection.execute(
-        "SELECT blob_id, digest FROM extractions WHERE stub = ? AND state = 'standing'", (stub,)
+        "SELECT blob_id, digest FROM extractions"
+        " WHERE stub = ? AND state IN ('standing', 'restored')",
+        (stub,),
     ).fetchall()
     return rows and all(store.blobs.get(blob, name) for blob, name in rows)
 
@@ -549,8 +580,9 @@ def _prepare(world, prepare):
     original = world.contents()
     if prepare:
         store = open_store(world.state)
-        prepare(world, store)
+        names = prepare(world, store) or {}
         store.close()
+        original = {name: original[names.get(name, name)] for name in world.names()}
     world.settle()
     for name, content in world.contents().items():  # what the agent said while it was prepared
         said = [line for line in content.splitlines(keepends=True) if b'"id": "x' in line]

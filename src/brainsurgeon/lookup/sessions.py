@@ -174,13 +174,19 @@ def session_among(sessions: list[Session], name: str) -> Session:
         names.was_called, names.begins_with,
     )  # fmt: skip
     for fits in fitting:
-        candidates = [session for session in sessions if fits(session, name)]
+        candidates = _living([session for session in sessions if fits(session, name)])
         if len(candidates) == 1:
             return candidates[0]
         if candidates:
             shown = [f"{session.title}  {session.path}" for session in candidates]
             raise AmbiguousError(f"session {name!r}", shown, "say more of it, or its path")
     raise NotFoundError(f"no session is called {name!r}; `brainsurgeon sessions` lists them")
+
+
+def _living(sessions: list[Session]) -> list[Session]:
+    """Leave out what only the store still knows where another session has taken its name."""
+    taken = {session.title for session in sessions if session.file}
+    return [session for session in sessions if session.file or session.title not in taken]
 
 
 def _by_exact_path(session: Session, name: str) -> bool:

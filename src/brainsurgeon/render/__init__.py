@@ -1,10 +1,13 @@
-"""Outcomes to text, tables or JSON; returns strings, prints nothing. Tables fit 80 columns."""
+"""Outcomes to text, tables or JSON; returns strings, prints nothing. Tables fit the terminal."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import shutil
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +80,14 @@ def bytes_(count: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Lay out columns, the first `left` of them to the left; the widest of these fits 80."""
+    """Lay out columns, the first `left` of them to the left.
+
+    On a terminal the widest of these are cut in their middle to fit it; what is read by a program
+    or kept in a file stays whole, as a name that is cut leads nowhere.
+    """
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
-    room = WIDTH - sum(widths[left:]) - 2 * (len(head) - 1)
+    room = _columns() - sum(widths[left:]) - 2 * (len(head) - 1)
     while sum(widths[:left]) > room and max(widths[:left]) > _NARROWEST:
         widths[widths.index(max(widths[:left]))] -= 1
     return "\n".join(
@@ -90,6 +97,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) 
         ).rstrip()
         for row in [list(head), *cells]
     )
+
+
+def _columns() -> float:
+    """Tell how wide the terminal is; without one nothing has to fit."""
+    if not sys.stdout.isatty():
+        return math.inf
+    return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def _fit(text: str, width: int) -> str:
