@@ -255,7 +255,7 @@ def test_a_bad_expression_is_a_problem_of_the_configuration(tmp_path, key):
     path = tmp_path / "config.toml"
     path.write_text(f'{key} = "0 25 * * *"\n')
 
-    with pytest.raises(ConfigError, match=f"{key}: cron does not know '25'"):
+    with pytest.raises(ConfigError, match=f"{key}: wants the five fields of cron"):
         config.load(str(path))
 
 

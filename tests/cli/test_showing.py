@@ -102,7 +102,7 @@ def test_no_value_reaches_any_output_but_that_of_showing(world, conversation):
     cut = next(event for event in events if event.get("entry_id") == ident)
 
     assert cut["event"] == "extraction"
-    assert (cut["module"], cut["session"], cut["level"]) == ("scan", "main/s", "debug")
+    assert (cut["module"], cut["session"], cut["level"]) == ("extraction", "main/s", "debug")
     assert (cut["keys_extracted"], cut["sizes_bytes"]) == ([PATH], {PATH: len(CANARY) * 300 + 2})
     assert events[-1]["event"] == "scan_finished"
 

@@ -421,8 +421,8 @@ def test_a_session_with_too_little_to_gain_is_deferred(world, conversation):
     path = world.put("s.jsonl", conversation.bytes())
     gain = 2000 - len("[[extracted-00000003]]")
 
-    assert deferred(world, min_reclaim="99%") == f"too little to gain ({gain} bytes)"
-    assert deferred(world, min_reclaim=gain + 1) == f"too little to gain ({gain} bytes)"
+    assert deferred(world, min_reclaim="99%") == f"too little to gain ({gain:,} bytes)"
+    assert deferred(world, min_reclaim=gain + 1) == f"too little to gain ({gain:,} bytes)"
     assert gain / size < 0.1
     assert world.scan(min_reclaim=gain + 1).files_unchanged == 1
     assert world.scan(min_reclaim=gain).sessions_changed == 1

@@ -88,7 +88,7 @@ KNIFE = {
     "sessions.temporary": {"operations.doctor", "rewrite.apply"},
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
-OF_OUR_OWN = {"store.opening", "store", "log", "cli"}
+OF_OUR_OWN = {"store.opening", "store", "log", "cli", "cli.streams"}
 """What they open for writing lies in our own state directory, or is a stream that went away."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions.reading import OpenSession
 from building.processes import wait_until
 from building.world import two_turns
 
@@ -32,7 +33,7 @@ def test_a_temporary_file_that_cannot_be_removed_stays_named(
         return unlink(name, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(exchange, "_differs", lambda *_, **__: "the file changed meanwhile")
+        patch.setattr(OpenSession, "differs", lambda *_, **__: "the file changed meanwhile")
         patch.setattr(os, "unlink", full)
         report = world.scan(keep_recent=0)
     assert failed

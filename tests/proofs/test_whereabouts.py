@@ -497,7 +497,7 @@ def test_after_a_lost_store_every_orphan_is_named(world, ten):
     assert len(done) == 10
     assert all(one.unfinished and one.left[0].startswith("00000003: ") for one in done)
     assert all("state_dir" in one.reason for one in done)
-    orphans = [one for one in findings if "stubs are orphans, in 00000003" in one.what]
+    orphans = [one for one in findings if "1 stub is an orphan, in 00000003" in one.what]
     assert len(orphans) == 10
     assert all("state_dir" in one.advice for one in orphans)
 
