@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.sessions import file_of, record_of, session_named
 from brainsurgeon.model.records import Records, Wish
-from brainsurgeon.rewrite.examine import examine, failing
+from brainsurgeon.rewrite.examine import examine_open, failing
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.sessions.reading import OpenSession
     from brainsurgeon.store import Store
 
 
@@ -25,34 +25,31 @@ def cat(settings: Settings, store: Store | None, name: str, now: float) -> Itera
     """
     chosen = session_named(settings, store, name)
     file = file_of(chosen)
-    with failing(file):
+    with failing(file), open_session(file) as session:
         record = record_of(store, chosen) if store else None
-        if store and record and _is_known(file):
-            yield from _filled(settings, store, file, record, now)
+        if store and record and _is_known(session):
+            yield from _filled(settings, store, session, record, now)
         else:
-            with open_session(file) as session:
-                yield from read_range(session.descriptor, 0, session.fingerprint.size)
+            yield from read_range(session.descriptor, 0, session.fingerprint.size)
 
 
-def _is_known(file: SessionFile) -> bool:
-    with open_session(file) as session:
-        try:
-            return session.format is not None
-        except RefusedError:
-            return False
+def _is_known(session: OpenSession) -> bool:
+    try:
+        return session.format is not None
+    except RefusedError:
+        return False
 
 
 def _filled(
-    settings: Settings, store: Store, file: SessionFile, record: SessionRecord, now: float
+    settings: Settings, store: Store, session: OpenSession, record: SessionRecord, now: float
 ) -> Iterator[bytes]:
     wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
     extractions = store.extractions.of_sessions(store.sessions.family(record))
-    with examine(settings, file, None, now, window=0) as one:
-        records = Records(tuple(extractions), wishes=(wish,), own=record.id)
-        plan = one.plan(records, cut=False)
-        session, done = one.session, 0
-        for edit in plan.putbacks:
-            yield from read_range(session.descriptor, done, edit.start)
-            yield edit.bytes_after(store.extractions.value)
-            done = edit.end
-        yield from read_range(session.descriptor, done, session.fingerprint.size)
+    records = Records(tuple(extractions), wishes=(wish,), own=record.id)
+    plan = examine_open(settings, session, None, now, window=0).plan(records, cut=False)
+    done = 0
+    for edit in plan.putbacks:
+        yield from read_range(session.descriptor, done, edit.start)
+        yield edit.bytes_after(store.extractions.value)
+        done = edit.end
+    yield from read_range(session.descriptor, done, session.fingerprint.size)

@@ -108,11 +108,18 @@ def examine(
     Raise RefusedError or OSError where it cannot be opened or is of no known format.
     """
     with open_session(file, check_stop) as session:
-        if window is None:
-            window = settings.decision_rules().window
-        survey = session.format.survey(session.lines, window)
-        silent = silence(session.file, state, now)
-        yield Examination(settings, session, survey, silent, now)
+        yield examine_open(settings, session, state, now, window)
+
+
+def examine_open(
+    settings: Settings, session: OpenSession, state: FileState | None, now: float,
+    window: int | None = None,
+) -> Examination:  # fmt: skip
+    """Survey a session that is open; raise RefusedError where it is of no known format."""
+    if window is None:
+        window = settings.decision_rules().window
+    survey = session.format.survey(session.lines, window)
+    return Examination(settings, session, survey, silence(session.file, state, now), now)
 
 
 @contextmanager
