@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from datetime import datetime
 
 import pytest
 
@@ -251,8 +252,11 @@ def _put_back(claw, ident, call):
 
 def _protected_then_cut_again(claw, ident):
     """Check that the next turn sees the value whole, and a stub after its protection."""
+    protected_until = datetime.fromisoformat(claw.result(ident)["_restored"]).timestamp()
+    protected_until += PROTECTION
     requests = claw.turn([printing("the turn after")])
-    assert ident not in stubs(requests[0])
+    if time.time() < protected_until:  # a very busy machine takes longer for a turn
+        assert ident not in stubs(requests[0])
     assert len(stubs(requests[0])) >= 5
     wait("it is cut again", lambda: text(claw.result(ident)) == f"[[extracted-{ident}]]")
     requests = claw.turn([printing("the last turn")])

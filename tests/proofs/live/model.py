@@ -68,7 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._say({"role": "assistant", "content": text})
         for index, (name, arguments) in enumerate(calls):
-            ident = f"call_{len(self.model.requests)}_{index}"
+            # Letters and digits of one length: other ids OpenClaw rewrites for some providers.
+            ident = f"call{len(self.model.requests):04d}{index:02d}"
             function = {"name": name, "arguments": ""}
             self._say({"tool_calls": [
                 {"index": index, "id": ident, "type": "function", "function": function}
