@@ -7,6 +7,7 @@ sync is left out in turn: that must break a promise, or stand in the table with 
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -40,7 +41,9 @@ class Traced:
         self.base, self.verb = str(base), verb
         self.session = f"{self.base}/agents/main/sessions/one.jsonl"
         self.original = self._build()
-        if verb != "cut":
+        if verb == "follow":
+            self._move_and_go_on()
+        elif verb != "cut":
             operations.act(self.base, "cut")
         before = os.stat(self.session).st_ino
         contents = {
@@ -66,6 +69,21 @@ class Traced:
         open_store(f"{self.base}/state").close()
         self._age()
         return data
+
+    def _move_and_go_on(self):
+        """Let the session be cut under another name, be renamed, and say something since."""
+        elsewhere = self.session.replace("one", "two")
+        os.rename(self.session, elsewhere)
+        operations.act(self.base, "cut")
+        os.rename(elsewhere, self.session)
+        since = Conversation()
+        since._ids = itertools.count(0x100)
+        since.turn("since " + "z" * 800)
+        said = since.bytes().split(b"\n", 1)[1]
+        with open(self.session, "ab") as file:
+            file.write(said)
+        self.original += said
+        self._age()
 
     def _age(self):
         for path in Path(self.base, "agents").rglob("*"):
@@ -257,9 +275,11 @@ SPARED = {
 
 
 VERBS = ["cut", "pin", "undo-and-let-go", "ask"]
+FOLLOWING = "follow"
+"""Noting where a session is now may be lost at the cost of time: nothing relies on that commit."""
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, FOLLOWING])
 def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
     one = traced(verb)
@@ -273,7 +293,7 @@ def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     assert not found
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, FOLLOWING])
 def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
     """When a command is over, a power cut takes nothing of it back."""
     disk = traced(verb).disk

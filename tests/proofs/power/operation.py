@@ -95,7 +95,7 @@ def undo_and_let_go(settings, store, clock):
 
 VERBS = {
     "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
-    "undo-and-let-go": undo_and_let_go,
+    "undo-and-let-go": undo_and_let_go, "follow": cut,
 }  # fmt: skip
 
 
