@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -165,6 +166,17 @@ def test_retention_deletes_nothing_of_it_that_stands(world, old, moved):
         place = world.root / moved / "sessions" / path.name if moved else path
         if path.stem != "expired" and path.parent.name == "sessions":
             assert place.read_bytes() == original, path
+
+
+def test_a_copy_of_an_old_session_is_known(world, old):
+    """What 0.1.0 cut comes back in a copy, too, by the older rule."""
+    world.scan()
+    path = named(old, "standing")
+    copied = path.with_name("copied.jsonl")
+    shutil.copy2(path, copied)
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == copied.read_bytes() == old[path]
 
 
 def test_what_is_cut_beside_an_old_value_comes_back_with_it(world, old):

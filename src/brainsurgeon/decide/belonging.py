@@ -21,10 +21,13 @@ def holds(lines: Lines, form: Format, records: Records, *, whole: bool) -> bool:
 
     An entry that is whole again counts. With `whole`, every entry of which something stands
     extracted must be there; without it the file may have been copied before some were said, but
-    one must be there, and none other than recorded. Where no record says what its entry was,
-    nothing shows that this is the session.
+    one must be there, and none other than recorded. Where a record does not say what its entry
+    was, its stub must stand there; with `whole`, nothing shows then that this is the session.
     """
-    own = [one for one in records.extractions if one.session_id == records.own and one.whole]
+    own = [
+        one for one in records.extractions
+        if one.session_id == records.own and (one.whole or not whole)
+    ]  # fmt: skip
     wanted = {one.entry_id for one in own}
     standing = {one.entry_id for one in own if one.state == "standing"}
     met: set[str] = set()
@@ -42,7 +45,9 @@ def holds(lines: Lines, form: Format, records: Records, *, whole: bool) -> bool:
         moved |= {one.entry_id for one in here if one.session_id == records.own and one.whole}
         if ident in wanted:
             met.add(ident)
+            home |= {one.entry_id for one in here if one.entry_id == ident and not one.whole}
             said = digests.whole_of(form, entry, digests.undone_by(here))
-            home |= {one.entry_id for one in own if one.entry_id == ident and one.whole == said}
+            again = (one for one in own if one.entry_id == ident and one.whole)
+            home |= {one.entry_id for one in again if one.whole == said}
     seen = home | (moved - met)  # an id that stands there speaks for itself
     return bool(seen) and not ((standing if whole else standing & met) - seen)
