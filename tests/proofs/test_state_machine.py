@@ -31,6 +31,7 @@ from hypothesis.stateful import (
 
 from brainsurgeon import clock as clocks
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
@@ -54,7 +55,9 @@ HOUR = 3600
 
 
 which = st.integers(0, 11)
-figures = {"examples": 0, "steps": 0, "crashes": 0, "lines": 0, "stubs": 0, "tombstones": 0}
+figures = dict.fromkeys(
+    ("examples", "steps", "crashes", "lines", "stubs", "tombstones", "moves"), 0
+)
 
 
 class Crash(BaseException):
@@ -147,7 +150,12 @@ class Session:
 
     def __init__(self, name, header):
         self.name = name
+        self.agent = "main"
         self.lines = [header]
+        self.source = None
+        """The session that this one was forked or copied from."""
+        self.scanned = False
+        """Whether a scan has looked at it since it came into being."""
         self.mtime = 0
         self.open_call = None
         self.open = False
@@ -186,7 +194,7 @@ class Agents(RuleBasedStateMachine):
         self.archives = {}
         self.texts = []
         self.pinned = {}
-        self.parents = {}
+        self.agents = ["main"]
         self.may_go = set()
         self.crashed = False
         self.crash_at = None
@@ -278,7 +286,8 @@ class Agents(RuleBasedStateMachine):
             return
         raw = self._read(parent)
         count = max(2, round(len(raw) * share))
-        child = self._new_session(parent=str(self._path(parent)))
+        child = self._new_session(parent=str(self._path(parent)), agent=parent.agent)
+        child.source = parent
         child.lines += copy.deepcopy(parent.lines[1:count])
         child.plain = not any(OURS.search(line) for line in raw[:count])
         for key, value in list(self.pinned.items()):
@@ -305,8 +314,97 @@ class Agents(RuleBasedStateMachine):
         if session := self._session(at):
             self.counter += 1
             away = f"{session.name}.reset.2026-11-21T10-00-00.{self.counter:03d}Z"
-            self._path(session).rename(self.world.directory / away)
+            self._path(session).rename(self._path(session).with_name(away))
             self.archives[away] = self.sessions.pop(session.name)
+
+    # What its user does with the files.
+
+    @rule(at=which)
+    def rename_session(self, at):
+        """Give a session's file another name."""
+        if session := self._session(at):
+            self.counter += 1
+            self._take_along(session, f"renamed-{self.counter}.jsonl", session.agent)
+
+    @rule(at=which, agent=st.integers(0, 3))
+    def move_session(self, at, agent):
+        """Move a session into the directory of another agent."""
+        if session := self._session(at):
+            self._take_along(session, session.name, self.agents[agent % len(self.agents)])
+
+    @rule(at=which, other=which)
+    def exchange_names(self, at, other):
+        """Let two sessions exchange their names, and with them the directories of their agents."""
+        one, two = self._session(at), self._session(other)
+        if one and two and one is not two:
+            name, agent = two.name, two.agent
+            self._take_along(two, "exchanged.jsonl", two.agent)
+            first = one.name, one.agent
+            self._take_along(one, name, agent)
+            self._take_along(two, *first)
+
+    @rule(at=st.integers(0, 3))
+    def rename_agent(self, at):
+        """Give the directory of an agent another name."""
+        self.counter += 1
+        old = self.agents[at % len(self.agents)]
+        new = f"agent-{self.counter}"
+        (self.world.root / old).rename(self.world.root / new)
+        self._call_agent(old, new)
+
+    @precondition(lambda self: len(self.agents) < 3)
+    @rule()
+    def new_agent(self):
+        """Let another agent have a directory."""
+        self.counter += 1
+        self.agents.append(f"agent-{self.counter}")
+        self._sessions_of(self.agents[-1])
+
+    @precondition(lambda self: len(self.agents) > 1)
+    @rule()
+    def exchange_agents(self):
+        """Let two agents exchange the names of their directories."""
+        one, two = self.agents[:2]
+        for old, new in ((one, "between"), (two, one), ("between", two)):
+            (self.world.root / old).rename(self.world.root / new)
+            self._call_agent(old, new)
+
+    @precondition(lambda self: len(self.sessions) < 4)
+    @rule(at=which)
+    def copy_session(self, at):
+        """Copy a session's file beside it, as it is."""
+        if session := self._session(at):
+            self.counter += 1
+            name = f"copy-{self.counter}.jsonl"
+            made = self.sessions[name] = copy.deepcopy(
+                session, {id(session.source): session.source}
+            )
+            made.name, made.source, made.scanned = name, session, False
+            made.plain &= not any(OURS.search(line) for line in self._read(session))
+            shutil.copy2(self._path(session), self._path(made))
+            for (owner, ident), stubs in list(self.pinned.items()):
+                if owner == session.name:
+                    self.pinned[name, ident] = stubs
+
+    def _take_along(self, session, name, agent):
+        """Move a session's file, and all that is known of it."""
+        figures["moves"] += 1
+        old = self._path(session)
+        del self.sessions[session.name]
+        self.pinned = {
+            (name if owner == session.name else owner, ident): stubs
+            for (owner, ident), stubs in self.pinned.items()
+        }
+        session.name, session.agent = name, agent
+        self.sessions[name] = session
+        old.rename(self._path(session))
+
+    def _call_agent(self, old, new):
+        figures["moves"] += 1
+        self.agents = [new if one == old else one for one in self.agents]
+        for session in (*self.sessions.values(), *self.archives.values()):
+            if session.agent == old:
+                session.agent = new
 
     @rule(seconds=st.sampled_from([1, 60, 700, 4000, DAY + 60, 31 * DAY]))
     def wait(self, seconds):
@@ -321,6 +419,9 @@ class Agents(RuleBasedStateMachine):
         report = self._verb(self.world.scan, **KEYS)
         if report is None:
             return
+        left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
+        for session in self.sessions.values():
+            session.scanned |= str(self._path(session)) not in left
         assert not report.failed
         assert not report.interrupted
         before = self._inodes()
@@ -358,12 +459,16 @@ class Agents(RuleBasedStateMachine):
         if pristine:
             self.pinned.clear()
         self._recovered()
-        asked = "SELECT s.path FROM wishes w JOIN sessions s ON s.id = session_id"
-        asked = self.world.store._connection.execute(asked + " WHERE state = 'open'").fetchall()
-        waiting = {os.path.basename(os.fsdecode(path)) for (path,) in asked}
+        asked = "SELECT DISTINCT session_id FROM wishes WHERE state = 'open'"
+        asked = {ident for (ident,) in self.world.store._connection.execute(asked)}
+        waiting = {
+            os.path.basename(one.path)
+            for one in all_sessions(self.world.settings(**KEYS), self.world.store)
+            if one.record and one.record.id in asked
+        }
         done = self._verb(self.world.restore_all, pristine=pristine, **KEYS)
         for one in done or ():
-            session = self.sessions.get(one.session.removeprefix("main/") + ".jsonl")
+            session = self.sessions.get(one.session.rpartition("/")[2] + ".jsonl")
             if session is None or (session.name in waiting and not pristine):
                 continue  # what was asked for before is carried out as well
             if one.state not in ("restored", "nothing to undo") or one.missed:
@@ -415,7 +520,7 @@ class Agents(RuleBasedStateMachine):
     def retention(self):
         """Let go of what expired: what stands only in files that were silent for a month."""
         silent, alive = set(), set()
-        for path in self.world.directory.iterdir():
+        for path in self._files():
             old = self.now >= path.stat().st_mtime + 30 * DAY
             (silent if old else alive).update(STUB.findall(path.read_bytes()))
         self.may_go |= silent - alive
@@ -514,7 +619,7 @@ class Agents(RuleBasedStateMachine):
             figures["tombstones"] += 1
 
     def _check_archive(self, name, session):
-        path = self.world.directory / name
+        path = self._path(session).with_name(name)
         raw = path.read_bytes()
         assert raw.count(b"\n") == len(session.lines)
         if self.crashed:
@@ -528,13 +633,9 @@ class Agents(RuleBasedStateMachine):
                 assert held or ident in self.may_go, "a value whose stub is archived went too early"
 
     def _parents_unknown(self, session):
-        """Tell whether the store has not yet seen all that a session was forked from."""
-        path = str(self._path(session))
-        while path := self.parents[path]:
-            row = self.world.store._connection.execute(
-                "SELECT 1 FROM sessions WHERE path = ?", (os.fsencode(path),)
-            ).fetchone()
-            if row is None:
+        """Tell whether the store has not yet seen all that a session was forked or copied from."""
+        while session := session.source:
+            if not session.scanned:
                 return True
         return False
 
@@ -577,7 +678,7 @@ class Agents(RuleBasedStateMachine):
         at, self.crash_at = self.crash_at, None
         self._recovered()
         busy = {
-            session.name: os.stat(self._path(session)).st_ino
+            self._path(session): os.stat(self._path(session)).st_ino
             for session in self.sessions.values()
             if session.open and self.now - session.mtime < HOUR
         }
@@ -593,8 +694,7 @@ class Agents(RuleBasedStateMachine):
             if self.crashed:
                 self._die()
             self.shim.reset()
-            for name, inode in busy.items():
-                path = self.world.directory / name
+            for path, inode in busy.items():
                 assert os.stat(path).st_ino == inode, "a session with an open turn was replaced"
 
     def _die(self):
@@ -621,7 +721,7 @@ class Agents(RuleBasedStateMachine):
                 self._die()
             self.shim.reset()
 
-    def _new_session(self, parent=None, *, old_name=False):
+    def _new_session(self, parent=None, *, old_name=False, agent="main"):
         self.counter += 1
         known = {key.partition(".jsonl")[0] + ".jsonl" for key in self.archives}
         free = sorted(known - self.sessions.keys())
@@ -633,7 +733,7 @@ class Agents(RuleBasedStateMachine):
         if parent:
             header["parentSession"] = parent
         session = self.sessions[name] = Session(name, header)
-        self.parents[str(self._path(session))] = parent
+        session.agent = agent if agent in self.agents else self.agents[0]
         self.pinned = {key: v for key, v in self.pinned.items() if key[0] != name}
         self._path(session).write_bytes(dump(header))
         self._touch(session)
@@ -644,7 +744,16 @@ class Agents(RuleBasedStateMachine):
         return self.sessions[names[at % len(names)]] if names else None
 
     def _path(self, session):
-        return self.world.directory / session.name
+        return self._sessions_of(session.agent) / session.name
+
+    def _sessions_of(self, agent):
+        directory = self.world.root / agent / "sessions"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _files(self):
+        """Give every file in the directories of all agents."""
+        return sorted(path for path in self.world.root.glob("*/sessions/*") if path.is_file())
 
     def _read(self, session):
         return self._path(session).read_bytes().splitlines(keepends=True)
@@ -719,7 +828,7 @@ class Agents(RuleBasedStateMachine):
         """Say something; now and then a stub that stands somewhere, or may do so soon."""
         if odd != 2:
             return "go on"
-        written = b"".join(path.read_bytes() for path in self.world.directory.glob("*.jsonl"))
+        written = b"".join(path.read_bytes() for path in self._files() if path.suffix == ".jsonl")
         ids = sorted({ident.decode() for ident in STUB.findall(written)})
         ids = ids or [ident for session in self.sessions.values() for ident in session.ids()]
         return f"[[extracted-{ids[self.counter % len(ids)]}]]" if ids else "go on"
@@ -753,15 +862,18 @@ class Agents(RuleBasedStateMachine):
         self._touch(session)
 
     def _extraction(self, at):
+        """Choose an entry that was cut out of a session which stands somewhere, and name both."""
         if self.crashed:
             return None
+        known = all_sessions(self.world.settings(**KEYS), self.world.store)
+        where = {one.record.id: one.path for one in known if one.record and one.file}
         rows = self.world.store._connection.execute(
-            "SELECT DISTINCT e.entry_id, s.path FROM extractions e"
-            " JOIN sessions s ON s.id = e.session_id WHERE e.state != 'pending' ORDER BY e.id"
+            "SELECT DISTINCT entry_id, session_id FROM extractions WHERE state != 'pending'"
+            " ORDER BY id"
         ).fetchall()
         rows = [
-            (entry, os.fsdecode(path), os.path.basename(os.fsdecode(path))) for entry, path in rows
-            if os.path.basename(os.fsdecode(path)) in self.sessions
+            (entry, where[ident], os.path.basename(where[ident]))
+            for entry, ident in rows if ident in where
         ]  # fmt: skip
         return rows[at % len(rows)] if rows else None
 
@@ -773,7 +885,7 @@ class Agents(RuleBasedStateMachine):
         return set()
 
     def _inodes(self):
-        return {path.name: path.stat().st_ino for path in self.world.directory.iterdir()}
+        return {path: path.stat().st_ino for path in self._files()}
 
     def _everything(self):
         return {path: path.read_bytes() for path in self.base.rglob("*") if path.is_file()}
@@ -833,6 +945,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     _run(max_examples=90, stateful_step_count=40, derandomize=True)
     assert figures["crashes"] > 10
     assert figures["stubs"] > 1000
+    assert figures["moves"] > 300
 
 
 @pytest.mark.long(proves=("formats", "decide", "store", "sessions", "rewrite", "operations"))

@@ -409,6 +409,137 @@ def test_a_parent_that_was_renamed_is_still_its_forks_parent(world):
     assert b"[[extracted-" not in child.read_bytes()
 
 
+@pytest.fixture
+def renamed_unseen(world):
+    """Let an agent's directory be renamed after a session was cut; no scan has seen it since."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    (world.root / "main").rename(world.root / "prime")
+    return world.root / "prime" / "sessions" / path.name, original
+
+
+@pytest.mark.parametrize("name", ["a-fork", "the-fork"])
+def test_a_fork_of_what_moved_unseen_is_one(world, renamed_unseen, name):
+    """A fork names its parent's new path: what stands there says whose stubs these are."""
+    parent, original = renamed_unseen
+    child = fork(parent, name)
+    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    assert b"".join(cat(world.settings(), world.store, str(child), world.clock())) == said
+
+    is_undone(world, (parent, original), (child, said))
+
+
+@pytest.mark.parametrize("name", ["a-fork", "the-fork"])
+def test_what_a_fork_inherited_is_its_own_once_it_was_seen(world, renamed_unseen, name):
+    """Even a scan that comes upon the fork before its parent, which has moved, knows both."""
+    parent, _ = renamed_unseen
+    child = fork(parent, name)
+    os.utime(child, (time.time() - LONG_AGO,) * 2)
+    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    world.scan(**SHORT)
+    parent.unlink()
+    let_go(world)
+
+    is_undone(world, (child, said))
+
+
+@pytest.mark.parametrize("name", ["a-fork", "the-fork"])
+def test_a_fork_that_moved_with_its_parent_unseen_is_one(world, name):
+    """The path that it names is gone with the old name of the directory."""
+    parent, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    child = fork(parent, name)
+    os.utime(child, (time.time() - LONG_AGO,) * 2)
+    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    (world.root / "main").rename(world.root / "prime")
+    parent, child = (world.root / "prime" / "sessions" / one.name for one in (parent, child))
+
+    assert b"".join(cat(world.settings(), world.store, str(child), world.clock())) == said
+    world.scan(**SHORT)
+    parent.unlink()
+    let_go(world)
+    is_undone(world, (child, said))
+
+
+def test_a_fork_of_a_fork_is_known_before_a_scan(world):
+    """What nobody has noted yet is followed from file to file."""
+    first, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    last = fork(fork(first, OTHER), THIRD)
+    said = last.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+
+    assert b"".join(cat(world.settings(), world.store, str(last), world.clock())) == said
+
+
+@pytest.mark.parametrize("between", ["between.jsonl", "s.jsonl"])
+def test_a_fork_that_may_be_of_either_of_two_gets_nothing_and_is_named(world, between):
+    """Two sessions with the same ids cut the same entry, and nothing tells whose fork it is."""
+    parent, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    between = parent.rename(parent.with_name(between))
+    child = fork(between, "the-fork")
+    before = child.read_bytes()
+    moved = between.rename(parent.with_name("moved.jsonl"))
+    _, another = write(parent, talk("another", "another"))
+    os.utime(child)  # still at work: the scan does not note it
+    assert cut(world) == 1
+    os.utime(child, (time.time() - LONG_AGO,) * 2)
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert (moved.read_bytes(), parent.read_bytes()) == (original, another)
+    assert child.read_bytes() == before
+    assert done["main/the-fork"].unfinished
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_another_session_in_the_parents_place_is_not_the_parent(world, scanned):
+    """A fork names a path that another session has taken since: what it holds tells the two."""
+    parent, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    child = fork(parent, OTHER)
+    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    moved = parent.rename(parent.with_name("moved.jsonl"))
+    _, another = write(parent, talk("another", "another"))
+    if scanned:
+        assert cut(world) == 1
+
+    is_undone(world, (moved, original), (parent, another), (child, said))
+
+
+def test_a_fork_whose_parent_nobody_can_follow_is_known_by_its_stubs(world):
+    """Renamed before the fork and again after it, unseen: the path that it names was never known.
+
+    What it says shows which session of its agent it was forked from.
+    """
+    parent, original = write(world.directory / "s.jsonl", talk("secret"))
+    one = Conversation("another")
+    one.turn("short")
+    one.turn("another: " + "x" * 2000)
+    one.turn("short")
+    another, _ = write(world.directory / "another.jsonl", one)
+    assert cut(world) == 2
+    child = fork(parent.rename(parent.with_name("between.jsonl")), OTHER)
+    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    parent = parent.with_name("between.jsonl").rename(parent.with_name("last.jsonl"))
+    assert another.exists()
+
+    is_undone(world, (parent, original), (child, said))
+
+
+def test_a_copy_of_what_moved_unseen_is_a_copy(world, renamed_unseen):
+    """The session is the file that was cut; a copy of it beside comes back as well."""
+    path, original = renamed_unseen
+    copy = path.with_name("a-copy.jsonl")
+    shutil.copy2(path, copy)
+    for one in (path, copy):
+        assert b"".join(cat(world.settings(), world.store, str(one), world.clock())) == original
+    world.scan(**SHORT)
+    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+    assert listed["prime/s"].extracted == listed["prime/a-copy"].extracted == 1
+
+    is_undone(world, (path, original), (copy, original))
+
+
 # --- exchanged -----------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.sessions import seen_as
-from brainsurgeon.lookup.whose import whose
+from brainsurgeon.lookup.whose import source_of, whose
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
@@ -23,7 +23,8 @@ def record_for(store: Store, session: OpenSession, parent: str | None) -> Sessio
     origin = whose(store, session.file, session.identity)
     if origin.record:
         return seen_as(origin.record, session.file, session.identity)
-    source = origin.copied.id if origin.copied else None
+    copied = origin.copied
+    source = copied.id if copied else source_of(store, session.file, parent)
     if source is None and parent is None:
         return None
     name = session.format.name

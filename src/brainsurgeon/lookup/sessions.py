@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import AmbiguousError, GoneError, NotFoundError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import names
-from brainsurgeon.lookup.whose import whose
+from brainsurgeon.lookup.whose import source_of, whose
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.texts import readable
 from brainsurgeon.sessions.discover import discover, discover_at
@@ -227,7 +227,8 @@ def record_of(store: Store, session: Session) -> SessionRecord | None:
             parent = form.survey(opened.lines, 0).parent
     except (OSError, RefusedError):
         return None
-    source = session.copied.id if session.copied else None
+    copied = session.copied
+    source = copied.id if copied else source_of(store, session.file, parent)
     return store.sessions.unnoted(session.file, form.name, parent, identity, source)
 
 

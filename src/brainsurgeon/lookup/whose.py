@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from brainsurgeon.decide.belonging import holds
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import Fingerprint, Root, Unreadable
+from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discover import discover_at, siblings
-from brainsurgeon.sessions.reading import RefusedError, identity_of, open_session
+from brainsurgeon.sessions.reading import RefusedError, carry_on, identity_of, open_session
+from brainsurgeon.sessions.sighting import stubs_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Identity, SessionFile
+    from brainsurgeon.model.sessions import Identity
     from brainsurgeon.store import Store
+
+LONGEST_CHAIN = 16
+"""So many forks of forks of which nothing is known yet are followed, each by reading its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +68,100 @@ def whose(
     for one in same_file:
         if not identity.weak or _holds(store, one, file, whole=False):
             return Origin(one)
-    if here and here.identity in (None, identity) and not _lies_beside(here, file, identity):
+    mine = here is not None and here.identity in (None, identity)
+    if here and mine and not _lying_beside([here], file, identity):
         return Origin(here)
     others = sorted(alike, key=lambda one: one.agent_directory != file.agent_directory)
+    beside = _lying_beside(others, file, identity)
     for one in others:
-        if here and one.id == here.id:
+        if (here and one.id == here.id) or one.id in beside:
             continue
         elsewhere = one.agent_directory != file.agent_directory
         if not _still_there(one, file) and _holds(store, one, file, whole=elsewhere):
             return Origin(one)
-    own = (one for one in others if one.agent_directory == file.agent_directory)
-    copied = (one for one in own if _holds(store, one, file, whole=False))
-    return Origin(copied=next(copied, None))
+    home = file.agent_directory
+    own = (one for one in others if one.agent_directory == home or one.id in beside)
+    copied = _fitting(store, file, own)
+    return Origin(copied=copied[0] if copied and _agree(store, file, copied) else None)
+
+
+def source_of(
+    store: Store, file: SessionFile, parent: str | None, *, steps: int = LONGEST_CHAIN
+) -> int | None:
+    """Give the record of the session that a file was forked from, or of the nearest known before.
+
+    `parent` is the path that the file names. Its session may have moved since, unseen, and another
+    may have taken the path: what the file holds decides, and where that fits sessions that would
+    put back different values, it is nobody's.
+    """
+    if not parent or "\0" in parent or not steps:
+        return None
+    there = _standing_at(store, file, parent, steps)
+    beside = os.path.join(file.directory, os.path.basename(parent))
+    there = there or _standing_at(store, file, beside, steps)
+    listed = store.sessions.named(file.agent_directory, parent)
+    likely = list({one.id: one for one in (there, *listed) if one}.values())
+    fitting = _fitting(store, file, likely) or _fitting(store, file, _owners(store, file))
+    fitting = fitting or likely[: len(likely) == 1]
+    return fitting[0].id if fitting and _agree(store, file, fitting) else None
+
+
+def _fitting(
+    store: Store, file: SessionFile, sessions: Iterable[SessionRecord]
+) -> list[SessionRecord]:
+    return [one for one in sessions if _holds(store, one, file, whole=False)]
+
+
+def _agree(store: Store, file: SessionFile, sessions: list[SessionRecord]) -> bool:
+    """Tell whether all of these sessions would put the same values into a file."""
+    if len(sessions) < 2:  # noqa: PLR2004  one alone agrees
+        return True
+    standing = _stubs_of(file)
+    told: dict[tuple[str, KeyPath], bytes] = {}
+    for session in sessions:
+        family = store.extractions.of_sessions(store.sessions.family(session))
+        said = {(one.stub, one.path): one.digest for one in family if one.stub in standing}
+        if any(told.setdefault(place, digest) != digest for place, digest in said.items()):
+            return False
+    return True
+
+
+def _stubs_of(file: SessionFile) -> set[str]:
+    try:
+        return stubs_in(file, carry_on)
+    except OSError:
+        return set()
+
+
+def _owners(store: Store, file: SessionFile) -> Iterator[SessionRecord]:
+    """Give the sessions of the same agent out of which a stub that stands in a file was cut."""
+    home = file.agent_directory
+    for ident in store.extractions.owners(_stubs_of(file)):
+        one = store.sessions.known(ident)
+        said = one.identity
+        if one.agent_directory == home or (said and _lying_beside([one], file, said)):
+            yield one
+
+
+def _standing_at(store: Store, file: SessionFile, path: str, steps: int) -> SessionRecord | None:
+    """Give the session of the same agent that stands at a path, or what that was made from."""
+    root = Root(file.root, file.hint, exclusive=file.exclusive)
+    there = discover_at([root], path)
+    if not isinstance(there, SessionFile) or there.agent_directory != file.agent_directory:
+        return None
+    origin = whose(store, there, identity_of(there))
+    if there.path == file.path or origin.record or origin.copied:
+        return origin.record or origin.copied
+    source = source_of(store, there, _parent_of(there), steps=steps - 1)
+    return None if source is None else store.sessions.known(source)
+
+
+def _parent_of(file: SessionFile) -> str | None:
+    try:
+        with open_session(file) as session:
+            return session.format.survey(session.lines, 0).parent
+    except (OSError, RefusedError):
+        return None
 
 
 def _is_at_home(here: SessionRecord, file: SessionFile, identity: Identity) -> bool:
@@ -87,12 +176,13 @@ def _seen_through_a_link(known: Catalogue, file: SessionFile) -> SessionRecord |
     return None
 
 
-def _lies_beside(record: SessionRecord, file: SessionFile, identity: Identity) -> bool:
-    """Tell whether the session lies beside under another name, as after a rotation."""
-    return any(
-        one.fingerprint.place == record.place and identity_of(one) == identity
-        for one in siblings(file)
-    )
+def _lying_beside(
+    records: Iterable[SessionRecord], file: SessionFile, identity: Identity
+) -> set[int | None]:
+    """Tell which sessions lie beside a file under other names, as after a rotation."""
+    wanted = {one.place: one.id for one in records if one.place}
+    there = (one for one in siblings(file) if one.fingerprint.place in wanted) if wanted else ()
+    return {wanted[one.fingerprint.place] for one in there if identity_of(one) == identity}
 
 
 def _still_there(record: SessionRecord, file: SessionFile) -> bool:

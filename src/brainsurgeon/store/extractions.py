@@ -132,6 +132,14 @@ class Extractions:
             )
         )
 
+    def owners(self, stubs: Iterable[str]) -> list[int]:
+        """Give the sessions out of which values were cut for which these stubs stand."""
+        owners: set[int] = set()
+        for stub in stubs:
+            where = "SELECT DISTINCT session_id FROM extractions WHERE stub = ?"
+            owners.update(row[0] for row in self._connection.execute(where, (stub,)))
+        return sorted(owners)
+
     def stubs(self) -> dict[int, set[str]]:
         """Give, by session, the texts of all stubs that were ever put there, gone ones too."""
         stubs: dict[int, set[str]] = defaultdict(set)

@@ -30,6 +30,10 @@ _HOMELESS = b"\0"
 """What the path of a session goes on with whose place another session has taken: no file's does."""
 
 
+_NO_AGENT = 0
+"""The `agent_id` of a session whose agent has no row yet: rows count from one."""
+
+
 def _session(row: tuple[Any, ...]) -> SessionRecord:
     ident, agent_id, agent, directory, name, path, root, form, parent, parent_id = row[:10]
     path, homeless, _ = path.partition(_HOMELESS)
@@ -64,11 +68,12 @@ class Sessions:
             ident = holder.id
         if holder and holder.id != ident:
             self._move(holder, _homeless(holder))
+        older = ident is not None and self.known(ident).identity is None
         if ident is None:
             ident = self._add(agent_id, file, format_name)
         elif holder is None or holder.id != ident:
             self._move(self.known(ident), os.fsencode(file.path))
-        self._describe(ident, agent_id, file, format_name, parent, identity, record)
+        self._describe(ident, agent_id, file, format_name, parent, identity, record, older=older)
         return self.known(ident)
 
     def _agent(self, file: SessionFile) -> int:
@@ -98,7 +103,7 @@ class Sessions:
 
     def _describe(
         self, ident: int, agent_id: int, file: SessionFile, format_name: str, parent: str | None,
-        identity: Identity | None, record: SessionRecord | None,
+        identity: Identity | None, record: SessionRecord | None, *, older: bool,
     ) -> None:  # fmt: skip
         mark = file.fingerprint
         self._connection.execute(
@@ -109,9 +114,8 @@ class Sessions:
              signed(mark.inode), ident),
         )  # fmt: skip
         source = record.parent_id if record else None
-        if source is None and parent:
-            named = self._named(agent_id, parent)
-            source = named.id if named else None
+        if source is None and older and parent:
+            source = next((one.id for one in self._named(agent_id, parent)), None)
         self._connection.execute(
             "UPDATE sessions SET parent_id = ? WHERE id = ? AND id != ? AND parent_id IS NULL",
             (source, ident, source),
@@ -168,19 +172,32 @@ class Sessions:
     def _origin(self, session: SessionRecord) -> SessionRecord | None:
         if session.parent_id is not None:
             return self.known(session.parent_id)
-        return self._named(session.agent_id, session.parent) if session.parent else None
+        if session.id is None or session.identity or not session.parent:
+            return None
+        return next(iter(self._named(session.agent_id, session.parent)), None)
 
-    def _named(self, agent_id: int, parent: str) -> SessionRecord | None:
-        """Find a session of an agent that a fork names, also where it stood before."""
+    def _named(self, agent_id: int, parent: str) -> list[SessionRecord]:
+        """Find the sessions of an agent that a fork may mean, also where they stood before."""
         name = os.path.basename(parent).removesuffix(".jsonl")
         path = os.fsencode(storable(parent))
-        row = self._connection.execute(
+        rows = self._connection.execute(
             _SESSION + " WHERE s.agent_id = ? AND (s.path = ? OR s.name = ? OR EXISTS"  # noqa: S608
             " (SELECT 1 FROM places p WHERE p.session_id = s.id AND p.path = ?))"
             " ORDER BY s.path != ?, s.name != ?",
             (agent_id, path, storable(name), path, path, storable(name)),
+        )
+        return [_session(row) for row in rows]
+
+    def named(self, agent_directory: str, parent: str) -> list[SessionRecord]:
+        """Find the sessions of an agent that a fork may mean, also where they stood before."""
+        agent = self._agent_of(agent_directory)
+        return self._named(agent[0], parent) if agent else []
+
+    def _agent_of(self, directory: str) -> tuple[int, str] | None:
+        row = self._connection.execute(
+            "SELECT id, name FROM agents WHERE directory = ?", (os.fsencode(directory),)
         ).fetchone()
-        return _session(row) if row else None
+        return (int(row[0]), str(row[1])) if row else None
 
     def unnoted(
         self, file: SessionFile, format_name: str, parent: str | None,
@@ -188,15 +205,14 @@ class Sessions:
     ) -> SessionRecord | None:  # fmt: skip
         """Describe a session that has no record yet, if its agent has other sessions.
 
-        `source` is the session that it was copied from.
+        `source` is the session that it was forked or copied from. Where that is known, the agent
+        has one, although its directory may be called otherwise since.
         """
-        agent = self._connection.execute(
-            "SELECT id, name FROM agents WHERE directory = ?", (os.fsencode(file.agent_directory),)
-        ).fetchone()
-        if agent is None:
+        agent = self._agent_of(file.agent_directory)
+        if agent is None and source is None:
             return None
         name = path_text(file.session)
-        ident, label = agent
+        ident, label = agent or (_NO_AGENT, path_text(file.agent))
         return SessionRecord(
             None, ident, label, file.agent_directory, name, file.path, file.root, format_name,
             parent and storable(parent), source, identity, file.fingerprint.place,
