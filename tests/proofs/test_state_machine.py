@@ -156,11 +156,20 @@ class Session:
         """The session that this one was forked or copied from."""
         self.scanned = False
         """Whether a scan has looked at it since it came into being."""
+        self.parted = False
+        """Whether it or its source went to another agent before a scan saw whose fork it is."""
         self.mtime = 0
         self.open_call = None
         self.open = False
         self.plain = True
         """Whether no field of ours has gone through the agent's hands."""
+
+    @property
+    def sources(self):
+        """The session that it was made from, the one that that was made from, and so on."""
+        at = self
+        while at := at.source:
+            yield at
 
     @property
     def parent(self):
@@ -398,6 +407,10 @@ class Agents(RuleBasedStateMachine):
         session.name, session.agent = name, agent
         self.sessions[name] = session
         old.rename(self._path(session))
+        for one in self.sessions.values():
+            one.parted |= not one.scanned and any(
+                source.agent != one.agent for source in one.sources
+            )
 
     def _call_agent(self, old, new):
         figures["moves"] += 1
@@ -597,8 +610,8 @@ class Agents(RuleBasedStateMachine):
         for place, value in _differences(json.loads(line), true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
-            if self._parents_unknown(session) and any(blob for blob, _ in self._rows(_text(value))):
-                continue  # a fork of a fork is known for what it is from the next scan on
+            if self._parted(session) and any(blob for blob, _ in self._rows(_text(value))):
+                continue
             if true["id"] not in _text(value) and self._shown_only(_text(value)):
                 continue
             row = self.world.store._connection.execute(
@@ -632,12 +645,12 @@ class Agents(RuleBasedStateMachine):
                 held = any(blob for blob, _ in self._rows(_text(value)))
                 assert held or ident in self.may_go, "a value whose stub is archived went too early"
 
-    def _parents_unknown(self, session):
-        """Tell whether the store has not yet seen all that a session was forked or copied from."""
-        while session := session.source:
-            if not session.scanned:
-                return True
-        return False
+    def _parted(self, session):
+        """Tell whether it was parted from what it was made from before that was seen.
+
+        Nothing is shared across agents: then it stays without.
+        """
+        return any(one.parted for one in (session, *session.sources))
 
     def _shown_only(self, stub):
         """Tell whether a stub's text stood elsewhere too when it was cut.

@@ -761,7 +761,16 @@ def killed(*arguments, **keywords):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("move", [renamed_file, renamed_agent])
+def exchanged_agents(world):
+    """Let the agent's directory exchange its name with that of another agent."""
+    (world.root / "other" / "sessions").mkdir(parents=True)
+    (world.root / "main").rename(world.root / "between")
+    (world.root / "other").rename(world.root / "main")
+    (world.root / "between").rename(world.root / "other")
+    return lambda path: world.root / "other" / "sessions" / path.name
+
+
+@pytest.mark.parametrize("move", [renamed_file, renamed_agent, exchanged_agents])
 @pytest.mark.parametrize("at", ["exchanged", "retired"])
 def test_a_session_that_moves_after_a_crash_is_recovered_where_it_is(world, monkeypatch, move, at):
     """The journal names where it was; late lines, the old file and the records follow it."""

@@ -78,6 +78,9 @@ def resolve(
     except OSError as error:
         return f"its directory cannot be opened ({error.strerror}); left for the next run"
     try:
+        moved = None if _is_here(directory, rewrite) else _where_it_is_now(rewrite, roots)
+        if moved:
+            return resolve(store, moved, opened)
         return _resolve_files(store, rewrite, directory, opened)
     except OSError as error:
         return f"it cannot be finished now ({error.strerror}); left for the next run"
@@ -92,6 +95,12 @@ def _where_it_is_now(rewrite: OpenRewrite, roots: tuple[Root, ...]) -> OpenRewri
         if isinstance(item, SessionFile) and item.directory != rewrite.directory:
             return replace(rewrite, root=item.root, directory=item.directory)
     return None
+
+
+def _is_here(directory: int, rewrite: OpenRewrite) -> bool:
+    """Tell whether anything of a rewrite stands in a directory: another may bear its name now."""
+    names = rewrite.name, rewrite.temporary
+    return any(_which(directory, name, rewrite) in ("old", "new") for name in names)
 
 
 def _under_its_name(directory: int, rewrite: OpenRewrite) -> OpenRewrite:
