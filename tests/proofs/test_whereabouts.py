@@ -347,6 +347,57 @@ def test_another_agents_copy_gets_nothing_and_is_named(world):
         show(world.settings(), world.store, "00000003", session="other/s")
 
 
+def as_the_file_that_was_cut(world, path):
+    """Let a file have the inode of the one that was cut, as after the agent wrote that anew."""
+    [record] = world.store.sessions.all()
+    status = path.stat()
+    world.store.sessions.stands_as(record.id, (status.st_dev, status.st_ino))
+
+
+def test_an_inode_that_another_agents_copy_got_gives_it_nothing(world):
+    """The session stands where it was, as another file; its inode was given to a copy of it."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    copy = world.root / "other" / "sessions" / "s.jsonl"
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(path, copy)
+    as_the_file_that_was_cut(world, copy)
+    before = copy.read_bytes()
+    assert let_go(world) == 0
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert (path.read_bytes(), copy.read_bytes()) == (original, before)
+    assert done["other/s"].unfinished
+
+
+def test_an_inode_that_a_copy_beside_got_costs_nothing(world):
+    """Of two files of one agent that say the same, either may count as the one that was cut."""
+    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    copy = path.with_name("t.jsonl")
+    shutil.copy2(path, copy)
+    as_the_file_that_was_cut(world, copy)
+    assert let_go(world) == 0
+
+    is_undone(world, (path, original), (copy, original))
+
+
+def test_an_inode_that_another_session_got_says_nothing(world):
+    """What says something else of itself is another session, whatever its inode."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    held = path.read_bytes()
+    path.unlink()
+    header, _ = talk("another", OTHER).bytes().split(b"\n", 1)
+    other, _ = write(path.with_name("t.jsonl"), header + held[held.index(b"\n") :])
+    as_the_file_that_was_cut(world, other)
+    before = other.read_bytes()
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert other.read_bytes() == before
+    assert done["main/t"].unfinished
+
+
 @pytest.fixture
 def both_cut(world):
     """Let a session and its fork cut the same entry, which said something else in each."""

@@ -66,6 +66,8 @@ def whose(
     alike = known.of_identity(identity)
     same_file = [one for one in alike if one.place == file.fingerprint.place]
     for one in same_file:
+        if _only_numbered_alike(one, file, alike):
+            continue
         if not identity.weak or _holds(store, one, file, whole=False):
             return Origin(one)
     mine = here is not None and here.identity in (None, identity)
@@ -174,6 +176,23 @@ def _seen_through_a_link(known: Catalogue, file: SessionFile) -> SessionRecord |
         if os.path.realpath(one.path) == file.path:
             return one
     return None
+
+
+def _only_numbered_alike(
+    record: SessionRecord, file: SessionFile, alike: Iterable[SessionRecord]
+) -> bool:
+    """Tell whether a file of another agent merely got the inode that a session once had.
+
+    The agent wrote that session anew, under its old name: what stands there is no other session
+    that is known.
+    """
+    if record.agent_directory == file.agent_directory or not _still_there(record, file):
+        return False
+    try:
+        place = Fingerprint.of(os.stat(record.path)).place
+    except OSError:
+        return True
+    return place not in {one.place for one in alike}
 
 
 def _lying_beside(
