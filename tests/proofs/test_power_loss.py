@@ -354,7 +354,7 @@ def test_the_operations_do_what_their_names_say(traced):
 
 
 @pytest.mark.long(proves=("store", "sessions", "rewrite"))
-@pytest.mark.parametrize("verb", [*VERBS, "put-back"])
+@pytest.mark.parametrize("verb", [*VERBS, "put-back", FOLLOWING])
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """The same with every single write lost on its own, for one more operation."""
     one = traced(verb)
