@@ -238,13 +238,15 @@ class Agents(RuleBasedStateMachine):
 
     # What the agent does.
 
-    @initialize(turns=st.integers(1, 3))
-    def begin(self, turns):
-        """Begin with one session of some turns."""
+    @initialize(turns=st.integers(1, 3), pruned=st.booleans())
+    def begin(self, turns, pruned):
+        """Begin with one session of some turns, often pruned already."""
         session = self._new_session()
         for _ in range(turns):
             self._turn(session, 400, closed=True, odd=0)
         self.now += 60
+        if pruned:
+            self.scan()
 
     @rule(size=st.sampled_from([10, 100, 3000]), at=which, closed=st.booleans(), odd=which)
     def append(self, size, at, closed, odd):
