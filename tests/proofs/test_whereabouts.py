@@ -431,6 +431,31 @@ def test_a_forks_own_value_speaks_for_it(world, both_cut):
     is_undone(world, (parent, original), (child, forked))
 
 
+def test_a_forks_own_value_speaks_beside_what_it_inherited(world):
+    """Where a fork holds its parent's stubs and cuts one entry for itself, each stub is its own."""
+    one = talk("the parent's")
+    one.turn("both: " + "z" * 2000)
+    one.turn("short")
+    parent, original = write(world.directory / "s.jsonl", one)
+    assert cut(world) == 2
+    child = fork(parent, OTHER)
+    lines = [json.loads(line) for line in child.read_bytes().splitlines()]
+    full = [json.loads(line) for line in original.splitlines()]
+    text = "the fork's: " + "y" * 3000
+    lines[3]["message"]["content"][0]["text"] = text
+    write(child, b"".join(map(dump, lines)))
+    assert cut(world) == 1
+    full[0], full[3] = lines[0], json.loads(json.dumps(full[3]))
+    full[3]["message"]["content"][0]["text"] = text
+    said = b"".join(map(dump, full))
+    name = f"main/{OTHER}"
+    shown = show(world.settings(), world.store, "00000003", session=name)
+    assert shown.content["message.content.0.text"] == text
+    assert b"".join(cat(world.settings(), world.store, name, world.clock())) == said
+
+    is_undone(world, (parent, original), (child, said))
+
+
 def test_a_fork_moves_to_another_agent_with_what_it_inherited(world):
     """What stands in it is its own by then: its parent stays behind and may go."""
     parent, _ = write(world.directory / "s.jsonl", talk("secret"))
