@@ -6,8 +6,10 @@ import time
 import pytest
 
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.sessions import leases, openers, retire, tails
 from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.exchange import replace as replace_by
+from brainsurgeon.sessions.moving import Ledger, Place
 from brainsurgeon.sessions.reading import open_session
 from brainsurgeon.store import journal
 from building.processes import wait_until
@@ -66,13 +68,14 @@ class Signs:
 
 def replace(session, splices=SPLICES, signs=None, quiet_for=0.0, filled=lambda *_: None):
     """Replace the session's content."""
-    return exchange.replace(session, TEMPORARY, splices, signs or Signs(), quiet_for, filled)
+    return replace_by(session, TEMPORARY, splices, signs or Signs(), quiet_for, filled)
 
 
-def settle(session, done, patience=0.0):
+def settle(session, done, patience=0.0, ledger=None):
     """Remove the old file as the end of a command does."""
     return retire.retire(
-        session.directory, NAME, done.temporary, ends=done.ends, mate=done.fingerprint.inode,
+        Place(session.directory, NAME, done.temporary, ledger or Ledger()), ends=done.ends,
+        mate=done.fingerprint.inode,
         deadline=time.monotonic() + patience, leased=session.descriptor,
     )  # fmt: skip
 
@@ -121,13 +124,13 @@ def race(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Let a late opener take its time, so that a busy machine changes nothing."""
-    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 20.0)
+    monkeypatch.setattr(openers, "WAIT_FOR_CLOSING", 20.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     """Give a late opener 50 ms to close the file."""
-    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
+    monkeypatch.setattr(openers, "WAIT_FOR_CLOSING", 0.05)
 
 
 def append(path, data):
@@ -168,7 +171,7 @@ def interrupted(world, path, new=None):
         if new:
             with open(path, "rb") as before, open(new, "rb") as after:
                 ends = tuple(
-                    retire.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
+                    tails.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
                     for file in (before, after)
                 )
             world.store.journal.filled(entry, os.stat(new).st_ino, ends)

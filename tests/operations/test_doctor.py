@@ -15,6 +15,7 @@ import pytest
 from brainsurgeon import cli
 from brainsurgeon.cli.given import given
 from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions.moving import StaysError
 from brainsurgeon.store import opening
 from building.world import Conversation
 
@@ -178,7 +179,7 @@ def _interrupt(world, monkeypatch):
     """Leave a rewrite with the old file beside the session."""
 
     def killed(*arguments, **keywords):
-        raise retire.StillOpenError
+        raise StaysError
 
     world.put("two.jsonl", other_session())
     with monkeypatch.context() as patch:

@@ -76,14 +76,19 @@ SPEAKS_TO_SQLITE = {"hosts.openclaw"}
 KNIFE = {
     "sessions.exchange": {"rewrite.apply"},
     "sessions.attributes": {"sessions.new_file", "sessions.reading"},
-    "sessions.new_file": {"rewrite.apply", "sessions.exchange"},
-    "sessions.retire": {
+    "sessions.new_file": {"rewrite.apply", "sessions.exchange", "sessions.openers"},
+    "sessions.openers": {"sessions.exchange"},
+    "sessions.moving": {
         "rewrite.apply", "rewrite.recover", "sessions.exchange", "sessions.new_file",
-        "sessions.unleased",
+        "sessions.openers", "sessions.retire",
+    },
+    "sessions.retire": {
+        "rewrite.apply", "rewrite.recover", "sessions.openers", "sessions.unleased",
     },
     "sessions.unleased": {"sessions.exchange"},
     "sessions.leases": {
-        "operations.status", "sessions.exchange", "sessions.retire", "sessions.temporary",
+        "operations.status", "sessions.exchange", "sessions.moving", "sessions.openers",
+        "sessions.retire", "sessions.temporary",
     },
     "sessions.temporary": {"operations.doctor", "rewrite.apply"},
 }  # fmt: skip

@@ -177,10 +177,10 @@ def test_an_old_file_that_was_written_anew_gets_its_name_back(world, conversatio
     conversation.turn("z" * 3000)
     newer = conversation.bytes().replace(b"go on", b"please go on")
 
-    def settling_late(directory, name, temporary, **keywords):
+    def settling_late(place, **keywords):
         monkeypatch.setattr(retire, "retire", settle)
-        path.with_name(temporary).write_bytes(newer)
-        return settle(directory, name, temporary, **keywords)
+        path.with_name(place.temporary).write_bytes(newer)
+        return settle(place, **keywords)
 
     monkeypatch.setattr(retire, "retire", settling_late)
     world.scan(keep_recent=0)
@@ -194,13 +194,13 @@ def test_of_two_histories_written_anew_none_is_thrown_away(world, conversation, 
     path = two_turns(world, conversation)
     settle, temporaries = retire.retire, []
 
-    def settling_late(directory, name, temporary, **keywords):
+    def settling_late(place, **keywords):
         monkeypatch.setattr(retire, "retire", settle)
-        path.with_name(temporary).write_bytes(b'{"type":"session","id":"other"}\n' * 9)
-        temporaries.append(path.with_name(temporary))
+        path.with_name(place.temporary).write_bytes(b'{"type":"session","id":"other"}\n' * 9)
+        temporaries.append(path.with_name(place.temporary))
         time.sleep(0.02)
         path.write_bytes(conversation.bytes())
-        return settle(directory, name, temporary, **keywords)
+        return settle(place, **keywords)
 
     monkeypatch.setattr(retire, "retire", settling_late)
     report = world.scan(keep_recent=0)

@@ -21,6 +21,7 @@ KNIFE = {"open", "write", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
 LEAST = {
     ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
     ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
+    ("followed", "kill"): 30, ("beat", "kill"): 30, ("followed", "eio"): 30, ("beat", "eio"): 30,
     ("redact", "kill"): 60, ("let-go", "kill"): 10,
     ("follow", "kill"): 100, ("follow-undo", "kill"): 80,
     ("follow", "eio"): 80, ("follow-undo", "eio"): 60, ("follow", "enospc"): 80,
@@ -33,7 +34,7 @@ LEAST = {
 KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
 EXCHANGED = KNIFE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore")
-RACES = ("late", "kept")
+RACES = ("late", "kept", "followed", "beat")
 
 
 def sessions(place, count):

@@ -20,7 +20,7 @@ import pytest
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.sessions import openers, retire
 from brainsurgeon.store import open_store
 from building.world import Conversation
 from proofs.power import operation as operations
@@ -211,7 +211,7 @@ def hurry(monkeypatch):
     """Wait for nobody and sync nothing: the states are built, not lived through."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
-    monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
+    monkeypatch.setattr(openers, "WAIT_FOR_OPENERS", 0.0)
 
 
 def violations(one, states):

@@ -13,8 +13,8 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
-from brainsurgeon.sessions import exchange as exchanges
-from brainsurgeon.sessions import leases, retire
+from brainsurgeon.sessions import leases, moving, openers, retire, tails
+from brainsurgeon.sessions.moving import Place
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import (
     APPEND,
@@ -78,13 +78,13 @@ def test_a_line_survives_a_failure_on_the_way_back(
             raise OSError(errno.EIO, "I/O")
         fsync(descriptor)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "full")
 
     if what == "the sync fails":
         monkeypatch.setattr(os, "fsync", failing)
     else:
-        monkeypatch.setattr(retire, "_append", full)
+        monkeypatch.setattr(moving, "append", full)
     with pytest.raises(OSError, match=r"I/O|full"):
         replace(session)
     for _ in range(3):
@@ -136,13 +136,13 @@ def test_recovery_moves_the_line_after_a_failed_way_back(
     race.after = lambda: race.opens(
         second_puppet, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
     )
-    move = retire._append
+    move = moving.append
 
-    def once(*_):
-        monkeypatch.setattr(retire, "_append", move)
+    def once(*_, **__):
+        monkeypatch.setattr(moving, "append", move)
         raise error
 
-    monkeypatch.setattr(retire, "_append", once)
+    monkeypatch.setattr(moving, "append", once)
     try:
         world.scan(keep_recent=0)
     except KeyboardInterrupt:
@@ -205,7 +205,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
             )
 
     def waiting_for_openers(seconds):
-        if seconds == exchanges.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
+        if seconds == openers.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
             wait_until(lambda: not leases.held(race.leased[0]))
         else:
             sleep(seconds)
@@ -231,8 +231,9 @@ def test_what_was_moved_before_a_failure_is_not_moved_again(
     one = two_turns(world, conversation)
     settle_now = retire.retire
 
-    def settling_late(directory, name, temporary, **keywords):
-        append(one.with_name(temporary), LATE)
+    def settling_late(place, **keywords):
+        append(one.with_name(place.temporary), LATE)
+        time.sleep(0.02)  # the clock of files is a coarse one
         append(one, NEXT)
         real = getattr(os, fails)
 
@@ -244,7 +245,7 @@ def test_what_was_moved_before_a_failure_is_not_moved_again(
 
         monkeypatch.setattr(os, fails, failing)
         monkeypatch.setattr(retire, "retire", settle_now)
-        return settle_now(directory, name, temporary, **keywords)
+        return settle_now(place, **keywords)
 
     monkeypatch.setattr(retire, "retire", settling_late)
     world.scan(keep_recent=0)
@@ -274,11 +275,11 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
     done = replace(session)
     old = str(path.with_name(TEMPORARY))
     puppet.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
-    late_bytes = retire._late_bytes
+    tail_of = tails.Tail.of
 
     def looking(*arguments):
-        found = late_bytes(*arguments)
-        monkeypatch.setattr(retire, "_late_bytes", late_bytes)
+        found = tail_of(*arguments)
+        monkeypatch.setattr(tails.Tail, "of", tail_of)
         puppet.say(
             "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
@@ -286,7 +287,7 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
         wait_until(lambda: not leases.held(session.descriptor))
         return found
 
-    monkeypatch.setattr(retire, "_late_bytes", looking)
+    monkeypatch.setattr(tails.Tail, "of", looking)
     settle(session, done, patience=2)
     puppet.hear()
 
@@ -301,9 +302,9 @@ def test_a_line_moved_by_half_is_taken_back(
         puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
     )
     race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, SAY_NEXT, "os.close(fd)"
+        second_puppet, race.leased[0], path, APPEND, "time.sleep(0.02)", SAY_NEXT, "os.close(fd)"
     )
-    write, ends = retire.write, []
+    write, ends = openers.write, []
 
     def partly(descriptor, data):
         if data == LATE:
@@ -311,18 +312,18 @@ def test_a_line_moved_by_half_is_taken_back(
             raise OSError(errno.ENOSPC, "full")
         write(descriptor, data)
 
-    monkeypatch.setattr(retire, "write", partly)
+    monkeypatch.setattr(openers, "write", partly)
     with pytest.raises(OSError, match="full"):
         replace(session, filled=lambda _, both: ends.append(both))
-    monkeypatch.setattr(retire, "write", write)
-    for _ in range(3):
+    monkeypatch.setattr(openers, "write", write)
+    for _ in range(4):
         second_puppet.hear()
     retire.retire(
-        session.directory, NAME, TEMPORARY, ends=ends[0], deadline=time.monotonic() + 1,
+        Place(session.directory, NAME, TEMPORARY), ends=ends[0], deadline=time.monotonic() + 1,
         leased=session.descriptor,
     )  # fmt: skip
 
-    assert path.read_bytes() == NEW + NEXT + LATE
+    assert path.read_bytes() == OLD + LATE + NEXT
 
 
 def test_a_late_line_without_an_end_is_not_said_twice(session, path):

@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 from brainsurgeon import clock as clocks
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.lookup.sessions import all_sessions
+from brainsurgeon.model.times import iso
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
@@ -39,7 +40,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.sessions import leases, openers, retire
 from brainsurgeon.store import open_store
 from building.world import World, dump
 
@@ -56,7 +57,7 @@ HOUR = 3600
 
 which = st.integers(0, 11)
 figures = dict.fromkeys(
-    ("examples", "steps", "crashes", "lines", "stubs", "tombstones", "moves"), 0
+    ("examples", "steps", "crashes", "lines", "stubs", "tombstones", "moves", "late"), 0
 )
 
 
@@ -69,6 +70,7 @@ class Shim:
 
     def __init__(self):
         self.at = None
+        self.dies_exchanged = False
         self.dead = False
         self.copies = []
         self._undo = []
@@ -86,7 +88,7 @@ class Shim:
 
     def reset(self):
         """Live again."""
-        self.at, self.dead = None, False
+        self.at, self.dead, self.dies_exchanged = None, False, False
 
     def install(self):
         """Take the place of the calls."""
@@ -102,7 +104,15 @@ class Shim:
 
         self._put(os, "open", creating)
         self._put(os, "fsync", lambda descriptor: self.point())
-        self._put(leases, "exchange", self._before(leases.exchange))
+        exchange = self._before(leases.exchange)
+
+        def exchanging(*arguments):
+            exchange(*arguments)
+            if self.dies_exchanged:
+                self.at = 0
+                self.point()
+
+        self._put(leases, "exchange", exchanging)
         self._put(leases, "take", self._before(leases.take))
         duplicate = os.dup
         self._put(os, "dup", lambda descriptor: self._note(duplicate(descriptor)))
@@ -179,11 +189,11 @@ class Session:
     @property
     def last(self):
         """The id of the last entry."""
-        return self.lines[-1]["id"] if len(self.lines) > 1 else None
+        return self.ids()[-1] if self.ids() else None
 
     def ids(self):
         """Give the ids of the entries."""
-        return [line["id"] for line in self.lines[1:]]
+        return [line["id"] for line in self.lines[1:] if "id" in line]
 
 
 class Agents(RuleBasedStateMachine):
@@ -207,13 +217,14 @@ class Agents(RuleBasedStateMachine):
         self.may_go = set()
         self.crashed = False
         self.crash_at = None
+        self.dies_exchanged = False
         self.shim = Shim()
         self.shim.install()
         self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
-        self._wait = exchange.WAIT_FOR_OPENERS
+        self._wait = openers.WAIT_FOR_OPENERS
         clocks.boot_clock = lambda: float(self.now)
         retire.LOOK_BACK = 0.0
-        exchange.WAIT_FOR_OPENERS = 0.0
+        openers.WAIT_FOR_OPENERS = 0.0
         if Agents.template is None:
             open_store(str(self.base / "state")).close()
             Agents.template = {
@@ -233,7 +244,7 @@ class Agents(RuleBasedStateMachine):
             self.shim.remove()
             clocks.boot_clock = self._boot
             retire.LOOK_BACK = self._look_back
-            exchange.WAIT_FOR_OPENERS = self._wait
+            openers.WAIT_FOR_OPENERS = self._wait
             shutil.rmtree(self.base, ignore_errors=True)
 
     # What the agent does.
@@ -464,7 +475,7 @@ class Agents(RuleBasedStateMachine):
         answer = self._verb(self.world.restore, entry, session=path, pristine=pristine, **KEYS)
         if answer is not None:
             for line in self.sessions[name].lines[1:]:
-                if line["id"] == entry:
+                if line.get("id") == entry:
                     for place, value in answer.content.items():
                         assert value == _at(line, place.split("."))
 
@@ -573,6 +584,32 @@ class Agents(RuleBasedStateMachine):
             self.shim.at = at
             with contextlib.suppress(Crash):
                 self._recovered()
+
+    @rule(follow=st.booleans(), beat=st.booleans(), at=st.integers(0, 12))
+    def write_late(self, follow, beat, at):
+        """Die at an exchange: who waits in its open writes to the old file; others may go on."""
+        if not self.crashed:
+            self.crash_at = None
+            self.dies_exchanged = True
+            self.scan()
+        for one in self.world.store.journal.open_rewrites():
+            old, session = Path(one.beside), self.sessions.get(one.name)
+            if not session or not _stands(old, one.inode):
+                continue
+            path = self._path(session)
+            untouched = _stands(path, one.new_inode) and path.stat().st_size == one.ends[1].size
+            for place in (old, path) if follow and untouched else (old,):
+                self.now += 1
+                answer = {**self._answer(session), "timestamp": iso(self.now)}
+                line = {"type": "beat"} if beat else answer
+                session.lines.append(line)
+                with open(place, "ab") as handle:
+                    handle.write(dump(line))
+                os.utime(place, (self.now, self.now))
+                figures["late"] += 1
+            self.crash_while_recovering(at if not beat else 10**6)
+            self._recovered()
+            self._touch(session)
 
     # What must hold after every step.
 
@@ -697,7 +734,8 @@ class Agents(RuleBasedStateMachine):
             for session in self.sessions.values()
             if session.open and self.now - session.mtime < HOUR
         }
-        self.shim.at = at
+        self.shim.at, self.shim.dies_exchanged = at, self.dies_exchanged
+        self.dies_exchanged = False
         try:
             return act(*arguments, **keywords)
         except BrainsurgeonError:
@@ -850,10 +888,12 @@ class Agents(RuleBasedStateMachine):
 
     def _rename(self, session, lines, start):
         """Give new ids from some entry on; what stood redacted is the agent's own text now."""
-        last = lines[start]["id"] if start and len(lines) > start else None
+        last = lines[start].get("id") if start and len(lines) > start else None
         for number in range(1 + start, len(lines)):
             self.counter += 1
             true = session.lines[number]
+            if "id" not in true:
+                continue
             if lines[number].get("_redacted") and lines[number] is not true:
                 said = copy.deepcopy(lines[number]["message"])
                 for place, value in _differences(said, true["message"]):
@@ -894,7 +934,7 @@ class Agents(RuleBasedStateMachine):
 
     def _stubs_of(self, session, ident):
         for raw, true in zip(self._read(session), session.lines, strict=True):
-            if true["id"] == ident:
+            if true.get("id") == ident:
                 return {place for place, value in _differences(json.loads(raw), true)
                         if STUB.fullmatch(_text(value).encode())}  # fmt: skip
         return set()
@@ -931,6 +971,11 @@ def _differences(one, other, place=()):
             yield from _differences(left, right, (*place, index))
     elif one != other:
         yield place, one
+
+
+def _stands(path, inode):
+    """Tell whether a path leads to the file with this inode."""
+    return path.exists() and path.stat().st_ino == inode
 
 
 def _at(value, steps):

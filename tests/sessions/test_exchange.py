@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from brainsurgeon.sessions import exchange, leases, new_file
+from brainsurgeon.sessions import leases, new_file, openers
+from brainsurgeon.sessions.moving import StaysError
 from brainsurgeon.sessions.reading import RefusedError
 from building.exchange import (
     APPEND,
@@ -206,27 +207,42 @@ def test_a_late_line_comes_before_whatever_is_written_next(
     assert path.read_bytes() == NEW + LATE + b"{}\n"
 
 
-def test_a_lease_broken_by_force_costs_no_line(
-    session, path, puppet, second_puppet, race, patient, monkeypatch
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_holder_that_stands_still_keeps_the_order(
+    session, path, puppet, second_puppet, race, patient, monkeypatch, stays
 ):
-    """Where the kernel took our lease away (we were frozen for too long) nothing is overwritten."""
+    """Where the kernel took our leases away (we were frozen for too long) the order stays.
+
+    The line in the old file came first, so that the file gets its name back; while somebody keeps
+    the new one open both stay.
+    """
     race.before = lambda: race.opens(
         puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
     )
-    read_range = exchange.read_range
+    same = openers.LateOpeners._same_outside
 
-    taken = []
+    def standing_still(late_openers):
+        leases.drop(race.leased[0])
+        monkeypatch.setattr(openers, "break_time", lambda: 0.0)
+        time.sleep(0.02)  # the clock of files is a coarse one
+        second_puppet.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
+        second_puppet.ask("os.write(fd, b'{}\\n')")
+        if not stays:
+            second_puppet.ask("os.close(fd)")
+        return same(late_openers)
 
-    def reading(descriptor, *places):
-        if race.exchanges and not taken:
-            taken.append(leases.drop(race.leased[0]))
-            second_puppet.ask(f"os.write(os.open({str(path)!r}, {APPEND}), b'{{}}\\n')")
-        return read_range(descriptor, *places)
+    monkeypatch.setattr(openers.LateOpeners, "_same_outside", standing_still)
+    done = replace(session)
+    if stays:
+        with pytest.raises(StaysError, match="somebody has the session open"):
+            settle(session, done)
+        assert path.read_bytes() == NEW + b"{}\n"
+        assert path.with_name(TEMPORARY).read_bytes() == OLD + LATE
+        second_puppet.ask("os.close(fd)")
+    settle(session, done)
 
-    monkeypatch.setattr(exchange, "read_range", reading)
-    replace(session)
-
-    assert path.read_bytes() == NEW + b"{}\n" + LATE
+    assert path.read_bytes() == OLD + LATE + b"{}\n"
+    assert names(path) == [NAME]
 
 
 @pytest.mark.parametrize("late", [b'{"torn":', b'\n{"id":4}', b'{"id":4}\n{"torn":'])

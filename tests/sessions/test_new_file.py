@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from brainsurgeon.sessions import retire
+from brainsurgeon.sessions import moving
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
@@ -57,13 +57,13 @@ def test_the_owner_stays_when_root_works_for_somebody(path):
 def test_the_temporary_file_is_nobody_elses_from_birth(session, path, monkeypatch):
     """Before it has the session's mode, the temporary file can be read by its owner alone."""
     seen = []
-    write = retire.write
+    write = moving.write
 
     def writing(descriptor, data):
         seen.append(os.fstat(descriptor).st_mode & 0o777)
         write(descriptor, data)
 
-    monkeypatch.setattr(retire, "write", writing)
+    monkeypatch.setattr(moving, "write", writing)
     old = os.umask(0)
     try:
         replace(session)

@@ -36,7 +36,7 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
-from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.sessions import leases, openers, retire
 from brainsurgeon.store import migrations, open_store
 
 assert migrations  # the slow import of a first opening, paid once for all forks
@@ -48,6 +48,7 @@ KILLED = 137
 SOMEBODY = 65534
 LATE = b'{"type":"custom","id":"late","data":1}\n'
 LATER = b'{"type":"custom","id":"later","data":2}\n'
+BEAT = b'{"type":"beat"}\n'
 STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH")
 UNLOCK = struct.pack("h", fcntl.F_UNLCK)
@@ -82,6 +83,11 @@ class World:
     def told(self):
         """The file in which a late opener says what it has written."""
         return os.path.join(self.base, "told")
+
+    def tell(self, line):
+        """Note what somebody has written."""
+        with open(self.told, "ab") as handle:
+            handle.write(line)
 
     def late(self):
         """Give what a late opener has written."""
@@ -260,7 +266,26 @@ SCENARIOS = {
     "unleased": Scenario(prune, start="utime"),
     "late": Scenario(prune, start="exchange"),
     "kept": Scenario(prune, start="exchange"),
+    "followed": Scenario(prune, start="exchange"),
+    "beat": Scenario(prune, start="exchange"),
 }
+
+
+LATE_ONES = {
+    "late": [(LATE, 0.0)], "kept": [(LATE, 0.04), (LATER, 0.0)], "followed": [(LATE, 0.0)],
+    "beat": [(BEAT, 0.0)],
+}  # fmt: skip
+"""What somebody who comes late writes, each with the pause after it."""
+FOLLOWING = {"followed": LATER, "beat": BEAT}
+"""What the agent writes next, by the session's name, before anybody recovers."""
+
+
+def follow(world, line):
+    """Let the agent write its next line, a little later than the one before."""
+    time.sleep(0.012)  # the clock of files is a coarse one
+    with open(os.path.join(world.sessions, "0.jsonl"), "ab") as handle:
+        handle.write(line)
+    world.tell(line)
 
 
 class Shim:
@@ -382,26 +407,25 @@ class Shim:
 class LateOpener:
     """A process that opens the session in the window before the exchange, and writes."""
 
-    def __init__(self, world, path, pauses):
+    def __init__(self, world, path, said):
         self._wake, wait = None, None
         wait, self._wake = os.pipe()
         self.alive, dying = os.pipe()
         if os.fork() == 0:
             os.close(self._wake)
             os.close(self.alive)
-            self._live(world, path, wait, pauses)
+            self._live(world, path, wait, said)
             os._exit(0)
         os.close(wait)
         os.close(dying)
 
-    def _live(self, world, path, wait, pauses):
+    def _live(self, world, path, wait, said):
         if not os.read(wait, 1):
             return
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-        for line, pause in zip((LATE, LATER), pauses, strict=False):
+        for line, pause in said:
             os.write(descriptor, line)
-            with open(world.told, "ab") as handle:
-                handle.write(line)
+            world.tell(line)
             time.sleep(pause)
         os.close(descriptor)
 
@@ -420,7 +444,7 @@ def hurry():
     """
     os.fsync = lambda descriptor: None
     sqlite3.connect = _unsynced(sqlite3.connect)
-    exchange.WAIT_FOR_OPENERS = 0.0005
+    openers.WAIT_FOR_OPENERS = 0.0005
     retire.LOOK_BACK = 0.0
     retire.LOOK_BACK_LONGEST = 0.3
     recover._WAIT = 0.3
@@ -472,7 +496,7 @@ def run(world, scenario, fault, at, dying):
     shim = Shim(fault, at)
     if scenario == "unleased":
         leases.take = _no_leases
-    if scenario in ("late", "kept"):
+    if scenario in LATE_ONES:
         _send_late(world, scenario, shim)
     shim.install()
     answer = {"raised": None, "failed": False, "opened": len(shim.points) + 1 << 20}
@@ -496,9 +520,9 @@ def _no_leases(descriptor):
 def _send_late(world, scenario, shim):
     """Let somebody come late to the first session."""
     kept = scenario == "kept"
-    exchange.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
+    openers.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
     path = os.path.join(world.sessions, "0.jsonl")
-    opener = LateOpener(world, path, (0.04, 0.0) if kept else (0.0,))
+    opener = LateOpener(world, path, LATE_ONES[scenario])
     sent = []
 
     def send():
@@ -514,7 +538,11 @@ def check(world, scenario, before, after, attributes):
     hurry()
     bad = []
     store = open_store(world.state)
-    recover.recover(store)
+    said = recover.recover(store)
+    if scenario == "beat" and any("a crash left it open" in one.what for one in said):
+        bad += _kept_apart(world, store)
+        store.close()
+        return bad
     contents, late = world.contents(), world.late()
     for name, content in contents.items():
         tail = late if name == "0.jsonl" else b""
@@ -545,6 +573,22 @@ def check(world, scenario, before, after, attributes):
     bad += _store_problems(store)
     store.close()
     return bad
+
+
+def _kept_apart(world, store):
+    """Say what is wrong where two lines that are alike could not be told from one moved twice.
+
+    Both files stay, with every line, and the journal names the one that stands beside.
+    """
+    beside = [name for name in os.listdir(world.sessions) if not name.endswith(".jsonl")]
+    lines = 0
+    for name in ["0.jsonl", *beside]:
+        with open(os.path.join(world.sessions, name), "rb") as handle:
+            lines += handle.read().count(BEAT)
+    if lines < 2:
+        yield "a line is lost"
+    if beside != [one.temporary for one in store.journal.open_rewrites()]:
+        yield "the file beside has no name in the journal"
 
 
 def _resolves(store, stub):
@@ -605,6 +649,8 @@ def stopped_at(world, scenario, fault, at):
     os.close(dying)
     os.read(alive, 1)
     os.close(alive)
+    if scenario in FOLLOWING:
+        follow(world, FOLLOWING[scenario])
     return code, answer
 
 
@@ -642,7 +688,7 @@ def main(base, scenario, fault):
     os.rename(world.place, world.template)
     world.reset()
     before = world.contents()
-    plain = {"late": "scan", "kept": "scan"}.get(scenario, scenario)
+    plain = "scan" if scenario in LATE_ONES else scenario
     stopped_at(world, plain, "none", 0)
     after = world.contents()
     world.reset()

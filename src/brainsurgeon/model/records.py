@@ -191,7 +191,9 @@ class OpenRewrite:
 
     `inode` is the old file's, `new_inode` that of the new one (None until that is whole), `ends`
     are where the old and the new file ended. `confirmed` says that the rewrite has happened: what
-    remains to be done is to remove the old file.
+    remains to be done is to remove the old file. `moving_to` is the inode of the file to which
+    lines of the other were being moved, `stays` is why the old file could not go, if that was
+    tried.
     """
 
     id: int
@@ -206,6 +208,13 @@ class OpenRewrite:
     ends: tuple[End, End]
     confirmed: bool
     confirmation: Confirmation
+    moving_to: int | None = None
+    stays: str | None = None
+
+    @property
+    def beside(self) -> str:
+        """The path of the file that stands beside the session meanwhile."""
+        return f"{self.directory}/{self.temporary}"
 
     @property
     def path(self) -> str:

@@ -37,6 +37,11 @@ ADVICE = (
     " or put its backup back; else only a backup of the session has the values"
 )
 """What can be done about stubs of ours that no record explains."""
+_INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
+_BESIDE = (
+    "the next scan tries again; else compare the two, add the lines that the session lacks, and"
+    " remove that file"
+)
 _MOST = 5
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -141,8 +146,11 @@ def _store(store: Store) -> Iterator[Finding]:
         all_of_them = counted(total, "stored value has its", "stored values have their")
         yield Finding("ok", f"the database is sound, {all_of_them} digest")
     for rewrite in store.journal.open_rewrites():
-        yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted",
-                      "the next scan finishes it, or: brainsurgeon doctor --repair")  # fmt: skip
+        if rewrite.stays:
+            yield Finding("warning", f"{rewrite.path}: {rewrite.temporary} stays beside it: "
+                                     f"{rewrite.stays}", _BESIDE)  # fmt: skip
+        else:
+            yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted", _INTERRUPTED)
 
 
 def _roots(settings: Settings) -> Iterator[Finding]:

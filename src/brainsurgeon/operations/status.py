@@ -54,6 +54,7 @@ class Status:
     values_marked: int
     wishes_open: int
     interrupted: tuple[str, ...]
+    kept_beside: dict[str, str]
     roots: tuple[RootStatus, ...]
     brakes: dict[str, str]
 
@@ -83,7 +84,8 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         store_bytes=store.size if store else 0,
         values_marked=store.expiry.count_marked() if store else 0,
         wishes_open=store.wishes.count_open() if store else 0,
-        interrupted=tuple(rewrite.path for rewrite in rewrites),
+        interrupted=tuple(one.path for one in rewrites if not one.stays),
+        kept_beside={one.beside: one.stays for one in rewrites if one.stays},
         roots=tuple(_roots(settings, seen, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
     )

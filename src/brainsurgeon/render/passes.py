@@ -190,6 +190,7 @@ def status(now: Status) -> str:
     if now.wishes_open:
         lines.append(f"waiting    {count(now.wishes_open, 'wish')} for a settled session")
     lines += [f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted]
+    lines += [f"beside     {safe(path)}: {safe(why)}" for path, why in now.kept_beside.items()]
     lines += [f"  {number} x {safe(reason)}" for reason, number in sorted(now.reasons.items())]
     rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
     lines += ["", table(("root", "sessions", "files are replaced by"), rows)]

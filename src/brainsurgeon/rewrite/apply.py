@@ -19,6 +19,7 @@ from brainsurgeon.model.edits import Cut, FieldEdit
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.sessions.moving import Place
 from brainsurgeon.sessions.reading import RefusedError, RolledBackError
 from brainsurgeon.sessions.temporary import new_temporary_name
 
@@ -91,11 +92,12 @@ class Rewrite:
 
     def _remove(self, deadline: float) -> None:
         """Remove the old file and close the journal."""
-        retire.retire(
-            self.directory, self.name, self.exchanged.temporary,
-            ends=self.exchanged.ends, deadline=deadline,
-            mate=self.exchanged.fingerprint.inode,
-        )  # fmt: skip
+        ledger = recover.JournalLedger(self.store, self.journal_id)
+        with recover.noting_what_stays(self.store, self.journal_id):
+            retire.retire(
+                Place(self.directory, self.name, self.exchanged.temporary, ledger),
+                ends=self.exchanged.ends, deadline=deadline, mate=self.exchanged.fingerprint.inode,
+            )  # fmt: skip
         with self.store.transaction():
             self.store.journal.close(self.journal_id)
 
@@ -120,12 +122,14 @@ def apply(
     session, signs = one.session, one.signs(clock)
     with ExitStack() as held:
         held.enter_context(store.lock(record_id(record), check_stop=session.check_stop))
+        _refuse_unfinished(store, record)
         begun = _begin(store, session, record, plan, one.now)
         with _resolved_whatever_happens(store, session, begun.journal_id):
             splices = _splices(store, plan, values or {})
             exchanged = exchange.replace(
                 session, begun.temporary, splices, signs, one.silent,
                 lambda inode, ends: _note_filled(store, begun.journal_id, inode, ends),
+                recover.JournalLedger(store, begun.journal_id),
             )  # fmt: skip
             _confirm(store, record, begun, plan, exchanged, one.now)
         directory = os.dup(session.directory)
@@ -147,6 +151,12 @@ class _Begun:
     temporary: str
     confirmation: Confirmation
     stored: int
+
+
+def _refuse_unfinished(store: Store, record: SessionRecord) -> None:
+    """Raise RefusedError while an earlier rewrite of the session waits to be finished."""
+    if any(one.session_id == record.id for one in store.journal.open_rewrites()):
+        raise RefusedError("an earlier rewrite of it is not finished yet")
 
 
 def _begin(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,15 +18,41 @@ from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.moving import Ledger, Place, StaysError
 from brainsurgeon.sessions.reading import open_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from brainsurgeon.model.records import OpenRewrite
+    from brainsurgeon.model.sessions import End
     from brainsurgeon.store import Store
 
 _WAIT = 2.0
+
+
+class JournalLedger(Ledger):
+    """Takes down in the journal what is moved."""
+
+    def __init__(self, store: Store, journal_id: int, begun: int | None = None) -> None:
+        self._store, self._id, self.begun = store, journal_id, begun
+
+    def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
+        """Note how files (by inode) end, and to which of them lines are about to be moved."""
+        with self._store.transaction():
+            self._store.journal.note(self._id, ends, moving_to)
+        self.begun = None
+
+
+@contextmanager
+def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
+    """Note in the journal why an old file cannot go now."""
+    try:
+        yield
+    except StaysError as error:
+        with store.transaction():
+            store.journal.stays(journal_id, error.strerror or "")
+        raise
 
 
 def waiting(store: Store) -> list[str]:
@@ -123,10 +149,14 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     rewrite = _under_its_name(directory, rewrite)
     name = _which(directory, rewrite.name, rewrite)
     temporary = _which(directory, rewrite.temporary, rewrite)
+    ledger = JournalLedger(store, rewrite.id, rewrite.moving_to)
+    place = Place(directory, rewrite.name, rewrite.temporary, ledger)
     if name == "new" and temporary == "other":  # the agent's file came in between: give it back
-        retire.exchange_names(directory, rewrite.temporary, rewrite.name)
+        place.exchange_names()
         name, temporary = "other", "new"
     exchanged = rewrite.confirmed or name == "new" or (name != "old" and temporary == "old")
+    if exchanged and temporary == "old" and retire.turns_back(place, rewrite.ends):
+        exchanged = False
     _make_records_true(store, rewrite, exchanged=exchanged)
     if rewrite.new_inode is None:  # the new file was never whole, nobody can have seen it
         retire.remove(directory, rewrite.temporary)
@@ -135,12 +165,13 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
         swapped = temporary == "old"
         ends = rewrite.ends if swapped else rewrite.ends[::-1]
         try:
-            saved = retire.retire(
-                directory, rewrite.name, rewrite.temporary, ends=ends,
-                deadline=time.monotonic() + _WAIT, leased=opened if swapped else None,
-                mate=rewrite.new_inode if swapped else rewrite.inode,
-            )  # fmt: skip
-        except retire.StillOpenError as error:
+            with noting_what_stays(store, rewrite.id):
+                saved = retire.retire(
+                    place, ends=ends,
+                    deadline=time.monotonic() + _WAIT, leased=opened if swapped else None,
+                    mate=rewrite.new_inode if swapped else rewrite.inode,
+                )  # fmt: skip
+        except StaysError as error:
             return f"{error.strerror}; left for the next run"
     with store.transaction():
         store.journal.close(rewrite.id)

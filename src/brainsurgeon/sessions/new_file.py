@@ -6,7 +6,7 @@ import os
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from brainsurgeon.sessions import attributes, retire
+from brainsurgeon.sessions import attributes, moving, tails
 from brainsurgeon.sessions.reading import read_range
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def fill(
         if start < done:
             raise ValueError("splices out of order")
         _carry_over(session, new, done, start)
-        retire.write(new, token)
+        moving.write(new, token)
         replaced.append((start, end, len(token)))
         done = end
     _carry_over(session, new, done, session.fingerprint.size)
-    whole = retire.end_of(new, os.fstat(new).st_size)  # reading it changes its times
+    whole = tails.end_now(new)  # reading it changes its times
     attributes.copy(
         session.descriptor, new, owner=session.owner, mode=session.mode, times_ns=session.times_ns
     )
@@ -55,7 +55,7 @@ def _carry_over(session: OpenSession, new: int, start: int, end: int) -> None:
         if session.sparse:
             _write_around_holes(new, chunk)
         else:
-            retire.write(new, chunk)
+            moving.write(new, chunk)
 
 
 def _write_around_holes(new: int, chunk: bytes) -> None:
@@ -68,4 +68,4 @@ def _write_around_holes(new: int, chunk: bytes) -> None:
         if empty:
             os.ftruncate(new, os.fstat(new).st_size + len(piece))
         else:
-            retire.write(new, piece)
+            moving.write(new, piece)

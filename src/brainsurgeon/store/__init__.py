@@ -206,8 +206,9 @@ def open_to_read(directory: str) -> Store | None:
         roll_back_crash(path)
         connection = connect(path, "ro")
         try:
-            if refuse_unknown(connection, directory):
-                read_as_today(connection)
+            lacking = refuse_unknown(connection, directory)
+            if lacking:
+                read_as_today(connection, lacking)
         except BaseException:
             connection.close()
             raise

@@ -17,13 +17,15 @@ from brainsurgeon.store.numbers import signed, unsigned
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Mapping
 
     from brainsurgeon.model.sessions import SessionFile
 
 
 _ROW = (
     "SELECT id, session_id, root, directory, name, temporary, device, inode,"
-    " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note FROM journal"
+    " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note, moving_to, stays"
+    " FROM journal"
 )
 
 
@@ -44,6 +46,8 @@ def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
         (End(*row[9:11]), End(*row[11:13])),
         bool(row[13]),
         Confirmation(**json.loads(row[14])),
+        None if row[15] is None else unsigned(row[15]),
+        row[16],
     )
     return OpenRewrite(*values)
 
@@ -158,10 +162,30 @@ class Journal:
         """Note where the old and the new file end, with what was moved over already."""
         old, new = ends
         self._connection.execute(
-            "UPDATE journal SET old_size = ?, old_mark = ?, new_size = ?, new_mark = ?"
-            " WHERE id = ?",
+            "UPDATE journal SET old_size = ?, old_mark = ?, new_size = ?, new_mark = ?,"
+            " moving_to = NULL WHERE id = ?",
             (old.size, old.digest, new.size, new.digest, journal_id),
         )
+
+    def note(self, journal_id: int, ends: Mapping[int, End], moving_to: int | None) -> None:
+        """Note where files (by inode) end, and to which of them lines are about to be moved."""
+        for inode, end in ends.items():
+            self._connection.execute(
+                "UPDATE journal SET old_size = ?, old_mark = ? WHERE id = ? AND inode = ?",
+                (end.size, end.digest, journal_id, signed(inode)),
+            )
+            self._connection.execute(
+                "UPDATE journal SET new_size = ?, new_mark = ? WHERE id = ? AND new_inode = ?",
+                (end.size, end.digest, journal_id, signed(inode)),
+            )
+        self._connection.execute(
+            "UPDATE journal SET moving_to = ? WHERE id = ?",
+            (None if moving_to is None else signed(moving_to), journal_id),
+        )
+
+    def stays(self, journal_id: int, why: str) -> None:
+        """Note why the old file of a rewrite stays beside the session."""
+        self._connection.execute("UPDATE journal SET stays = ? WHERE id = ?", (why, journal_id))
 
     def idle(self, journal_id: int) -> None:
         """Keep what was recorded for a rewrite that was undone, as of values that were restored.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterable
 
 _BEFORE_IDENTITIES = (
-    "PRAGMA temp_store = MEMORY",
     """
     CREATE TEMP VIEW agents AS SELECT id, directory,
     iif(name LIKE 'openclaw:%', 'pi' || substr(name, 9), name) AS name FROM main.agents
@@ -26,7 +26,19 @@ _BEFORE_IDENTITIES = (
 )
 
 
-def read_as_today(connection: sqlite3.Connection) -> None:
-    """Make a store that the newest migration has not reached readable by this program."""
-    for statement in _BEFORE_IDENTITIES:
-        connection.execute(statement)
+_BEFORE_MOVING = (
+    "CREATE TEMP VIEW journal AS SELECT *, NULL AS moving_to, NULL AS stays FROM main.journal",
+)
+_BEFORE = {
+    "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
+    "m003_note_what_is_being_moved": _BEFORE_MOVING,
+}
+"""What stands in for each migration that a store may lack."""
+
+
+def read_as_today(connection: sqlite3.Connection, lacking: Iterable[str]) -> None:
+    """Make a store that some migrations have not reached readable by this program."""
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for migration in lacking:
+        for statement in _BEFORE[migration]:
+            connection.execute(statement)

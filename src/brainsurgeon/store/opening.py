@@ -26,7 +26,10 @@ _PAGE = 16_384
 """Bytes; values are tens of kilobytes, and every page costs a system call."""
 
 APPLICATION_ID = 0x62737267
-KNOWN_MIGRATIONS = ("m001_create_tables", "m002_know_sessions_by_what_they_say")
+KNOWN_MIGRATIONS = (
+    "m001_create_tables", "m002_know_sessions_by_what_they_say",
+    "m003_note_what_is_being_moved",
+)  # fmt: skip
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
     "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",
@@ -136,8 +139,8 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def refuse_unknown(connection: sqlite3.Connection, directory: str) -> bool:
-    """Refuse what is not a store that we know; tell whether migrations are missing."""
+def refuse_unknown(connection: sqlite3.Connection, directory: str) -> list[str]:
+    """Refuse what is not a store that we know; name the migrations that it lacks."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
         raise StoreUnusableError(
@@ -157,7 +160,7 @@ def refuse_unknown(connection: sqlite3.Connection, directory: str) -> bool:
             f"{database_path(directory)} was written by a newer brainsurgeon ({unknown[0]}): "
             "nothing was touched. Install that version again"
         )
-    return len(applied) < len(KNOWN_MIGRATIONS)
+    return [name for name in KNOWN_MIGRATIONS if name not in applied]
 
 
 def refuse_foreign(directory: str) -> None:

@@ -1,0 +1,159 @@
+"""See off whoever had found the old file before the names were exchanged, and opens it after.
+
+Both files are still leased then. What comes late is moved into the new file before anybody gets
+at that, or everything is exchanged back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NoReturn
+
+from brainsurgeon.sessions import leases, retire, tails
+from brainsurgeon.sessions.moving import CAREFULLY, inode, write
+from brainsurgeon.sessions.reading import RolledBackError, read_range
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.sessions import End
+    from brainsurgeon.sessions.moving import Place
+    from brainsurgeon.sessions.new_file import Replacement
+    from brainsurgeon.sessions.reading import OpenSession
+
+WAIT_FOR_OPENERS = 0.010
+"""Seconds both leases are held after the exchange, for openers that had resolved the old name."""
+WAIT_FOR_CLOSING = 0.5
+"""Seconds such an opener gets to close the old file before everything is exchanged back."""
+BREAK_TIME = 45.0
+"""Seconds after which the kernel takes a lease away, where it does not say (fcntl(2))."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateOpeners:
+    """Two files that have just exchanged their names, both leased.
+
+    `new` is a descriptor of ours on the new file. `ends` are how the old and the new one ended.
+    `begun` is a moment before the leases were taken (seconds of the monotonic clock).
+    """
+
+    session: OpenSession
+    new: int
+    place: Place
+    replaced: list[Replacement]
+    ends: tuple[End, End]
+    begun: float
+
+    def see_off(self) -> tuple[End, End]:
+        """Make the exchange durable, move over what came late, and give the leases back."""
+        try:
+            if inode(self.place.directory, self.place.temporary) != self.session.fingerprint.inode:
+                self._exchange_back("the file was replaced meanwhile")
+            os.fsync(self.place.directory)
+            return self._catch()
+        finally:
+            leases.drop(self.session.descriptor)
+            leases.drop(self.new)
+
+    def _catch(self) -> tuple[End, End]:
+        """Move over what somebody who opened the old file appends, while the new one is leased.
+
+        Give how both end then. Whoever did anything but append has written a newer history: the
+        old file gets its name back.
+        """
+        old = self.session.descriptor
+        deadline = time.monotonic() + WAIT_FOR_OPENERS
+        while leases.held(old):
+            if time.monotonic() > deadline:
+                return self.ends
+            time.sleep(0.001)
+        leases.drop(old)
+        deadline = time.monotonic() + WAIT_FOR_CLOSING
+        while not leases.no_writers(old):  # a pager that came late may go on reading the old file
+            if time.monotonic() > deadline:
+                self._exchange_back("somebody keeps the file open")
+            time.sleep(0.0005)
+        if not self._same_outside():
+            self._exchange_back("the agent rewrote the file meanwhile")
+        if time.monotonic() > self.begun + break_time():
+            return self.ends  # we stood still; somebody may have the new file: left to `retire`
+        return self._move()
+
+    def _move(self) -> tuple[End, End]:
+        """Move over what came late into the new file, which nobody else can have opened."""
+        old, end = self.session.descriptor, self.ends[1]
+        late = tails.Tail.of(old, self.ends[0]).data
+        if late:
+            self.place.ledger.note({os.fstat(self.new).st_ino: end}, os.fstat(self.new).st_ino)
+            try:
+                write(self.new, late)
+            except BaseException:
+                os.ftruncate(self.new, end.size)
+                raise
+            os.fsync(self.new)
+        return (
+            tails.end_of(old, self.ends[0].size + len(late)),
+            tails.end_of(self.new, end.size + len(late)),
+        )
+
+    def _same_outside(self) -> bool:
+        """Tell whether both files say the same outside of what was replaced."""
+        old_at = new_at = 0
+        whole = self.session.fingerprint.size
+        for start, end, length in [*self.replaced, (whole, whole, 0)]:
+            mine = read_range(self.session.descriptor, old_at, start)
+            theirs = read_range(self.new, new_at, new_at + start - old_at)
+            if any(one != other for one, other in zip_longest(mine, theirs)):
+                return False
+            new_at += start - old_at + length
+            old_at = end
+        return os.fstat(self.session.descriptor).st_size >= whole
+
+    def _exchange_back(self, why: str) -> NoReturn:
+        """Give the old file its name back; what was written to the new one is moved over to it.
+
+        Where the agent has put another file in the session's place meanwhile, that one keeps the
+        name, and what was written to the old one is moved over to it.
+        """
+        place, old = self.place, self.session.descriptor
+        leases.exchange(place.directory, place.temporary, place.name)
+        ours = inode(place.directory, place.temporary) == os.fstat(self.new).st_ino
+        if not ours:
+            leases.exchange(place.directory, place.temporary, place.name)
+        os.fsync(place.directory)
+        time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the name that stood until now
+        ends = self._ends_by_now() if ours else self.ends
+        leases.drop(old)  # or what is moved over would wait for ourselves
+        leases.drop(self.new)
+        if ours:
+            self._read_only()
+        retire.retire(
+            place, ends=ends[::-1] if ours else ends,
+            leased=self.new if ours else old,
+            mate=self.session.fingerprint.inode if ours else os.fstat(self.new).st_ino,
+            deadline=time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
+        )  # fmt: skip
+        raise RolledBackError(why)
+
+    def _ends_by_now(self) -> tuple[End, End]:
+        """Count what the old file was given until now as its own: the new one is leased still."""
+        old, new = self.ends
+        if tails.goes_on(self.session.descriptor, old):
+            old = tails.end_now(self.session.descriptor)
+        return old, new
+
+    def _read_only(self) -> None:
+        """Open the new file anew for reading only: it can get a lease then although others read."""
+        place = self.place
+        reading = os.open(place.temporary, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
+        os.dup2(reading, self.new, inheritable=False)
+        os.close(reading)
+
+
+def break_time() -> float:
+    """Give the seconds after which the kernel takes a lease away from whoever does not let go."""
+    with suppress(OSError, ValueError), open("/proc/sys/fs/lease-break-time", "rb") as told:
+        return float(told.read())
+    return BREAK_TIME
