@@ -116,9 +116,11 @@ class Move:
         first = mine if done else tails.first(mine, theirs)
         if first is theirs:
             return self._append_noted(named, mine, done)
-        if first is mine and leased:
-            return self._turn(named, mine, theirs.data[done:])
-        raise stays("which of the last lines was written first is not known")
+        if first is None:
+            raise stays("which of the last lines was written first is not known")
+        if not leased:
+            raise stays("its lines were first, and without a lease nobody can be kept away")
+        return self._turn(named, mine, theirs.data[done:])
 
     def _lease(self, named: int, *, needed: bool) -> bool:
         """Keep everybody else away from the named file; tell whether that worked.
@@ -159,6 +161,7 @@ class Move:
 
     def _note(self, named: int, done: int, moving_to: int | None = None) -> tuple[End, End]:
         """Take down how both files end when so many bytes of the tail have been moved."""
+        os.fsync(self.old)  # a tail that a power cut takes away would look like a file written anew
         ends = tails.end_of(self.old, self.ends[0].size + done), tails.end_now(named)
         inodes = os.fstat(self.old).st_ino, os.fstat(named).st_ino
         self.place.ledger.note(dict(zip(inodes, ends, strict=True)), moving_to)
@@ -169,6 +172,7 @@ class Move:
         self._open_to_write()
         if not leases.take(self.old) or tails.Tail.of(self.old, self.ends[0]) != mine:
             raise stays("somebody opens the old file just now")
+        os.fsync(self.old)
         self.place.exchange_names()
         old, there = os.fstat(self.old).st_ino, os.fstat(named).st_ino
         self.place.ledger.note({old: tails.end_now(self.old)}, moving_to=old)

@@ -93,6 +93,7 @@ class LateOpeners:
                 os.ftruncate(self.new, end.size)
                 raise
             os.fsync(self.new)
+            os.fsync(old)  # the journal will say that it ends with these lines
         return (
             tails.end_of(old, self.ends[0].size + len(late)),
             tails.end_of(self.new, end.size + len(late)),

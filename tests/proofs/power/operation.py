@@ -5,6 +5,7 @@
 BASE holds `agents/main/sessions/*.jsonl` and `state/`.
 """
 
+import os
 import sys
 
 from brainsurgeon import clock as clocks
@@ -21,6 +22,13 @@ from brainsurgeon.store import open_store
 NOW = 1_795_000_000.0
 DAY = 86_400.0
 ENTRY = "00000003"
+_LATE, _NEXT = (
+    b'{"type":"custom","id":"%s","timestamp":"2026-11-01T11:00:%s.000Z"}\n' % one
+    for one in ((b"late", b"01"), (b"next", b"02"))
+)
+_BEAT = b'{"type":"beat"}\n'
+LINES = {"late": (_LATE,), "followed": (_LATE, _NEXT), "beat": (_BEAT, _BEAT)}
+"""What is written to the old file after an exchange, and then to the new one."""
 
 
 def settings_of(base):
@@ -76,6 +84,26 @@ def undo(settings, store, clock):
     restore_all(settings, store, clock=clock, pristine=True)
 
 
+def _with_lines(told):
+    """Cut everything, while somebody who found the old file, and then the agent, write to it."""
+
+    def act(settings, store, clock):
+        finish = retire.retire
+
+        def finishing(place, **keywords):
+            retire.retire = finish
+            for name, line in zip((place.temporary, place.name), told, strict=False):
+                descriptor = os.open(name, os.O_WRONLY | os.O_APPEND, dir_fd=place.directory)
+                os.write(descriptor, line)
+                os.close(descriptor)
+            return finish(place, **keywords)
+
+        retire.retire = finishing
+        cut(settings, store, clock)
+
+    return act
+
+
 def let_go(settings, store, clock):
     """Let retention delete what was put back two days ago: mark, look, delete."""
     retention(settings, store, clock=clock)
@@ -96,6 +124,7 @@ def undo_and_let_go(settings, store, clock):
 VERBS = {
     "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
     "undo-and-let-go": undo_and_let_go, "follow": cut,
+    **{verb: _with_lines(told) for verb, told in LINES.items()},
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 CALLS = (
     "openat,open,creat,write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync,ftruncate,truncate,"
     "fallocate,rename,renameat,renameat2,link,linkat,symlinkat,unlink,unlinkat,mkdir,mkdirat,rmdir,"
-    "sendfile,copy_file_range"
+    "sendfile,copy_file_range,dup2,dup3"
 )
 _LINE = re.compile(r"(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)(?:<.*)?$")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
@@ -60,7 +60,11 @@ def _operations(lines, base):
         if match and int(match[3]) >= 0:
             call = _Call(match[1], match[2], int(match[3]))
             if call.name in ("openat", "open"):
-                positions[call.result] = 0
+                appends = "O_APPEND" in call.arguments and "O_CREAT" not in call.arguments
+                positions[call.result] = None if appends else 0
+            if call.name in ("dup2", "dup3"):
+                positions[call.result] = positions.get(call.descriptor)
+                continue
             done = _understood(call, base, positions)
             if done:
                 yield done
@@ -108,7 +112,8 @@ def _on_a_file(call, positions):
         return "write", call.path, call.number, call.texts[0]
     if call.name == "write":
         at = positions[call.descriptor]
-        positions[call.descriptor] += len(call.texts[0])
+        if at is not None:  # else it is appended, wherever that is
+            positions[call.descriptor] += len(call.texts[0])
         return "write", call.path, at, call.texts[0]
     if call.name in ("fsync", "fdatasync"):
         return "sync-directory" if os.path.isdir(call.path) else "sync", call.path
@@ -243,6 +248,7 @@ def _choices(synced, done, writes, coarse):
 
 def _write(data, write):
     kind, at, *new = write
+    at = len(data) if at is None else at
     data.extend(bytes(max(0, at - len(data))))
     if kind == "truncate":
         del data[at:]
