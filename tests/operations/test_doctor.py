@@ -14,6 +14,7 @@ import pytest
 
 from brainsurgeon import cli
 from brainsurgeon.cli.given import given
+from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.moving import StaysError
 from brainsurgeon.store import opening
@@ -212,6 +213,38 @@ def test_an_interrupted_rewrite_is_named_and_finished_on_request(pruned, doctor,
     assert pruned.leftovers() == []
     findings, code = doctor()
     assert (code, {level for level, *_ in findings}) == (0, {"ok"})
+
+
+def test_an_old_file_that_stays_is_named_with_the_reason(pruned, doctor, monkeypatch):
+    """Where nothing shows which lines were first, both files stay until a person has looked."""
+    path = pruned.put("two.jsonl", other_session())
+    real = retire.retire
+
+    def others_write(place, **keywords):
+        monkeypatch.setattr(retire, "retire", real)
+        for name, line in (place.temporary, b'{"n":%d}\n'), (place.name, b'{"m":%d}\n'):
+            with open(path.with_name(name), "ab") as handle:
+                handle.writelines(line % number for number in (1, 2))
+        return real(place, **keywords)
+
+    monkeypatch.setattr(retire, "retire", others_write)
+    pruned.scan(keep_recent=0)
+    [beside] = pruned.directory.glob(".brainsurgeon-*")
+    why = "which of the last lines was written first is not known"
+    assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {str(beside): why}
+    level, advice = fitting(doctor()[0], rf"two.jsonl: {beside.name} stays beside it: {why}")
+    assert level == "warning"
+    assert "add the lines that the session lacks, and remove that file" in advice
+
+    before = path.read_bytes()
+    again = pruned.scan(keep_recent=0)
+    assert [one.what for one in again.recovered] == [f"{why}; left for the next run"]
+    assert (path.read_bytes(), beside.exists()) == (before, True)
+
+    path.write_bytes(path.read_bytes() + b'{"n":1}\n{"n":2}\n')
+    beside.unlink()
+    assert [one.what for one in pruned.scan(keep_recent=0).recovered] == ["finished"]
+    assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {}
 
 
 def test_a_file_of_ours_that_no_journal_names_is_left(pruned, doctor):

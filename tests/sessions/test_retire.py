@@ -90,6 +90,41 @@ def test_identical_lines_that_may_have_been_moved_both_stay(session, path):
     assert path.with_name(TEMPORARY).read_bytes() == OLD + BEAT
 
 
+@pytest.mark.parametrize("rest", [b'{"id":4}\n', b'{"id":4}\n{"id":5}\n'])
+def test_a_line_behind_half_a_line_is_freed_of_it(session, path, rest):
+    """Killed in the midst of a line, with somebody else's right behind it: both are whole again."""
+    done = replace(session)
+    append(path.with_name(TEMPORARY), LATE)
+    append(path, LATE[:7] + rest)
+    settle(session, done, ledger=begun(path))
+
+    assert path.read_bytes() == OLD + LATE + rest
+    assert names(path) == [NAME]
+
+
+def test_lines_between_those_that_were_moved_and_those_that_were_not_are_not_judged(session, path):
+    """Where others stand behind some of the lines that were being moved, both files stay."""
+    done = replace(session)
+    append(path.with_name(TEMPORARY), LATE + b'{"id":4}\n')
+    append(path, LATE + b'{"id":5}\n')
+    with pytest.raises(StaysError, match="behind some of the last ones"):
+        settle(session, done, ledger=begun(path))
+
+    assert path.read_bytes() == NEW + LATE + b'{"id":5}\n'
+
+
+def test_signs_that_differ_show_nothing(session, path):
+    """A line that names a later time, but was written earlier, is not put in either order."""
+    done = replace(session)
+    append(path.with_name(TEMPORARY), AT.format(1, 30).encode())
+    time.sleep(0.02)  # the clock of files is a coarse one
+    append(path, AT.format(2, 20).encode())
+    with pytest.raises(StaysError, match="first is not known"):
+        settle(session, done)
+
+    assert path.with_name(TEMPORARY).exists()
+
+
 AT = '{{"n":{},"timestamp":"2026-11-01T10:00:{:02d}.000Z"}}\n'
 
 
