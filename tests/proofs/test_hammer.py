@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, leases, retire
+from brainsurgeon.sessions import leases, openers, retire
 from building.processes import PATIENCE, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
@@ -109,8 +109,8 @@ class Gap:
     def __init__(self, patch, seconds, seen):
         self._leased = None
         take, swap = leases.take, leases.exchange
-        back, retired = exchange._exchange_back, retire.retire
-        same, catch = exchange._same_outside, exchange._catch_late_openers
+        late, retired = openers.LateOpeners, retire.retire
+        back, same, catch = late._exchange_back, late._same_outside, late._catch
         going = []
 
         def taking(descriptor):
@@ -148,9 +148,9 @@ class Gap:
 
         patch.setattr(leases, "take", taking)
         patch.setattr(leases, "exchange", exchanging)
-        patch.setattr(exchange, "_same_outside", comparing)
-        patch.setattr(exchange, "_catch_late_openers", catching)
-        patch.setattr(exchange, "_exchange_back", going_back)
+        patch.setattr(late, "_same_outside", comparing)
+        patch.setattr(late, "_catch", catching)
+        patch.setattr(late, "_exchange_back", going_back)
         patch.setattr(retire, "retire", retiring)
 
 
