@@ -223,7 +223,7 @@ def test_a_holder_that_stands_still_keeps_the_order(
 
     def standing_still(late_openers):
         leases.drop(race.leased[0])
-        monkeypatch.setattr(openers, "break_time", lambda: 0.0)
+        monkeypatch.setattr(openers, "TRUSTED", 0.0)
         time.sleep(0.02)  # the clock of files is a coarse one
         second_puppet.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
         second_puppet.ask("os.write(fd, b'{}\\n')")

@@ -77,7 +77,8 @@ def recover(store: Store, roots: Iterable[Root] = ()) -> list[Recovery]:
             still_open = {other.id for other in store.journal.open_rewrites()}
             if rewrite.id in still_open:
                 what = resolve(store, rewrite, roots=places)
-                resolved.append(Recovery(rewrite.path, what))
+                if not rewrite.stays or not what.startswith(rewrite.stays):  # said once
+                    resolved.append(Recovery(rewrite.path, what))
     return resolved
 
 

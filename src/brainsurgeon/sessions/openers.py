@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NoReturn
@@ -27,8 +26,8 @@ WAIT_FOR_OPENERS = 0.010
 """Seconds both leases are held after the exchange, for openers that had resolved the old name."""
 WAIT_FOR_CLOSING = 0.5
 """Seconds such an opener gets to close the old file before everything is exchanged back."""
-BREAK_TIME = 45.0
-"""Seconds after which the kernel takes a lease away, where it does not say (fcntl(2))."""
+TRUSTED = 5.0
+"""Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +76,19 @@ class LateOpeners:
             time.sleep(0.0005)
         if not self._same_outside():
             self._exchange_back("the agent rewrote the file meanwhile")
-        if time.monotonic() > self.begun + break_time():
-            return self.ends  # we stood still; somebody may have the new file: left to `retire`
         return self._move()
 
     def _move(self) -> tuple[End, End]:
-        """Move over what came late into the new file, which nobody else can have opened."""
+        """Move over what came late into the new file, which nobody else can have opened.
+
+        Where we stood still somebody can have: then nothing is moved, and `retire` sees to it.
+        """
         old, end = self.session.descriptor, self.ends[1]
         late = tails.Tail.of(old, self.ends[0]).data
         if late:
             self.place.ledger.note({os.fstat(self.new).st_ino: end}, os.fstat(self.new).st_ino)
+            if time.monotonic() > self.begun + TRUSTED:
+                return self.ends
             try:
                 write(self.new, late)
             except BaseException:
@@ -151,10 +153,3 @@ class LateOpeners:
         reading = os.open(place.temporary, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
         os.dup2(reading, self.new, inheritable=False)
         os.close(reading)
-
-
-def break_time() -> float:
-    """Give the seconds after which the kernel takes a lease away from whoever does not let go."""
-    with suppress(OSError, ValueError), open("/proc/sys/fs/lease-break-time", "rb") as told:
-        return float(told.read())
-    return BREAK_TIME

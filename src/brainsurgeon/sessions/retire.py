@@ -105,10 +105,11 @@ def turns_back(place: Place, ends: tuple[End, End]) -> bool:
         )
         if not all(map(tails.goes_on, opened, ends)):
             return False
-        mine, theirs = map(tails.Tail.of, opened, ends)
-        moving = place.ledger.begun == os.fstat(opened[1]).st_ino
-        both = bool(mine.data and theirs.data) and not moving
-        return both and tails.first(mine, theirs) is mine
+        mine = tails.Tail.of(opened[0], ends[0])
+        if not mine.data or place.ledger.begun == os.fstat(opened[1]).st_ino:
+            return False
+        theirs = tails.Tail.of(opened[1], ends[1])
+        return bool(theirs.data) and tails.first(mine, theirs) is mine
     except FileNotFoundError:
         return False
     finally:
