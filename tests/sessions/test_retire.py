@@ -102,7 +102,7 @@ def test_a_line_behind_half_a_line_is_freed_of_it(session, path, rest):
     assert names(path) == [NAME]
 
 
-def test_lines_between_those_that_were_moved_and_those_that_were_not_are_not_judged(session, path):
+def test_lines_between_moved_and_unmoved_ones_are_not_judged(session, path):
     """Where others stand behind some of the lines that were being moved, both files stay."""
     done = replace(session)
     append(path.with_name(TEMPORARY), LATE + b'{"id":4}\n')

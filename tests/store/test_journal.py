@@ -52,7 +52,7 @@ def test_an_abandoned_rewrite_never_was(store):
     confirm(store, row, begin(store, row, [cut("e1")], b"first"))
     entry = begin(store, row, [cut("e2")], b"second")
     with store.transaction():
-        store.fields.add(row.id, entry, "e2", "_restored", None, b"x", "y", 1.0)
+        store.fields.add(row.id, entry, "e2", "_restored", None, b"x", "y")
         store.journal.abandon(entry)
 
     assert standing(store, row) == [("e1", "standing")]

@@ -21,7 +21,10 @@ from building.release import NOW, release_0_1_0
 from building.world import Clock, dump, entry, sql, text_of
 
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
-DROPPED = {"extractions": {"reason"}, "wishes": {"closed_at"}, "journal": {"begun_at"}}
+DROPPED = {
+    "extractions": {"reason"}, "wishes": {"closed_at"}, "journal": {"begun_at"},
+    "fields": {"set_at"},
+}  # fmt: skip
 ANSWER = '{"restored": true, "answer": "of 0.1.0"}'
 
 

@@ -176,7 +176,7 @@ def _begin(
         _check_still_so(store, record, plan, shelved)
         journal_id = store.journal.begin(ident, session.file, temporary, confirmation)
         store.extractions.add(ident, journal_id, shelved, now)
-        _note_fields(store, ident, journal_id, plan.fields, now)
+        _note_fields(store, ident, journal_id, plan.fields)
     return _Begun(journal_id, temporary, confirmation, stored)
 
 
@@ -257,7 +257,7 @@ def _check_still_so(
 
 
 def _note_fields(
-    store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit], now: float
+    store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit]
 ) -> None:
     """Record each field with what undoing it puts back: what stood there before any of ours."""
     known = {(one.entry_id, one.name): one for one in store.fields.of_session(session_id)}
@@ -271,7 +271,7 @@ def _note_fields(
             after = placed.after[: -len(edit.before)] + edit.new
         value = edit.new if edit.before is not None else edit.new.split(b":", 1)[1]
         store.fields.add(
-            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(), now
+            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode()
         )
 
 

@@ -25,13 +25,12 @@ class Fields:
         before: bytes | None,
         after: bytes,
         value: str,
-        now: float,
     ) -> None:
         """Note a field that a rewrite is about to set; `before` is what undoing puts back."""
         self._connection.execute(
             "INSERT INTO fields (session_id, entry_id, name, before, after, value, state,"
-            " journal_id, set_at) VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
-            (session_id, entry_id, name, before, after, value, journal_id, now),
+            " journal_id) VALUES (?, ?, ?, ?, ?, ?, 'pending', ?)",
+            (session_id, entry_id, name, before, after, value, journal_id),
         )
 
     def of_session(self, session_id: int) -> list[FieldRecord]:

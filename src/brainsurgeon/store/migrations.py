@@ -70,6 +70,7 @@ def m003_note_what_is_being_moved(db: Database) -> None:
     """Note in the journal what is moved, and why an old file stays; older rows do not know it."""
     db.execute("ALTER TABLE journal ADD COLUMN moving_to INTEGER")
     db.execute("ALTER TABLE journal ADD COLUMN stays TEXT")
+    db.execute("ALTER TABLE fields DROP COLUMN set_at")  # nobody ever read it
 
 
 _TABLES = (
