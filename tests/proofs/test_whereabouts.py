@@ -602,6 +602,22 @@ def test_a_fork_whose_parent_nobody_can_follow_is_known_by_its_stubs(world):
     is_undone(world, (parent, original), (child, said))
 
 
+def test_a_fork_whose_parent_is_gone_like_its_directorys_name_is_named(world):
+    """Nothing shows then that it is of the same agent: nothing is written, and nothing deleted."""
+    parent, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    child = fork(parent, OTHER)
+    before = child.read_bytes()
+    parent.unlink()
+    (world.root / "main").rename(world.root / "prime")
+    child = world.root / "prime" / "sessions" / child.name
+    assert let_go(world) == 0
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert child.read_bytes() == before
+    assert done[f"prime/{OTHER}"].unfinished
+
+
 def test_a_copy_of_what_moved_unseen_is_a_copy(world, renamed_unseen):
     """The session is the file that was cut; a copy of it beside comes back as well."""
     path, original = renamed_unseen
