@@ -538,8 +538,9 @@ def check(world, scenario, before, after, attributes):
     hurry()
     bad = []
     store = open_store(world.state)
-    said = recover.recover(store)
-    if scenario == "beat" and any("a crash left it open" in one.what for one in said):
+    recover.recover(store)
+    stays = [one.stays or "" for one in store.journal.open_rewrites()]
+    if scenario == "beat" and any("a crash left it open" in why for why in stays):
         bad += _kept_apart(world, store)
         store.close()
         return bad

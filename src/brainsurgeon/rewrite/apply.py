@@ -154,8 +154,14 @@ class _Begun:
 
 
 def _refuse_unfinished(store: Store, record: SessionRecord) -> None:
-    """Raise RefusedError while an earlier rewrite of the session waits to be finished."""
-    if any(one.session_id == record.id for one in store.journal.open_rewrites()):
+    """Raise RefusedError while an earlier rewrite of the session waits to be finished.
+
+    One whose new file never was whole has left nothing in which somebody could have written.
+    """
+    if any(
+        one.session_id == record.id and one.new_inode is not None
+        for one in store.journal.open_rewrites()
+    ):
         raise RefusedError("an earlier rewrite of it is not finished yet")
 
 
