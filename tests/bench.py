@@ -9,6 +9,7 @@ Limits: `cat` (reading), a walk with one stat per file (looking), `orjson.loads`
 """
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -18,7 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from building import claw_agent
+from building.claw import GATEWAY, WRITTEN, Claw
+from building.processes import WORKERS
 from building.world import Conversation, write_session
+
+LONGEST_HOLD = 5
+"""Milliseconds for which a usual change of rows may hold OpenClaw's lock."""
 
 LIMITS = {
     "read": "import sys\nfor line in open(sys.argv[1], 'rb'): pass",
@@ -66,6 +73,7 @@ def main():
         one_session(Path(scratch), wanted.mb, wanted.runs)
         unchanged_tree(Path(scratch), wanted.files, wanted.runs)
         starts(Path(scratch), wanted.runs)
+        rows(Path(scratch), wanted.runs)
 
 
 def one_session(scratch, megabytes, runs):
@@ -152,6 +160,60 @@ def starts(scratch, runs):
     }
     print(f"\nwhat an agent waits for, {runs} runs")
     report(take_turns(measures, runs), "import of the MCP SDK")
+
+
+def rows(scratch, runs, turns=700):
+    """Tell for how long OpenClaw would have to wait for us: under the lock of its database."""
+    template = Claw(scratch / "template")
+    with claw_agent.at_work(template.path) as agent:
+        for number in range(turns):
+            grow(agent, number)
+    place = scratch / "claw"
+    config = write_config(scratch, place / "agents")
+    print(f"\na session of {turns} turns in a database, {runs} runs")
+    verbs = {"scan --once": [], "restore --all --pristine": []}
+    for _ in range(runs):
+        shutil.rmtree(scratch / "state", ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(template.base, place)
+        for verb in verbs:
+            verbs[verb] += timed(scratch / "held.jsonl", verb.split(), config)
+    for verb, told in verbs.items():
+        held = sorted(1000 * one["held"] for one in told)
+        median = statistics.median(held)
+        slow = verb.startswith("scan") and median > LONGEST_HOLD  # the others wait for the disk
+        verdict = f", MORE than {LONGEST_HOLD} ms" if slow else ""
+        print(
+            f"{verb:28}{len(held)} changes of {sum(one['rows'] for one in told)} rows, lock held"
+            f" for {median:.1f} ms (median{verdict}), {held[-1]:.1f} ms (worst)"
+        )
+
+
+def grow(agent, number):
+    """Let OpenClaw's agent do a turn long ago."""
+    now, ids = int(WRITTEN * 1000), [f"{number:08x}-{place}" for place in range(4)]
+    call = {"type": "toolCall", "id": f"c{number}", "name": "exec", "arguments": {}}
+    text = "".join(f"row {number} line {line} ä {number * line}\n" for line in range(200))
+    messages = (
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+        {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "exec",
+         "content": [{"type": "text", "text": text}], "isError": False},
+        {"role": "assistant", "content": [{"type": "text", "text": "done."}],
+         "stopReason": "stop"},
+    )  # fmt: skip
+    for ident, message in zip(ids, messages, strict=True):
+        entry = {"type": "message", "id": ident, "timestamp": now, "message": message}
+        packed = message["role"] == "toolResult"
+        claw_agent.append(agent, GATEWAY, json.dumps(entry).encode(), now, packed=packed)
+
+
+def timed(held, verb, config):
+    """Run a command of ours; give what each of its changes of rows cost."""
+    held.unlink(missing_ok=True)
+    words = [sys.executable, WORKERS / "timed.py", held, *verb, "--config", config]
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL)
+    return [json.loads(line) for line in held.read_text().splitlines()]
 
 
 def write_config(scratch, root):

@@ -29,7 +29,17 @@ def pytest_addoption(parser):
     parser.addoption("--list-proofs", action="store_true", help="name the proofs, run nothing")
 
 
-SLOWEST = ("kill", "state_machine", "kill_strace", "hammer", "recorded_agent", "live_openclaw")
+SLOWEST = (
+    "kill",
+    "kill_rows",
+    "state_machine",
+    "state_machine_rows",
+    "kill_strace",
+    "hammer",
+    "recorded_agent",
+    "live_openclaw",
+    "live_openclaw_rows",
+)
 """The proofs that begin first, so that no worker is left alone with one at the end."""
 
 

@@ -73,6 +73,7 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "watch": True,
         "quiet_seconds": 30,
         "abandoned_after_seconds": 3600,
+        "databases": "auto",
         "state_dir": f"{own_home}/.local/state/brainsurgeon",
         "log_level": "info",
         "log_format": "auto",
@@ -131,6 +132,7 @@ GOOD = [
     ("state_dir", '"/var/lib/brainsurgeon/"', "/var/lib/brainsurgeon"),
     *(("log_level", f'"{level}"', level) for level in ("debug", "info", "warning", "error")),
     *(("log_format", f'"{form}"', form) for form in ("auto", "console", "json")),
+    *(("databases", f'"{which}"', which) for which in ("auto", "engines", "off")),
     ("roots", '[{path = "/a"}]', (RootTable(path="/a", format="auto"),)),
     *(
         ("roots", f'[{{path = "/a/../b/", format = "{form}"}}]',
@@ -229,6 +231,8 @@ BAD = [
     ("log_level", '"INFO"', "log_level: wants debug, info, warning or error, but"),
     ("log_level", '"trace"', "log_level: wants debug, info, warning or error, but"),
     ("log_format", '"text"', "log_format: wants auto, console or json, but"),
+    ("databases", '"on"', "databases: wants auto, engines or off, but"),
+    ("databases", "true", "databases: "),
     ("roots", '[{path = "/"}]', "roots[0].path: wants a directory of sessions"),
     (
         "roots",

@@ -15,6 +15,7 @@ from brainsurgeon.config_values import (
     AbsolutePath,
     Count,
     Cron,
+    Databases,
     Duration,
     Interval,
     LogFormat,
@@ -72,17 +73,19 @@ class Settings(Table):
     watch: Switch = True
     quiet_seconds: Seconds = 30
     abandoned_after_seconds: Seconds = 3600
+    databases: Databases = "auto"
     state_dir: AbsolutePath = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
 
     def root_directories(self) -> list[Root]:
         """Give the roots to walk; without any configured, OpenClaw's agents of this user."""
-        if self.roots:
-            return [
-                Root(table.path, table.format, exclusive=table.exclusive) for table in self.roots
-            ]
-        return [Root(openclaw.agents_directory(), required=False)]
+        looks = self.databases != "off"
+        own = [Root(openclaw.agents_directory(), required=False, databases=looks)]
+        return [
+            Root(one.path, one.format, exclusive=one.exclusive, databases=looks)
+            for one in self.roots
+        ] or own
 
     def decision_rules(self) -> Rules:
         """Give what the decision needs, as plain values."""
@@ -115,8 +118,9 @@ class Settings(Table):
 
     def rules_fingerprint(self) -> str:
         """Give what changes whenever a decision on an unchanged file could change."""
-        adapters = sorted((name, form.version) for name, form in FORMATS.items())
-        said = repr((self.decision_rules(), self.exclude, self.min_session_bytes, adapters))
+        known = sorted((name, form.version) for name, form in FORMATS.items())
+        where = self.exclude, self.min_session_bytes, self.databases
+        said = repr((self.decision_rules(), *where, known))
         return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
 
 

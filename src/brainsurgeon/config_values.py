@@ -181,6 +181,9 @@ LogLevel = Annotated[
 LogFormat = Annotated[
     Literal["auto", "console", "json"], BeforeValidator(one_of("auto", "console", "json"))
 ]
+Databases = Annotated[
+    Literal["auto", "engines", "off"], BeforeValidator(one_of("auto", "engines", "off"))
+]
 
 
 class Table(BaseModel):

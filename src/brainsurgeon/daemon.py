@@ -23,7 +23,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
 from brainsurgeon.errors import ConfigError, StoppedError, StoreUnusableError
+from brainsurgeon.hosts.databases import LOG
 from brainsurgeon.hosts.openclaw import is_session_name
+from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.schedule import cron_trigger, scan_trigger
@@ -195,14 +197,14 @@ class _Daemon:
 
         for changes in watch(
             *roots,
-            watch_filter=lambda _, path: is_session_name(os.path.basename(path)),
+            watch_filter=lambda _, path: is_watched(os.path.basename(path)),
             stop_event=self._stop,
             rust_timeout=int(ROOTS_LOOKED_AT * 1000),
             yield_on_timeout=True,
             raise_interrupt=False,
             ignore_permission_denied=passing_over,
         ):
-            yield from sorted({path for _, path in changes})
+            yield from sorted({changed(path) for _, path in changes})
             if existing(self._settings) != roots or not self._settings.watch:
                 return
 
@@ -213,6 +215,16 @@ class _Daemon:
             self._scan, "date", run_date=datetime.now(UTC) + quiet, args=[path],
             id=f"due:{path}", replace_existing=True,
         )  # fmt: skip
+
+
+def is_watched(name: str) -> bool:
+    """Return whether a change of a file of this name may mean a change of a session."""
+    return is_session_name(name) or name in (NAME, NAME + LOG)
+
+
+def changed(path: str) -> str:
+    """Return the session or database that a changed file belongs to."""
+    return path.removesuffix(LOG) if path.endswith(NAME + LOG) else path
 
 
 def existing(settings: Settings) -> dict[str, Identity]:

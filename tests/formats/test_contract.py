@@ -2,20 +2,38 @@
 
 import itertools
 import json
+import tempfile
+import types
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS, HEAD_LINES, recognise
+from brainsurgeon.formats.openclaw_rows import OpenClawRows
 from brainsurgeon.formats.spans import locate, splice
 from brainsurgeon.model.entries import KINDS, OLD, stands, stub_text, stub_token, value_at
+from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.readings import WINDOW, entries, survey
 from building.world import SAMPLES, dump
 
 OPENCLAW = FORMATS["openclaw"]
 GENERIC = FORMATS["generic"]
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
+
+
+class Events:
+    """The events of one session, which OpenClaw wrote into a database, as lines."""
+
+    def __init__(self, version, session):
+        self.name = f"{version}-{session[-1]}"
+        self._version, self._session = version, session
+
+    def read_bytes(self):
+        """Read them as a file of them would be read."""
+        with tempfile.TemporaryDirectory() as place:
+            texts = Claw(place, self._version).texts(self._session)
+        return b"".join(text + b"\n" for text in texts)
 
 
 def cut_everything(form, data):
@@ -48,6 +66,8 @@ class FormatContract:
     """What every format owes. An adapter joins by naming itself, its samples and its words."""
 
     form = None
+    known = FORMATS
+    """The formats among which it is recognised."""
     samples = ()
     never = frozenset()
     """Keys that are never the end of a path, outside what a tool was given or gave."""
@@ -60,7 +80,7 @@ class FormatContract:
         """The first lines of a sample name this format."""
         head = sample.read_bytes().split(b"\n")[:HEAD_LINES]
 
-        assert recognise(head) == (self.form, "")
+        assert recognise(head, known=self.known) == (self.form, "")
 
     def test_a_part_is_a_real_value(self, sample):
         """Each part names a value that stands in the line, is not empty, and is as long as said."""
@@ -288,6 +308,27 @@ class TestOpenClawContract(FormatContract):
         "appendParentId", "session", "version", "stopReason", "stop", "api", "anthropic-messages",
         "redacted", "output", "bashExecution", "parentSession", "summary", "label", "toolName",
     )  # fmt: skip
+
+
+class TestOpenClawRowsContract(TestOpenClawContract):
+    """OpenClaw's events as its databases hold them, of each layout, and what it wrote before."""
+
+    form = OpenClawRows()
+    known = types.MappingProxyType({"openclaw": form})
+    samples = (
+        *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
+        *TestOpenClawContract.samples,
+    )
+
+    def test_what_an_index_holds_is_locked(self, sample):
+        """No word of a user or an assistant may go, nor a block that would become one."""
+        data = sample.read_bytes()
+        look = survey(self.form, data)
+        for offset, _, _, entry in entries(data):
+            for part in self.form.parts(entry, look, offset):
+                said = part.kind in ("user", "assistant")
+                assert part.locked or not said
+                assert part.locked or not part.block or part.kind == "tool_result"
 
 
 class TestGenericContract(FormatContract):

@@ -516,5 +516,4 @@ def test_a_migrated_agent_still_gets_its_values(world):
 
     assert listed["state"] == "its file is gone"
     assert listed["extracted_total"] == 3
-    assert listed["extracted"][0]["expires_at"] is None
     assert shown["content"] == {"message.content.0.text": VALUE}

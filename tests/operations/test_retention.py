@@ -590,8 +590,8 @@ def test_a_stub_is_seen_wherever_it_stands(world, before, ident):
     assert stubs_in(found, carry_on) == {stub}
 
 
-def test_what_a_migrated_agent_has_never_expires(world, company, clock):
-    """Its JSONL files went away because it keeps its sessions in SQLite now."""
+def test_what_a_migrated_agent_has_never_expires_unseen(world, company, clock):
+    """Its files went away because of a database; while that cannot be read, nothing goes."""
     path, ident = prune(world)
     path.unlink()
     clock.later(DAY)
@@ -605,14 +605,14 @@ def test_what_a_migrated_agent_has_never_expires(world, company, clock):
     world.scan()
     after = run(world)
 
-    assert done(after) == (0, 1, 0)
-    assert after.reasons == {"unmark: its agent keeps its sessions in SQLite now": 1}
+    assert done(after) == (0, 0, 0)
+    assert "not the database of an OpenClaw agent" in after.brakes[str(world.root)]
     for _ in range(3):
         clock.later(100 * DAY)
         world.scan()
 
         assert done(run(world)) == (0, 0, 0)
-    assert held(world) == {ident: False}
+    assert held(world) == {ident: True}
 
 
 # --- brakes --------------------------------------------------------------------------------------

@@ -20,11 +20,14 @@ import pytest
 
 PI = ("pi-0.73.1", ("@mariozechner/pi-coding-agent@0.73.1", "@mariozechner/pi-ai@0.73.1"))
 OPENCLAW = ("openclaw-2026.7.35", ("openclaw@2026.7.35",))
+OPENCLAW_NOW = ("openclaw-2026.9.6", ("openclaw@2026.9.6",))
+OPENCLAW_FIRST = ("openclaw-2026.8.2", ("openclaw@2026.8.2",))
+"""The newest that keeps its sessions in databases, and one of the first."""
 PI_NOW = (
     "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
 )  # fmt: skip
 """It comes as one bundle that runs alone, but for what loads its extensions: so it is unpacked."""
-PATIENCE = {PI: 180, OPENCLAW: 900, PI_NOW: 180}
+PATIENCE = {PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900}
 
 # Read at import: the tests themselves are given a home and an environment of their own.
 _HOME = os.environ.get("XDG_CACHE_HOME") or f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache"

@@ -33,8 +33,8 @@ MAY_IMPORT = {
     "errors": (),
     "formats": NOUNS,
     "decide": (*NOUNS, "formats", "formats.*"),
-    "hosts": (*NOUNS, "formats.density"),
-    "sessions": (*NOUNS, "formats", "formats.*", "hosts.*"),
+    "hosts": (*NOUNS, "formats.density", "formats.base"),
+    "sessions": (*NOUNS, "formats", "formats.*", "hosts.*", "clock"),
     "store": (*NOUNS, "formats"),
     "clock": (),
     # It builds their values, so that no room has to know what a setting is called.
@@ -59,7 +59,7 @@ MAY_IMPORT = {
     # `run` and `mcp` are commands like any other: the others are started from here.
     "cli": (*AT_THE_DOOR, "daemon", "mcp_server"),
     # A change below a root wakes it up only where the name is one of a session.
-    "daemon": (*AT_THE_DOOR, "hosts.openclaw", "schedule"),
+    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
 }
 """Room to what it may import beside itself: `room.*` any module of it, `room` only its door."""
 
@@ -69,8 +69,12 @@ LOOKS_AROUND = {
     "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3", "sqlite_utils",
 }  # fmt: skip
 PURE_ROOMS = ("model", "errors", "formats", "decide")
-SPEAKS_TO_SQLITE = {"hosts.openclaw"}
-"""It asks OpenClaw's own database, read-only, whether transcripts stand there."""
+SPEAKS_TO_SQLITE = {
+    *(f"hosts.openclaw_{what}" for what in ("schema", "state", "windows", "events", "gate")),
+    *(f"sessions.row_{what}" for what in ("session", "lines", "listing", "digests", "sighting")),
+    "hosts.openclaw", "hosts.databases", "sessions.rows",
+}  # fmt: skip
+"""They ask OpenClaw's own databases, read-only; `sessions.rows` changes rows in one."""
 
 
 KNIFE = {
@@ -91,6 +95,7 @@ KNIFE = {
         "sessions.retire", "sessions.temporary",
     },
     "sessions.temporary": {"operations.doctor", "rewrite.apply"},
+    "sessions.rows": {"rewrite.apply_rows"},
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
 OF_OUR_OWN = {"store.opening", "store", "log", "cli", "cli.streams"}

@@ -16,7 +16,7 @@ def test_every_test_that_the_list_names_exists():
         for file, test in named
         if not (TESTS / file).exists()
         or not re.search(
-            rf"^def {test}\(", (TESTS / file).read_text(encoding="utf-8"), re.MULTILINE
+            rf"^(?:    )?def {test}\(", (TESTS / file).read_text(encoding="utf-8"), re.MULTILINE
         )
     ]
     assert not missing

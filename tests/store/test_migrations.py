@@ -95,6 +95,23 @@ def test_whoever_only_looks_reads_the_old_store_as_it_is(world, old):
     assert (world.state / "store.db").read_bytes() == before
 
 
+def test_a_store_that_knows_no_rows_yet_is_read_as_it_is(world):
+    """A store from before databases is read without them, and migrated by who writes."""
+    open_store(str(world.state)).close()
+    for statement in ("DROP TABLE row_columns", "DROP TABLE row_writes",
+                      "DELETE FROM _sqlite_migrations WHERE name = 'm003_keep_rows'"):  # fmt: skip
+        sql(world, statement)
+    before = (world.state / "store.db").read_bytes()
+
+    with open_to_read(str(world.state)) as store:
+        assert store.rows.own_times() == {}
+        assert scan(world.settings(), store, clock=world.clock, dry_run=True).files_seen == 0
+    assert (world.state / "store.db").read_bytes() == before
+    with open_store(str(world.state)) as store:
+        store.rows.release()
+    assert sql(world, "SELECT count(*) FROM row_writes") == [(0,)]
+
+
 def test_the_interrupted_rewrite_of_the_old_program_is_finished(world, old):
     """Its journal row is as good as one of today; what it cut is recorded, nothing is left."""
     path = named(old, "interrupted")

@@ -140,7 +140,8 @@ class Matcher:
 
         The place is the recorded entry and path. An agent that wrote its history anew gave the
         entry another id: then the same tool call must be named there, or, where none was, the
-        recorded entry must be gone from the file (see `moved`).
+        recorded entry must be gone from the file (see `moved`), unless its agent appends entries
+        anew and the record says what the whole of it was.
         """
         if not stands(value_at(entry, one.path), one.stub, block=one.block):
             return False
@@ -150,6 +151,6 @@ class Matcher:
             return False
         if not one.block and (one.path, one.kind, one.tool) not in parts():
             return False
-        if one.anchor is None:
+        if one.anchor is None and not (self._survey.appends_anew and one.whole):
             self.moved[one.id] = one.entry_id
         return True

@@ -14,7 +14,7 @@ from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import OpenClaw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from brainsurgeon.model.entries import Entry
     from brainsurgeon.model.sessions import Identity
@@ -25,8 +25,10 @@ HEAD_LINES = 20
 UNKNOWN = "unknown"
 
 
-def recognise(head: Iterable[bytes], hint: str = "auto") -> tuple[Format | None, str]:
-    """Name the format of a file from its first lines.
+def recognise(
+    head: Iterable[bytes], hint: str = "auto", known: Mapping[str, Format] = FORMATS
+) -> tuple[Format | None, str]:
+    """Name the format of a file from its first lines; `known` are those that are supported.
 
     Return the adapter and an empty reason, or None and why the file is left alone. A BOM before
     the first line is tolerated, as pi tolerates it.
@@ -44,7 +46,7 @@ def recognise(head: Iterable[bytes], hint: str = "auto") -> tuple[Format | None,
         if hint != "generic":
             return None, f"configured as {hint}, but the file is not"
         name = hint
-    adapter = FORMATS.get(name)
+    adapter = known.get(name)
     if adapter is None:
         return None, _why_not(name)
     refusal = adapter.refuses(entries[0])

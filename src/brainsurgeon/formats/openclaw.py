@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
 SETTLED_STOPS = ("stop", "length", "error", "aborted")
-VERSIONS = (2, 3)
 _OF_THEIR_OWN = ("session", "custom_message")
 _SAYING = ("data", "summary", "content", "details")
 _ENVELOPE = frozenset(("id", "parentId", "timestamp", *FIELDS))
@@ -38,6 +37,8 @@ class OpenClaw:
 
     name = "openclaw"
     version = 3
+    versions: tuple[int, ...] = (2, 3)
+    """The versions of a session that are known."""
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by its first entry, the session's header."""
@@ -48,7 +49,7 @@ class OpenClaw:
         version = header.get("version", 1)
         if version == 1:
             return "pi session version 1: pi migrates it with new ids when it next opens it"
-        if version not in VERSIONS:
+        if version not in self.versions:
             said = version if isinstance(version, int) else "of an unknown kind"
             return f"session version {said} is not known to this program"
         return None

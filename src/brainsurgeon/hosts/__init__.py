@@ -1,1 +1,1 @@
-"""The agents' worlds on this machine, one module an agent."""
+"""The agents' worlds on this machine, one agent a module or a few."""

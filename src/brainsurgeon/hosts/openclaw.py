@@ -24,13 +24,15 @@ from brainsurgeon.formats.density import too_dense
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak)[.-]")
+_ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
 """Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`)."""
 PI = "pi:"
 """How the agents begin whose sessions pi writes: they share the format, not the directories."""
+_IMPORTED = "session-sqlite-import-archive"
+"""Where OpenClaw (2026.9.6) keeps the files whose sessions it took over into a database."""
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 """Directories in which no session stands."""
 
@@ -69,7 +71,7 @@ def owner(directory: str) -> str | None:
     root was put. None where the directory is not laid out so.
     """
     home, name = os.path.split(directory)
-    return home if name == "sessions" else None
+    return home if name in ("sessions", _IMPORTED) else None
 
 
 def agent_names(agent: str) -> tuple[str, ...]:

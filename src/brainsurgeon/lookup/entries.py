@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import AmbiguousError, ExpiredError, NoSuchKeyError, NotFoundError
+from brainsurgeon.errors import (
+    AmbiguousError,
+    BusyError,
+    ExpiredError,
+    NoSuchKeyError,
+    NotFoundError,
+)
 from brainsurgeon.lookup.sessions import Session, all_sessions, record_of, session_named
 from brainsurgeon.model.entries import dotted, id_named
 from brainsurgeon.model.times import iso
-from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +119,7 @@ def _standing(session: Session, stubs: set[bytes]) -> set[bytes]:
     try:
         with open_session(session.file) as opened:
             return {stub for line in opened.lines if line.raw for stub in stubs if stub in line.raw}
-    except (OSError, RefusedError):
+    except (OSError, RefusedError, BusyError):
         return set()
 
 

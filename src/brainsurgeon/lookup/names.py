@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.texts import readable
-from brainsurgeon.sessions.reading import identity_of
+from brainsurgeon.sessions.opening import identity_of
 
 if TYPE_CHECKING:
     from brainsurgeon.lookup.sessions import Session

@@ -10,11 +10,11 @@ from brainsurgeon.lookup.whose import source_of, whose
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Records, SessionRecord
-    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
 
-def record_for(store: Store, session: OpenSession, parent: str | None) -> SessionRecord | None:
+def record_for(store: Store, session: AnyOpen, parent: str | None) -> SessionRecord | None:
     """Give what the store says of a session, as it lies now; nothing is written.
 
     A fork or copy that has no record yet gets one without an id; None where nothing is known.
@@ -31,7 +31,7 @@ def record_for(store: Store, session: OpenSession, parent: str | None) -> Sessio
     return store.sessions.unnoted(session.file, name, parent, session.identity, source)
 
 
-def noted(store: Store, session: OpenSession, parent: str | None) -> SessionRecord | None:
+def noted(store: Store, session: AnyOpen, parent: str | None) -> SessionRecord | None:
     """Give what the store says of a session; one that moved, a fork and a copy are noted."""
     record = record_for(store, session, parent)
     if record is None and parent is None:
@@ -42,7 +42,7 @@ def noted(store: Store, session: OpenSession, parent: str | None) -> SessionReco
 
 
 def note(
-    store: Store, session: OpenSession, parent: str | None, record: SessionRecord | None = None
+    store: Store, session: AnyOpen, parent: str | None, record: SessionRecord | None = None
 ) -> SessionRecord:
     """Write down where a session lies, and make its record where it has none.
 

@@ -9,12 +9,13 @@ from os import sep
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.settled import silence
-from brainsurgeon.errors import AmbiguousError, NotFoundError, UntoldError
+from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import names
 from brainsurgeon.lookup.sessions import all_sessions, session_among
-from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -144,7 +145,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
                 return False
             waiting = _unanswered(opened.lines, form, survey.last_user)
             return any(_means(given, call) for given in waiting)
-    except (OSError, RefusedError):
+    except (OSError, RefusedError, BusyError):
         return False
 
 

@@ -7,14 +7,16 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.errors import AmbiguousError, GoneError, NotFoundError
+from brainsurgeon.errors import AmbiguousError, BusyError, GoneError, NotFoundError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import names
 from brainsurgeon.lookup.whose import source_of, whose
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.texts import readable
-from brainsurgeon.sessions.discover import discover, discover_at
-from brainsurgeon.sessions.reading import RefusedError, identity_of, open_session
+from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_of
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_listing import NOTHING_OWN, list_rows
 from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
@@ -76,7 +78,9 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
     With `beyond`, what was last seen below a root of another day is looked for there, too.
     """
     known = _Known(store)
-    items = list(discover(settings.root_directories(), format_of=known.format_of))
+    roots = settings.root_directories()
+    own = store.rows.own_times() if store else NOTHING_OWN
+    items = [*discover(roots, format_of=known.format_of), *list_rows(roots, own)]
     problems = [item for item in items if isinstance(item, Unreadable)]
     live = [known.session(item) for item in items if not isinstance(item, Unreadable)]
     return Walk((*live, *known.rest(live, beyond=beyond)), tuple(problems))
@@ -133,7 +137,7 @@ class _Known:
             if record.id in met:
                 continue
             root = Root(record.root)
-            file = discover_at([root], record.path) if beyond and not record.homeless else None
+            file = look_at([root], record.path) if beyond and not record.homeless else None
             there = None if isinstance(file, Unreadable) else file
             found = self.session(there, beyond=True) if there else None
             if found and found.record and found.record.id == record.id:
@@ -184,9 +188,17 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Leave out what only the store still knows where another session has taken its name."""
-    taken = {session.title for session in sessions if session.file}
-    return [session for session in sessions if session.file or session.title not in taken]
+    """Leave out what only the store still knows, and files, where another has taken the name.
+
+    An agent that moves to a database takes its sessions over under their names.
+    """
+    inside = {one.title for one in sessions if one.file and one.file.in_database}
+    taken = {one.title for one in sessions if one.file}
+    return [
+        one for one in sessions
+        if (one.title not in taken if one.file is None
+            else one.file.in_database or one.title not in inside)
+    ]  # fmt: skip
 
 
 def _by_exact_path(session: Session, name: str) -> bool:
@@ -210,6 +222,8 @@ class _ByKey:
         file = session.file
         if file is None:
             return False
+        if file.in_database:
+            return file.key == self._key
         if file.directory not in self._keyed:
             self._keyed[file.directory] = openclaw.keyed(file.directory, self._key)
         return any(
@@ -224,8 +238,8 @@ def record_of(store: Store, session: Session) -> SessionRecord | None:
     try:
         with open_session(session.file) as opened:
             form, identity = opened.format, opened.identity
-            parent = form.survey(opened.lines, 0).parent
-    except (OSError, RefusedError):
+            parent = parent_of(opened, form.survey(opened.lines, 0))
+    except (OSError, RefusedError, BusyError):
         return None
     copied = session.copied
     source = copied.id if copied else source_of(store, session.file, parent)

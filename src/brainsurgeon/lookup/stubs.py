@@ -12,12 +12,13 @@ from brainsurgeon.lookup.noting import record_for
 from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
 from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.model.sessions import NO_SURVEY
+from brainsurgeon.sessions.opening import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
 
@@ -36,12 +37,12 @@ class Stubs:
     unknown: int
 
 
-def stubs_of(settings: Settings, store: Store | None, session: OpenSession) -> Stubs:
+def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
     """Look at the stubs of a session as if all were to be put back."""
     form = session.format
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
-    record = record_for(store, session, survey.parent) if store else None
+    record = record_for(store, session, parent_of(session, survey)) if store else None
     values = (
         store.extractions.of_sessions(store.sessions.family(record)) if store and record else []
     )
@@ -58,7 +59,7 @@ def stubs_of(settings: Settings, store: Store | None, session: OpenSession) -> S
     )  # fmt: skip
 
 
-def _texts(session: OpenSession) -> Iterator[str]:
+def _texts(session: AnyOpen) -> Iterator[str]:
     """Yield the whole values of entries that have the shape of a stub."""
     for line in session.lines:
         entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from brainsurgeon.decide.belonging import holds
+from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
-from brainsurgeon.sessions.discover import discover_at, siblings
-from brainsurgeon.sessions.reading import RefusedError, carry_on, identity_of, open_session
+from brainsurgeon.sessions.discover import siblings
+from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_of
+from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.row_sighting import stubs_in_rows
 from brainsurgeon.sessions.sighting import stubs_in
 
 if TYPE_CHECKING:
@@ -130,7 +133,7 @@ def _agree(store: Store, file: SessionFile, sessions: list[SessionRecord]) -> bo
 
 def _stubs_of(file: SessionFile) -> set[str]:
     try:
-        return stubs_in(file, carry_on)
+        return (stubs_in_rows if file.in_database else stubs_in)(file, carry_on)
     except OSError:
         return set()
 
@@ -148,7 +151,7 @@ def _owners(store: Store, file: SessionFile) -> Iterator[SessionRecord]:
 def _standing_at(store: Store, file: SessionFile, path: str, steps: int) -> SessionRecord | None:
     """Give the session of the same agent that stands at a path, or what that was made from."""
     root = Root(file.root, file.hint, exclusive=file.exclusive)
-    there = discover_at([root], path)
+    there = look_at([root], path)
     if not isinstance(there, SessionFile) or there.agent_directory != file.agent_directory:
         return None
     origin = whose(store, there, identity_of(there))
@@ -161,8 +164,8 @@ def _standing_at(store: Store, file: SessionFile, path: str, steps: int) -> Sess
 def _parent_of(file: SessionFile) -> str | None:
     try:
         with open_session(file) as session:
-            return session.format.survey(session.lines, 0).parent
-    except (OSError, RefusedError):
+            return parent_of(session, session.format.survey(session.lines, 0))
+    except (OSError, RefusedError, BusyError):
         return None
 
 
@@ -199,7 +202,7 @@ def _lying_beside(
     records: Iterable[SessionRecord], file: SessionFile, identity: Identity
 ) -> set[int | None]:
     """Tell which sessions lie beside a file under other names, as after a rotation."""
-    wanted = {one.place: one.id for one in records if one.place}
+    wanted = {one.place: one.id for one in records if one.place and not file.in_database}
     there = (one for one in siblings(file) if one.fingerprint.place in wanted) if wanted else ()
     return {wanted[one.fingerprint.place] for one in there if identity_of(one) == identity}
 
@@ -210,13 +213,15 @@ def _still_there(record: SessionRecord, file: SessionFile) -> bool:
         return False
     try:
         place = Fingerprint.of(os.stat(record.path)).place
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
+    except NotADirectoryError:
+        place = None  # gone, or in a database
     except OSError:
         return True
     if place == file.fingerprint.place:
         return False  # the same file, by its old name
-    found = discover_at([Root(record.root)], record.path)
+    found = look_at([Root(record.root)], record.path)
     if found is None or isinstance(found, Unreadable):
         return found is not None
     said = identity_of(found)
@@ -230,5 +235,5 @@ def _holds(store: Store, record: SessionRecord, file: SessionFile, *, whole: boo
         with open_session(file) as opened:
             records = Records(tuple(extractions), own=record.id)
             return holds(opened.lines, opened.format, records, whole=whole)
-    except (OSError, RefusedError):
+    except (OSError, RefusedError, BusyError):
         return False

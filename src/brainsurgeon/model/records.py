@@ -176,6 +176,8 @@ class Confirmation:
 
     The ids of the extractions that were put back, of the field records that are no longer true and
     of the wishes that are fulfilled, the ids of the entries that were restored, and the moment.
+    `rows` are those that a rewrite in a database changes: the number of each event, and digests
+    (as hexadecimal text) of what it says before and afterwards.
     """
 
     put_back: list[int] = field(default_factory=list)
@@ -183,6 +185,7 @@ class Confirmation:
     wishes: list[int] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     at: float = 0.0
+    rows: list[tuple[int, str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,9 @@ class OpenRewrite:
     remains to be done is to remove the old file. `moving_to` is the inode of the file to which
     lines of the other were being moved, `stays` is why the old file could not go, if that was
     tried.
+
+    Of a rewrite in a database `directory` is its path, `name` the session's id, and there is no
+    temporary file.
     """
 
     id: int
@@ -220,6 +226,11 @@ class OpenRewrite:
     def path(self) -> str:
         """The path of the session file that is rewritten."""
         return f"{self.directory}/{self.name}"
+
+    @property
+    def in_database(self) -> bool:
+        """Whether it changes rows of a database, not a file."""
+        return not self.temporary
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import Unreadable
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseStatus:
+    """A database of an agent: what wrote it, and why it is not written by us (None: it is)."""
+
+    agent: str
+    path: str
+    program: str | None
+    layout: int | None
+    left_alone: str | None
+
+
 @dataclass(slots=True)
 class ScanReport:
     """What a pass over the sessions saw and did; in a dry run, what it would do.
@@ -39,6 +50,8 @@ class ScanReport:
     problems: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)
     interrupted: list[str] = field(default_factory=list)
+    databases: list[DatabaseStatus] = field(default_factory=list)
+    """The databases that a dry run speaks of."""
     stopped: bool = False
 
     @property

@@ -1,4 +1,4 @@
-"""Session files on disk, and what one look over a whole session says of it."""
+"""Sessions in files and in databases, and what one look over a whole session says of it."""
 
 from __future__ import annotations
 
@@ -62,12 +62,14 @@ class Root:
     """A directory to walk. `required` roots are reported when they are missing.
 
     `exclusive` is the user's word that nobody writes there but through this very mount.
+    `databases` tells whether sessions in databases of their agents below it are looked at.
     """
 
     path: str
     format: str = "auto"
     required: bool = True
     exclusive: bool = False
+    databases: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,11 @@ class SessionFile:
     `agent` is the name of the agent that owns it, `agent_directory` the directory that is that
     agent's own. `hint` is the format that the configuration names for the root, or `auto`;
     `exclusive` is what it says of the root.
+
+    A session that lies in a database of its agent is described as a file of its events would be:
+    `directory` is the path of the database, `name` the session's id, `key` what its agent calls
+    it (None for a file), and the fingerprint is drawn from columns of the database. `own_ms` is
+    the time (milliseconds) that our last write noted there, which is no activity of its agent.
     """
 
     root: str
@@ -98,6 +105,13 @@ class SessionFile:
     hint: str
     fingerprint: Fingerprint
     exclusive: bool = False
+    key: str | None = None
+    own_ms: int | None = None
+
+    @property
+    def in_database(self) -> bool:
+        """Whether it lies in a database of its agent."""
+        return self.key is not None
 
     @property
     def path(self) -> str:
@@ -154,7 +168,8 @@ class Survey:
     `last_user` is the offset of the last user message. `parent` names the session that this one
     was forked from. `dead_entries` maps the offset of an entry that the next request will not
     carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). `quiet` is for how many
-    seconds the file must have been unchanged before its end can be trusted.
+    seconds the file must have been unchanged before its end can be trusted. `appends_anew` tells
+    that the agent may write an entry anew under another id while the first one stays.
     """
 
     window: int
@@ -164,6 +179,7 @@ class Survey:
     parent: str | None = None
     dead_entries: Mapping[int, str] = field(default_factory=dict)
     quiet: float = 0.0
+    appends_anew: bool = False
 
     def position(self, offset: int | None) -> int:
         """Tell how many messages stand after the entry whose line starts at `offset`."""

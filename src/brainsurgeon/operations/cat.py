@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from brainsurgeon.lookup.sessions import file_of, record_of, session_named
 from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.rewrite.examine import examine_open, failing
-from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
 
@@ -30,10 +31,10 @@ def cat(settings: Settings, store: Store | None, name: str, now: float) -> Itera
         if store and record and _is_known(session):
             yield from _filled(settings, store, session, record, now)
         else:
-            yield from read_range(session.descriptor, 0, session.fingerprint.size)
+            yield from session.stream(0, session.fingerprint.size)
 
 
-def _is_known(session: OpenSession) -> bool:
+def _is_known(session: AnyOpen) -> bool:
     try:
         return session.format is not None
     except RefusedError:
@@ -41,7 +42,7 @@ def _is_known(session: OpenSession) -> bool:
 
 
 def _filled(
-    settings: Settings, store: Store, session: OpenSession, record: SessionRecord, now: float
+    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord, now: float
 ) -> Iterator[bytes]:
     wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
     extractions = store.extractions.of_sessions(store.sessions.family(record))
@@ -49,7 +50,7 @@ def _filled(
     plan = examine_open(settings, session, None, now, window=0).plan(records, cut=False)
     done = 0
     for edit in plan.putbacks:
-        yield from read_range(session.descriptor, done, edit.start)
+        yield from session.stream(done, edit.start)
         yield edit.bytes_after(store.extractions.value)
         done = edit.end
-    yield from read_range(session.descriptor, done, session.fingerprint.size)
+    yield from session.stream(done, session.fingerprint.size)

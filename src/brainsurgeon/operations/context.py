@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.decide.retention import Held, expires_at
 from brainsurgeon.errors import DamagedError
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import record_of, session_named
 from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.entries import dotted
@@ -45,7 +44,7 @@ class Context:
     """One session, taken apart.
 
     `state` is settled, or why the session would be deferred. `changed_at` is when its file last
-    changed, None where that is gone. Of a migrated agent nothing expires. `deferred` is why the
+    changed, None where that is gone. `deferred` is why the
     plan for it may not be carried out, `unsent` how many values no request carries any more, and
     how many characters they are.
     """
@@ -63,7 +62,6 @@ class Context:
     kept: tuple[KeptPart, ...]
     warnings: tuple[str, ...]
     changed_at: float | None
-    migrated: bool
     deferred: str | None = None
     unsent: tuple[int, int] = (0, 0)
 
@@ -89,8 +87,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             planned.extracted, planned.gain,
             settings.decision_rules().pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
-            fingerprint.mtime_ns / 1e9, openclaw.migrated(chosen.agent_directory),
-            planned.deferred, planned.unsent,
+            fingerprint.mtime_ns / 1e9, planned.deferred, planned.unsent,
         )  # fmt: skip
 
 
@@ -110,7 +107,7 @@ def _gone(chosen: Session, records: Records) -> Context:
     return Context(
         chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,
         "its file is gone", (), tuple(values),
-        (), 0, False, (), (), None, openclaw.migrated(chosen.agent_directory),
+        (), 0, False, (), (), None,
     )  # fmt: skip
 
 
@@ -124,7 +121,7 @@ def described(
         standing=one.changed_at is not None, activity=one.changed_at or 0.0,
     )  # fmt: skip
     end = expires_at(held, settings.retention, settings.retention_standing)
-    goes = end is not None and value.blob_id is not None and not one.migrated
+    goes = end is not None and value.blob_id is not None
     description = {
         "entry_id": value.entry_id,
         "path": dotted(value.path),

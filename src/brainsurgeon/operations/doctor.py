@@ -12,15 +12,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from brainsurgeon.errors import DamagedError
+from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.stubs import stubs_of
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.words import counted
+from brainsurgeon.operations.databases import describe_databases, out_of_sight
 from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions import filesystems
 from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.reading import RefusedError, carry_on, open_session
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.sessions.temporary import TEMPORARY, leases_work
 from brainsurgeon.store import place
 from brainsurgeon.store.opening import database_path
@@ -44,6 +48,9 @@ _BESIDE = (
 )
 _MOST = 5
 Level = Literal["ok", "note", "warning", "error"]
+
+
+NO_ROOT = "its database lies below no root: name the directory of OpenClaw's agents as one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +193,19 @@ def _sessions(
     stubs = unknown = gone = 0
     migrated: set[str] = set()
     left: Counter[tuple[str, str]] = Counter()
-    for item in discover(settings.root_directories(), wanted=_ours_or_session):
+    roots = settings.root_directories()
+    hidden = out_of_sight(roots)
+    yield from _databases(settings)
+    for item in (*discover(roots, wanted=_ours_or_session), *list_rows(roots)):
         check_stop()
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
             yield from _no_session(item, named)
             continue
-        if item.agent_directory not in migrated and openclaw.migrated(item.agent_directory):
+        if item.agent_directory not in migrated and moved_away(item):
             migrated.add(item.agent_directory)
-            yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
-                          "its files are not written any more")  # fmt: skip
+            what = f"{item.agent}: its sessions are in SQLite now"
+            unseen = hidden(item.agent_directory)
+            yield Finding("note", what, NO_ROOT if unseen else "its files are not written any more")
         found = _looked(settings, item, store, repair=repair)
         if isinstance(found, Finding):
             yield found
@@ -238,6 +249,16 @@ def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Fin
         yield Finding("error", f"{item.path}: {item.why}", "run as the user that owns it")
 
 
+def _databases(settings: Settings) -> Iterator[Finding]:
+    for one in describe_databases(settings):
+        if one.left_alone:
+            level: Level = "warning" if settings.databases != "off" else "note"
+            yield Finding(level, f"{one.path}: {one.left_alone}", "its sessions are only read")
+        else:
+            made = f"OpenClaw {one.program or 'unknown'}, layout {one.layout}"
+            yield Finding("ok", f"{one.path}: a layout that is known ({made})")
+
+
 def _ours_or_session(name: str) -> bool:
     return openclaw.is_session_name(name) or TEMPORARY.fullmatch(name) is not None
 
@@ -249,7 +270,7 @@ def _looked(
     try:
         with open_session(file) as session:
             found, obstacle = stubs_of(settings, store, session), session.obstacle
-    except (FileNotFoundError, BlockingIOError, RefusedError):
+    except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
         return None  # it went away, is being replaced by us, or is no session
     except OSError as error:
         return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")

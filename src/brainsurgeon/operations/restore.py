@@ -17,10 +17,12 @@ from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.times import moment_said
-from brainsurgeon.rewrite.apply import UNFINISHED, record_id
+from brainsurgeon.rewrite.apply import UNFINISHED
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, as_it_is_now, examine_quiet
-from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.rewrite.shelving import record_id
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import daemon_holder
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Extraction, SessionRecord
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.apply import Rewrite, Values
+    from brainsurgeon.rewrite.carry_out import AnyRewrite
+    from brainsurgeon.rewrite.shelving import Values
     from brainsurgeon.store import Store
 
 _TRY_AGAIN = 0.5
@@ -137,7 +140,7 @@ def _patience(settings: Settings) -> float:
 def _carry_out_by(
     deadline: float, settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     wish: Wish, clock: Callable[[], float], tokens: Values,
-) -> tuple[Plan, Rewrite | None]:  # fmt: skip
+) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
     """Carry out a wish, trying again until `deadline` while the session is not settled."""
     while True:
         try:

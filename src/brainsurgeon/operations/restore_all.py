@@ -13,33 +13,44 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import (
+    BusyError,
     DamagedError,
     FailedError,
     GuardedError,
     NotFoundError,
     StoreFullError,
 )
+from brainsurgeon.formats.openclaw_rows import OpenClawRows
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts.openclaw_database import databases
 from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_named
 from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.model.reports import SessionRestore
+from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.words import counted
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.rewrite.apply import UNFINISHED, finish_now
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, examine
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.sighting import entries_with_stubs, sessions_and_archives
+from brainsurgeon.sessions.row_listing import row_at
+from brainsurgeon.sessions.row_sighting import archived
+from brainsurgeon.sessions.sighting import (
+    entries_with_stubs,
+    sessions_and_archives,
+    with_own_stubs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.rewrite.apply import Rewrite
+    from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.store import Store
 
 LOST = "cut by a store that this one is not: name that one's directory as state_dir, if it is there"
+PUT_AWAY = "put away by its agent"
 ARCHIVED = "archives are not written; `brainsurgeon show` prints what stood there"
 
 
@@ -58,7 +69,7 @@ def restore_all(
         chosen = all_sessions(settings, store, beyond=True)
     chosen = [noted(store, one) for one in chosen]
     done: list[SessionRestore] = []
-    rewrites: dict[int, Rewrite] = {}  # by the place of their answer
+    rewrites: dict[int, AnyRewrite] = {}  # by the place of their answer
     try:
         for one in chosen:
             answer, rewrite = _restore_session(settings, store, one, pristine, clock)
@@ -78,7 +89,7 @@ def restore_all(
     return done if session else [*done, *_archives(settings)]
 
 
-def _finish(done: list[SessionRestore], place: int, rewrite: Rewrite) -> None:
+def _finish(done: list[SessionRestore], place: int, rewrite: AnyRewrite) -> None:
     if not rewrite.finish():
         done[place] = replace(done[place], missed=(*done[place].missed, UNFINISHED))
 
@@ -86,7 +97,7 @@ def _finish(done: list[SessionRestore], place: int, rewrite: Rewrite) -> None:
 def _restore_session(
     settings: Settings, store: Store, session: Session, pristine: bool,
     clock: Callable[[], float],
-) -> tuple[SessionRestore, Rewrite | None]:  # fmt: skip
+) -> tuple[SessionRestore, AnyRewrite | None]:  # fmt: skip
     now = clock()
     if session.record is None:
         return _unknown(settings, session, now), None
@@ -132,6 +143,8 @@ def _unknown(settings: Settings, session: Session, now: float) -> SessionRestore
             planned = one.plan(Records(wishes=(everything,)), cut=False)
     except RefusedError:
         return SessionRestore(session.title, "nothing to undo", 0)
+    except BusyError as why:
+        return SessionRestore(session.title, "failed", 0, reason=f"{why}; nobody knows its stubs")
     except OSError as why:
         told = why.strerror or type(why).__name__
         return SessionRestore(session.title, "failed", 0, reason=f"{told}; nobody knows its stubs")
@@ -149,6 +162,9 @@ def _gone(store: Store, session: Session) -> SessionRestore:
         hidden = ""
         with suppress(FileNotFoundError, NotADirectoryError):
             os.stat(record.path)
+        at = row_at([Root(record.root)], record.path)
+        if isinstance(at, Unreadable):
+            hidden = f"{at.path} cannot be looked into ({at.why}): its stubs may stand there"
     except OSError as why:
         hidden = f"{record.root} cannot be looked into ({why.strerror}): its stubs may stand there"
     if not hidden or not store.extractions.totals().get(record.id or 0):
@@ -166,4 +182,17 @@ def _archives(settings: Settings) -> Iterator[SessionRestore]:
         except (OSError, RefusedError):
             continue
         if ours:
-            yield SessionRestore(file.path, "put away by its agent", 0, left=ours)
+            yield SessionRestore(file.path, PUT_AWAY, 0, left=ours)
+    yield from _archives_in_databases(settings)
+
+
+def _archives_in_databases(settings: Settings) -> Iterator[SessionRestore]:
+    for root in settings.root_directories():
+        for database in databases(root.path):
+            if isinstance(database, Unreadable):
+                continue
+            with suppress(OSError):
+                for session, lines in archived(database):
+                    entries = with_own_stubs(lines, OpenClawRows())
+                    if ours := tuple(f"{entry}: {ARCHIVED}" for entry in entries):
+                        yield SessionRestore(f"{database.path}/{session}", PUT_AWAY, 0, left=ours)

@@ -5,28 +5,35 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon import clock as clocks
 from brainsurgeon.decide import retention as decide
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.operations.databases import databases_below, out_of_sight
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discover import any_format, discover
-from brainsurgeon.sessions.reading import carry_on, identity_of
+from brainsurgeon.sessions.opening import identity_of
+from brainsurgeon.sessions.reading import carry_on
+from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.sessions.row_sighting import loose_stubs, stubs_in_rows
 from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
 from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.hosts.openclaw_database import Database
     from brainsurgeon.model.records import HeldValue
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
+
+HIDDEN = "its agent keeps its sessions in a database that lies below no root"
 
 
 def retention(
@@ -67,7 +74,8 @@ class _Run:
     ) -> None:
         self._settings, self._now, self._check = settings, now, check_stop
         self._store = store
-        self._roots = settings.root_directories()
+        # What is not to be looked at by scans still counts here.
+        self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self.held = {value.id: value for value in store.expiry.held()}
         self._seen = store.facts.roots_seen()
         self.states, self.live = self._look_at_roots()
@@ -80,7 +88,7 @@ class _Run:
         counts: Counter[str] = Counter()
         errors: dict[str, str] = {}
         live: dict[str, float] = {}
-        for item in discover(self._roots, format_of=any_format):
+        for item in (*discover(self._roots, format_of=any_format), *list_rows(self._roots)):
             self._check()
             if isinstance(item, Unreadable):
                 errors[item.root] = f"{item.path}: {item.why}"
@@ -128,10 +136,12 @@ class _Run:
             if value.marked_at is not None or self._may_expire(value)
         ]
         standing = self._standing() if due else _Standing()
+        hidden = out_of_sight(self._roots)
         verdicts = []
         for value in due:
-            if openclaw.migrated(value.agent_directory):
-                verdicts.append(_migrated(value))
+            if hidden(value.agent_directory):
+                action: decide.Action = "keep" if value.marked_at is None else "unmark"
+                verdicts.append(decide.Verdict(value.id, action, HIDDEN))
                 continue
             activity = standing.activity(value)
             if activity > _NEVER:
@@ -157,20 +167,30 @@ class _Run:
         return any(end is not None and end[0] <= self._now for end in ends)
 
     def _standing(self) -> _Standing:
-        """Find what stands in all files, and which session each of them may be."""
+        """Find what stands in all files and databases, and which session each of it may be."""
         standing = _Standing()
         texts = self._store.extractions.stubs()
-        for file in sessions_and_archives(self._roots):
-            try:
-                stubs = stubs_in(file, self._check)
-            except OSError as error:
-                why = error.strerror or type(error).__name__
-                self.brakes.setdefault(path_text(file.root), f"{file.path}: {why}")
-                continue
-            standing.add(
-                file, stubs, {one: texts.get(one, set()) for one in self._sessions_in(file)}
-            )
+        rows = (one for one in list_rows(self._roots) if not isinstance(one, Unreadable))
+        for file in (*sessions_and_archives(self._roots), *rows):
+            with self._braking(file):
+                stubs = (stubs_in_rows if file.in_database else stubs_in)(file, self._check)
+                standing.add(
+                    file, stubs, {one: texts.get(one, set()) for one in self._sessions_in(file)}
+                )
+        for database in databases_below(self._roots):
+            with self._braking(database):
+                for stub, changed in loose_stubs(database, self._check):
+                    standing.add_loose(stub, changed)
         return standing
+
+    @contextmanager
+    def _braking(self, place: SessionFile | Database) -> Iterator[None]:
+        """Delete nothing below the root of what cannot be read."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            self.brakes.setdefault(path_text(place.root), f"{place.path}: {why}")
 
     def _sessions_in(self, file: SessionFile) -> set[int]:
         """Name the sessions that a file may be, and those that they were forked from."""
@@ -202,7 +222,11 @@ class _Standing:
                 key = session, stub
                 self._explained[key] = max(changed, self._explained.get(key, _NEVER))
         for stub in stubs.difference(*sessions.values()):
-            self._unexplained[stub] = max(changed, self._unexplained.get(stub, _NEVER))
+            self.add_loose(stub, changed)
+
+    def add_loose(self, stub: str, changed: float) -> None:
+        """Take a stub that stands where no session is known."""
+        self._unexplained[stub] = max(changed, self._unexplained.get(stub, _NEVER))
 
     def activity(self, value: HeldValue) -> float:
         """Tell when a file in which a value's stub stands last changed.
@@ -230,11 +254,6 @@ def _as_held(value: HeldValue, *, standing: bool, activity: float = 0.0) -> deci
         standing,
         activity,
     )
-
-
-def _migrated(value: HeldValue) -> decide.Verdict:
-    action: decide.Action = "keep" if value.marked_at is None else "unmark"
-    return decide.Verdict(value.id, action, "its agent keeps its sessions in SQLite now")
 
 
 def _add_up(report: RetentionReport, run: _Run, verdicts: list[decide.Verdict]) -> None:

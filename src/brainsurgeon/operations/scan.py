@@ -11,29 +11,27 @@ from brainsurgeon.errors import (
     BrainsurgeonError,
     BusyError,
     DamagedError,
+    FailedError,
     StoppedError,
     StoreFullError,
 )
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import noting
 from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.model.words import counted
+from brainsurgeon.operations.databases import describe_databases
+from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.apply import Rewrite, apply, finish_now
-from brainsurgeon.rewrite.carry_out import end_redactions
-from brainsurgeon.rewrite.examine import (
-    HELD,
-    UnsettledError,
-    examine_quiet,
-    excluded,
-    records_of,
-)
-from brainsurgeon.sessions.discover import discover, discover_at, is_named
+from brainsurgeon.rewrite.apply import finish_now
+from brainsurgeon.rewrite.carry_out import AnyRewrite, change, end_redactions
+from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, excluded, records_of
+from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.sessions.discover import is_named
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
-from brainsurgeon.store.memory import AGAIN, FileMemory
+from brainsurgeon.sessions.row_listing import NOTHING_OWN
+from brainsurgeon.store.memory import AGAIN, WAITS, FileMemory
 from brainsurgeon.store.opening import DatabaseError
 
 if TYPE_CHECKING:
@@ -56,8 +54,8 @@ class _Look:
     format: str | None = None
     identity: Identity | None = None
     due_at: float | None = None
-    again: bool = False
-    """Whether the next pass looks again although nothing changed."""
+    again: str | None = None
+    """How it is remembered where the next pass looks again although nothing changed."""
 
 
 def scan(
@@ -83,6 +81,8 @@ def scan(
         report.interrupted = recover.waiting(store)
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
+    if dry_run:
+        report.databases = describe_databases(settings)
     _Pass(settings, store, clock, report, progress, check_stop).run(only)
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
@@ -98,13 +98,14 @@ class _Pass:
         self._settings, self._store, self._clock = settings, store, clock
         self._report, self._progress, self._check = report, progress, check_stop
         self._memory = FileMemory(store, settings.rules_fingerprint())
-        self._pending: list[Rewrite] = []
+        self._pending: list[AnyRewrite] = []
 
     def run(self, only: Collection[str]) -> None:
         """Look at every file that needs a look."""
         self._memory.insist(only)
+        whole = False
         try:
-            for item in self._files(only):
+            for item in self._sessions(only):
                 self._check()
                 if isinstance(item, Unreadable):
                     self._report.problems.append(item)
@@ -112,20 +113,19 @@ class _Pass:
                     self._report.files_seen += 1
                     self._file(item)
                     self._finish(due_by=time.monotonic())
+            whole = not only
         except StoppedError:
             self._report.stopped = True
         finally:
             self._finish(due_by=None)
-            self._write_down(whole=not only and not self._report.stopped)
+            self._write_down(whole=whole)
 
-    def _files(self, only: Collection[str]) -> Iterator[SessionFile | Unreadable]:
-        roots = self._settings.root_directories()
-        if not only:
-            yield from discover(roots, format_of=self._memory.format_of)
-        for path in sorted(only):
-            item = discover_at(roots, path, self._memory.format_of)
-            if item:
-                yield item
+    def _sessions(self, only: Collection[str]) -> Iterator[SessionFile | Unreadable]:
+        own = self._store.rows.own_times() if self._store else NOTHING_OWN
+        walk = Walk(self._settings.root_directories(), self._memory, own, self._clock())
+        yield from walk.at(only) if only else walk.everything()
+        self._report.files_seen += walk.resting
+        self._report.files_unchanged += walk.resting
 
     def _file(self, file: SessionFile) -> None:
         now = self._clock()
@@ -137,7 +137,7 @@ class _Pass:
         self._report.count(look.outcome)
         self._memory.note(file, FileState(
             look.fingerprint, self._memory.rules, look.format,
-            AGAIN if look.again else look.outcome.outcome, look.outcome.reason,
+            look.again or look.outcome.outcome, look.outcome.reason,
             self._memory.first_seen(file, now), look.due_at, now, look.identity,
         ))  # fmt: skip
 
@@ -146,13 +146,15 @@ class _Pass:
         try:
             return self._change(file, now)
         except UnsettledError as why:
-            return self._verdict(file, "deferred", str(why))
+            look = self._verdict(file, "deferred", str(why))
+            return replace(look, again=WAITS, due_at=why.until) if why.idle else look
         except RefusedError as why:
             again = isinstance(why, ObstacleError)
-            return self._verdict(file, "skipped", str(why), again=again)
+            look = self._verdict(file, "skipped", str(why), again=again)
+            return replace(look, again=WAITS) if file.in_database else look
         except BusyError as why:
             return self._verdict(file, "deferred", str(why))
-        except (StoreFullError, DamagedError) as why:
+        except (StoreFullError, DamagedError, FailedError) as why:
             return self._verdict(file, "failed", str(why))
         except (BrainsurgeonError, DatabaseError):
             raise  # the store itself is in trouble, or we are to stop: that is everybody's
@@ -174,10 +176,11 @@ class _Pass:
         state = self._memory.state_of(file)
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-        again = again or result == "deferred" or openclaw.migrated(file.agent_directory)
+        tried = again or result == "deferred" or moved_away(file)
         due_at = self._memory.try_again_at(file, self._clock()) if result == "failed" else None
         identity = state.identity if state and state.fingerprint == file.fingerprint else None
-        return _Look(outcome, file.fingerprint, form, identity, due_at, again=again)
+        again_as = AGAIN if tried else None
+        return _Look(outcome, file.fingerprint, form, identity, due_at, again_as)
 
     def _change(self, file: SessionFile, now: float) -> _Look:
         """Plan one session and carry the plan out, if it is settled and there is any need."""
@@ -202,7 +205,7 @@ class _Pass:
                     outcome, one.session.fingerprint, one.format.name, one.session.identity,
                     planned.due_at,
                 )  # fmt: skip
-            record = record or noting.note(self._store, one.session, one.survey.parent)
+            record = record or noting.note(self._store, one.session, one.parent)
             return self._rewrite(self._store, one, record, planned, outcome)
 
     def _record(self, one: Examination) -> SessionRecord | None:
@@ -210,20 +213,24 @@ class _Pass:
         if self._store is None:
             return None
         look = noting.record_for if self._report.dry_run else noting.noted
-        return look(self._store, one.session, one.survey.parent)
+        return look(self._store, one.session, one.parent)
 
     def _rewrite(
         self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
         outcome: Outcome,
     ) -> _Look:  # fmt: skip
         try:
-            rewrite = apply(store, one, record, planned, self._clock)
+            rewrite = change(store, one, record, planned, self._clock)
         except RefusedError as why:
             raise UnsettledError(str(why)) from why
         self._pending.append(rewrite)
-        fingerprint = rewrite.exchanged.fingerprint
+        fingerprint = rewrite.fingerprint
+        if rewrite.left:
+            outcome = self._outcome(one.session.file, one, replace(planned, edits=rewrite.done))
+            outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
-        return _Look(done, fingerprint, one.format.name, one.session.identity, planned.due_at)
+        again, name = AGAIN if rewrite.left else None, one.format.name
+        return _Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
 
     def _outcome(self, file: SessionFile, one: Examination, planned: Plan) -> Outcome:
         size = one.session.fingerprint.size

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from brainsurgeon.errors import BusyError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.rewrite.examine import UnsettledError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
@@ -77,6 +78,8 @@ def _state(
     except RefusedError as why:
         return form, "skipped", str(why)
     except UnsettledError as why:
+        return form, "busy", str(why)
+    except BusyError as why:
         return form, "busy", str(why)
     except OSError as error:
         return None, "unreadable", error.strerror or type(error).__name__

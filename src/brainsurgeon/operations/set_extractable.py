@@ -12,14 +12,16 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.formats.base import is_made_up, parse
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, session_named
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.rewrite.apply import UNFINISHED, record_id
+from brainsurgeon.rewrite.apply import UNFINISHED
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError
-from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.rewrite.shelving import record_id
+from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +51,7 @@ def set_extractable(
     wanted = id_named(entry)
     chosen, ident = _where(settings, store, wanted, session)
     file = file_of(chosen)
-    if openclaw.migrated(file.agent_directory):
+    if moved_away(file):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
     now = clock()
     record = noted(store, chosen).record

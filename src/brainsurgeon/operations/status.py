@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.sessions import walk
+from brainsurgeon.operations.databases import describe_databases
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import filesystems, leases
@@ -20,6 +21,7 @@ from brainsurgeon.store.texts import path_text
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Walk
+    from brainsurgeon.model.reports import DatabaseStatus
     from brainsurgeon.model.sessions import Root, SessionFile
     from brainsurgeon.store import Store
 
@@ -57,6 +59,7 @@ class Status:
     kept_beside: dict[str, str]
     roots: tuple[RootStatus, ...]
     brakes: dict[str, str]
+    databases: tuple[DatabaseStatus, ...]
 
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
@@ -88,6 +91,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         kept_beside={one.beside: one.stays for one in rewrites if one.stays},
         roots=tuple(_roots(settings, seen, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
+        databases=tuple(describe_databases(settings)),
     )
 
 
@@ -103,8 +107,9 @@ def _roots(settings: Settings, seen: Walk, brakes: dict[str, str]) -> list[RootS
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         here = [one.file for one in seen.sessions if one.file and one.file.root == path]
+        protocol = _protocol(root, [file for file in here if not file.in_database])
         listed.append(RootStatus(
-            path, len(here), _protocol(root, here), problems.get(path), brakes.get(path_text(path)),
+            path, len(here), protocol, problems.get(path), brakes.get(path_text(path)),
         ))  # fmt: skip
     return listed
 
@@ -121,4 +126,4 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
                 return "leases" if leases.supported(session.descriptor) else "a day of quiet"
         except (OSError, RefusedError):
             continue
-    return "unknown: no sessions yet"
+    return "unknown: no sessions in files yet"

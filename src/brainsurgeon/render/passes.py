@@ -11,12 +11,19 @@ from brainsurgeon.model.times import iso
 from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brainsurgeon.model.plans import Outcome, Plan
-    from brainsurgeon.model.reports import RetentionReport, ScanReport
+    from brainsurgeon.model.reports import DatabaseStatus, RetentionReport, ScanReport
     from brainsurgeon.operations.doctor import Finding
     from brainsurgeon.operations.status import Status
 
 _MOST_ROWS = 8
+WHAT_STAYS = (
+    "pruning a database saves context, not disk, and hides nothing: OpenClaw keeps whole copies of"
+    " recent values beside it (its trajectory, up to 10 MiB), and the file shrinks only when"
+    " OpenClaw compacts it"
+)
 _OUTCOME_KEYS = (
     "session", "path", "format", "outcome", "reason", "entries_extracted", "values_extracted",
     "bytes_before", "bytes_after",
@@ -38,6 +45,7 @@ def report_json(report: ScanReport) -> dict[str, Any]:
     ]
     answer["recovered"] = [asdict(one) for one in report.recovered]
     answer["interrupted"] = report.interrupted
+    answer["databases"] = [asdict(one) for one in report.databases]
     return printable(answer)  # type: ignore[no-any-return]
 
 
@@ -62,12 +70,24 @@ def report(done: ScanReport) -> str:
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
     for problem in done.problems:
         lines.append(f"{safe(problem.path)}: {safe(problem.why)}; nothing there was touched")
+    lines += _databases(done.databases)
     for outcome in done.sessions:
         lines += _outcome(outcome, done.dry_run)
     if not done.enabled:
         lines.append(DISABLED)
     lines.append(_summary(done))
     return "\n".join(lines)
+
+
+def _databases(listed: Iterable[DatabaseStatus]) -> list[str]:
+    """Name the databases of agents: what wrote them, why one is left alone, and what stays."""
+    lines = []
+    for one in listed:
+        made = f"OpenClaw {one.program or 'of an unknown version'}, layout {one.layout}"
+        state = f"left alone, {one.left_alone}" if one.left_alone else "its sessions are pruned"
+        what = f" ({made})" if one.layout is not None else ""
+        lines.append(f"database of {safe(one.agent)} {safe(one.path)}{what}: {safe(state)}")
+    return [*lines, WHAT_STAYS] if lines else []
 
 
 def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
@@ -197,6 +217,7 @@ def status(now: Status) -> str:
     for root in now.roots:
         if root.problem:
             lines.append(f"{safe(root.path)}: {safe(root.problem)}")
+    lines += _databases(now.databases)
     for path, why in now.brakes.items():
         lines.append(f"{safe(path)}: retention deletes nothing there, {safe(why)}")
     return "\n".join(lines)

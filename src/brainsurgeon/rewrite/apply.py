@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from brainsurgeon.errors import BrainsurgeonError, BusyError
-from brainsurgeon.model.edits import Cut, FieldEdit
-from brainsurgeon.model.records import Confirmation
+from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.shelving import (
+    check_still_so,
+    confirmation_of,
+    note_fields,
+    record_id,
+    shelve,
+    value_of,
+)
 from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.moving import Place
 from brainsurgeon.sessions.reading import RefusedError, RolledBackError
@@ -26,21 +31,16 @@ from brainsurgeon.sessions.temporary import new_temporary_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from brainsurgeon.model.edits import Edit
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import End
+    from brainsurgeon.model.records import Confirmation, SessionRecord
+    from brainsurgeon.model.sessions import End, Fingerprint
     from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.rewrite.shelving import Values
     from brainsurgeon.sessions.exchange import Exchange
-    from brainsurgeon.sessions.new_file import Splice
     from brainsurgeon.sessions.reading import OpenSession
     from brainsurgeon.store import Store
 
-Values = Mapping[int, bytes]
-"""Stored values that have been read already, by the id of their extraction."""
-Shelved = tuple[Cut, int, bytes, int]
-"""A cut with the id, the digest and the size in bytes of the value that it shelved."""
-BATCH = 8 << 20
-"""Compressed bytes after which a transaction of blobs is committed."""
 _HURRY = 0.2
 UNFINISHED = (
     "the old file stays beside the session, since somebody has it open; the next command ends it"
@@ -52,6 +52,7 @@ class Rewrite:
     """A session whose file was exchanged and whose old file is not gone yet.
 
     It holds the session's lock, and a descriptor of its directory, until it is finished.
+    All of its plan was carried out, so that nothing is `left`.
     """
 
     store: Store
@@ -61,6 +62,13 @@ class Rewrite:
     exchanged: Exchange
     stored: int
     held: ExitStack
+    done: tuple[Edit, ...] = ()
+    left: str | None = None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The state of the session as it was left."""
+        return self.exchanged.fingerprint
 
     @property
     def due(self) -> float:
@@ -102,7 +110,14 @@ class Rewrite:
             self.store.journal.close(self.journal_id)
 
 
-def finish_now(rewrites: Iterable[Rewrite]) -> None:
+class Finishing(Protocol):
+    """A session that was changed, in either medium."""
+
+    def finish(self, *, hurry: bool = False) -> bool:
+        """Clean up; return False where that has to wait."""
+
+
+def finish_now(rewrites: Iterable[Finishing]) -> None:
     """Finish what can be finished at once, on the way out of a command that was told to stop."""
     for rewrite in rewrites:
         with suppress(Exception):
@@ -110,7 +125,7 @@ def finish_now(rewrites: Iterable[Rewrite]) -> None:
 
 
 def apply(
-    store: Store, one: Examination, record: SessionRecord, plan: Plan,
+    store: Store, one: Examination, session: OpenSession, record: SessionRecord, plan: Plan,
     clock: Callable[[], float], values: Values | None = None,
 ) -> Rewrite:  # fmt: skip
     """Carry out a plan for an examined session, or raise RefusedError with the file untouched.
@@ -119,13 +134,14 @@ def apply(
     of ours holds the session. After any other exception the rewrite is finished or undone as
     after a crash: the file decides whether it happened.
     """
-    session, signs = one.session, one.signs(clock)
+    signs = one.signs(session, clock)
     with ExitStack() as held:
         held.enter_context(store.lock(record_id(record), check_stop=session.check_stop))
         _refuse_unfinished(store, record)
         begun = _begin(store, session, record, plan, one.now)
         with _resolved_whatever_happens(store, session, begun.journal_id):
-            splices = _splices(store, plan, values or {})
+            value = value_of(store, values or {})
+            splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in plan.edits)
             exchanged = exchange.replace(
                 session, begun.temporary, splices, signs, one.silent,
                 lambda inode, ends: _note_filled(store, begun.journal_id, inode, ends),
@@ -169,20 +185,14 @@ def _begin(
     store: Store, session: OpenSession, record: SessionRecord, plan: Plan, now: float
 ) -> _Begun:
     temporary = new_temporary_name()
-    shelved, stored = _shelve(store, session, record, plan, now)
-    confirmation = Confirmation(
-        put_back=[edit.extraction_id for edit in plan.putbacks],
-        fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
-        wishes=list(plan.wishes),
-        restored=list(plan.restored),
-        at=now,
-    )
+    shelved, stored = shelve(store, session.read, record, plan, now)
+    confirmation = confirmation_of(plan, now)
     ident = record_id(record)
     with store.transaction():
-        _check_still_so(store, record, plan, shelved)
+        check_still_so(store, record, plan, shelved)
         journal_id = store.journal.begin(ident, session.file, temporary, confirmation)
         store.extractions.add(ident, journal_id, shelved, now)
-        _note_fields(store, ident, journal_id, plan.fields)
+        note_fields(store, ident, journal_id, plan.fields)
     return _Begun(journal_id, temporary, confirmation, stored)
 
 
@@ -221,70 +231,3 @@ def _resolved_whatever_happens(
         with suppress(Exception):
             recover.resolve(store, store.journal.rewrite(journal_id), session.descriptor)
         raise
-
-
-def record_id(record: SessionRecord) -> int:
-    """Give the id of a session that is about to be changed; whoever changes one has recorded it."""
-    if record.id is None:
-        raise ValueError("a session without a record of its own cannot be changed")
-    return record.id
-
-
-def _shelve(
-    store: Store, session: OpenSession, record: SessionRecord, plan: Plan, now: float
-) -> tuple[list[Shelved], int]:
-    """Store what will be cut, in short transactions; return it with the bytes written."""
-    shelved: list[Shelved] = []
-    total = 0
-    cuts = iter(plan.cuts)
-    for first in cuts:
-        batch = 0
-        with store.transaction():
-            cut: Cut | None = first
-            while cut is not None:
-                value = session.read(cut.start, cut.end)
-                blob, digest, written = store.blobs.put(record.agent_id, value, now)
-                shelved.append((cut, blob, digest, len(value)))
-                batch += written
-                cut = next(cuts, None) if batch < BATCH else None
-        total += batch
-    return shelved, total
-
-
-def _check_still_so(
-    store: Store, record: SessionRecord, plan: Plan, shelved: Iterable[Shelved]
-) -> None:
-    """Raise BusyError when another process changed what this plan was built on."""
-    for _, blob, digest, _ in shelved:
-        if not store.blobs.holds(blob, record.agent_id, digest):
-            raise BusyError("a value expired while it was being shelved; try again")
-    if store.wishes.newest(record_id(record)) != plan.asked_until:
-        raise BusyError("something was asked for meanwhile; try again")
-
-
-def _note_fields(
-    store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit]
-) -> None:
-    """Record each field with what undoing it puts back: what stood there before any of ours."""
-    known = {(one.entry_id, one.name): one for one in store.fields.of_session(session_id)}
-    for edit in edits:
-        if edit.undoes is not None:
-            continue
-        before, after = edit.before, edit.new
-        placed = known.get((edit.entry_id, edit.name))
-        if placed and edit.before is not None and placed.after.endswith(edit.before):
-            before = placed.before
-            after = placed.after[: -len(edit.before)] + edit.new
-        value = edit.new if edit.before is not None else edit.new.split(b":", 1)[1]
-        store.fields.add(
-            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode()
-        )
-
-
-def _splices(store: Store, plan: Plan, values: Values) -> Iterator[Splice]:
-    def value_of(extraction_id: int) -> bytes:
-        known = values.get(extraction_id)
-        return store.extractions.value(extraction_id) if known is None else known
-
-    for edit in plan.edits:
-        yield edit.start, edit.end, edit.bytes_after(value_of)

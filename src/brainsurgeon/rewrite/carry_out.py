@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError, DamagedError, FailedError, GoneError, GuardedError
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.rewrite import examine
-from brainsurgeon.rewrite.apply import Values, apply
+from brainsurgeon.rewrite.apply import Rewrite, apply
+from brainsurgeon.rewrite.apply_rows import RowsRewrite, apply_rows
 from brainsurgeon.rewrite.examine import UnsettledError
+from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_session import OpenRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import SessionRecord, Wish
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.apply import Rewrite
+    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.rewrite.shelving import Values
     from brainsurgeon.store import Store
 
 
@@ -27,11 +30,24 @@ NO_ANSWER = "no answer of ours stands in the turn in which it was asked"
 KEPT = "the configuration keeps such calls"
 """Why a redaction ends without one."""
 
+AnyRewrite = Rewrite | RowsRewrite
+"""A session that was changed, in either medium."""
+
+
+def change(
+    store: Store, one: Examination, record: SessionRecord, planned: Plan,
+    clock: Callable[[], float], values: Values | None = None,
+) -> AnyRewrite:  # fmt: skip
+    """Carry out one plan in the medium that its session lies in."""
+    if isinstance(one.session, OpenRows):
+        return apply_rows(store, one, one.session, record, planned, clock, values)
+    return apply(store, one, one.session, record, planned, clock, values)
+
 
 def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Wish, ...], clock: Callable[[], float], values: Values | None = None,
-) -> tuple[Plan, Rewrite | None]:  # fmt: skip
+) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
     """Carry out what is asked, with the wishes that already wait, if the session is settled.
 
     Raise UnsettledError where it is not; nothing is cut on the way. The caller finishes the
@@ -51,7 +67,7 @@ def carry_out(
         except BusyError as why:
             raise UnsettledError(str(why)) from why
         except RefusedError as why:
-            if openclaw.migrated(file.agent_directory):
+            if moved_away(file):
                 told = f"{record.title}: {why}; `brainsurgeon show` still prints the value"
                 raise GuardedError(told) from why
             raise FailedError(f"{record.title}: {why}; its file was left as it is") from why
@@ -80,7 +96,7 @@ def end_redactions(settings: Settings, store: Store, record: SessionRecord, plan
 def _rewrite(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Wish, ...], clock: Callable[[], float], values: Values, damaged: set[int],
-) -> tuple[Plan, Rewrite | None]:  # fmt: skip
+) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
     now = clock()
     state = store.files.at(file.path)
     with examine.examine_quiet(settings, file, state, now) as one:
@@ -94,6 +110,9 @@ def _rewrite(
         if not planned.edits:
             return planned, None
         try:
-            return planned, apply(store, one, record, planned, clock, values)
+            rewrite = change(store, one, record, planned, clock, values)
         except RefusedError as why:  # by then the session as such was fine
             raise UnsettledError(str(why)) from why
+        if rewrite.left:  # what was done is recorded; the rest waits for another moment
+            raise UnsettledError(rewrite.left)
+        return planned, rewrite

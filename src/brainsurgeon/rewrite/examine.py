@@ -17,8 +17,12 @@ from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
 from brainsurgeon.hosts import openclaw, pi
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on, open_session
+from brainsurgeon.model.sessions import Fingerprint, Root
+from brainsurgeon.rewrite.untouchable import check_replaceable
+from brainsurgeon.sessions.opening import open_session, parent_of
+from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.row_listing import list_rows_at
+from brainsurgeon.sessions.row_session import OpenRows
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import FileState, SessionRecord, Wish
     from brainsurgeon.model.sessions import SessionFile, Survey
+    from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.sessions.reading import OpenSession
     from brainsurgeon.store import Store
 
@@ -38,7 +43,16 @@ HELD = "another process is replacing the file"
 
 
 class UnsettledError(Exception):
-    """The session may not be touched now; trying again at the next pass will do."""
+    """The session may not be touched now; trying again at the next pass will do.
+
+    `until` is when time alone may change that (seconds since 1970), None where that is not known.
+    `idle` tells that it takes a change of the session's database, so that looking again before
+    one would be in vain.
+    """
+
+    def __init__(self, reason: str, until: float | None = None, *, idle: bool = False) -> None:
+        super().__init__(reason)
+        self.until, self.idle = until, idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,7 @@ class Examination:
     """One open session with its survey, and for how long (seconds) it has been silent."""
 
     settings: Settings
-    session: OpenSession
+    session: AnyOpen
     survey: Survey
     silent: float
     now: float
@@ -56,21 +70,36 @@ class Examination:
         """The format of its file."""
         return self.session.format
 
+    @property
+    def parent(self) -> str | None:
+        """The session that this one was forked from, or None."""
+        return parent_of(self.session, self.survey)
+
     def check_settled(self) -> None:
         """Raise RefusedError where the file is never touched, UnsettledError where not now."""
-        check_replaceable(self.session)
+        check_replaceable(self.session, self.settings)
         _raise(settled.restless(self.silent, self.settings.quiet_seconds))
         self.check_turn()
 
     def check_turn(self) -> None:
         """Raise UnsettledError while a turn is open or the agent shows that it is at work."""
+        if isinstance(self.session, OpenRows):
+            self._check_gate(self.session)
+            return
         abandoned = self.settings.abandoned_after_seconds
         _raise(settled.open_turn(self.survey, self.silent, abandoned))
-        _raise(self.signs(lambda: self.now).read())
+        _raise(self.signs(self.session, lambda: self.now).read())
 
-    def signs(self, clock: Callable[[], float]) -> openclaw.Signs:
+    def _check_gate(self, session: OpenRows) -> None:
+        """Raise UnsettledError where any sign in the database says no; silence closes no turn."""
+        if shut := session.closed(self.settings.quiet_seconds, self.now):
+            raise UnsettledError(shut.reason, shut.until, idle=not shut.watched)
+        if self.survey.open_turn:
+            raise UnsettledError(self.survey.open_turn, idle=True)
+
+    def signs(self, session: OpenSession, clock: Callable[[], float]) -> openclaw.Signs:
         """Give what shows whether the agent is at work: it is asked once more for the exchange."""
-        directory, name = self.session.directory, self.session.file.name
+        directory, name = session.directory, session.file.name
         abandoned = float(self.settings.abandoned_after_seconds)
         return openclaw.Signs(directory, name, clock, abandoned)
 
@@ -85,7 +114,9 @@ class Examination:
 
         OpenClaw, which writes pi's dialect in a layout of its own, reads a session for every run.
         """
-        is_pi = self.format.name == "openclaw" and not openclaw.owner(self.session.file.directory)
+        file = self.session.file
+        in_layout = file.in_database or openclaw.owner(file.directory)
+        is_pi = self.format.name == "openclaw" and not in_layout
         return Habits(drops_blocks=is_pi and pi.drops_blocks(), remembers=is_pi)
 
     def plan(self, records: Records, *, cut: bool = True, explain: bool = False) -> Plan:
@@ -112,7 +143,7 @@ def examine(
 
 
 def examine_open(
-    settings: Settings, session: OpenSession, state: FileState | None, now: float,
+    settings: Settings, session: AnyOpen, state: FileState | None, now: float,
     window: int | None = None,
 ) -> Examination:  # fmt: skip
     """Survey a session that is open; raise RefusedError where it is of no known format."""
@@ -137,7 +168,7 @@ def examine_quiet(
         if session.fingerprint != file.fingerprint:
             raise UnsettledError("changed just now")
         form = session.format
-        check_replaceable(session)
+        check_replaceable(session, settings)
         survey = form.survey(session.lines, settings.decision_rules().window)
         yield Examination(settings, session, survey, silence(file, state, now), now)
 
@@ -169,18 +200,19 @@ def silence(file: SessionFile, state: FileState | None, now: float) -> float:
     return settled.silence(file.fingerprint, state.first_seen if state and known else now, now)
 
 
-def check_replaceable(session: OpenSession) -> None:
-    """Raise RefusedError for a file that we never replace."""
-    if openclaw.migrated(session.file.agent_directory):
-        raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    if obstacle := session.obstacle:
-        raise ObstacleError(obstacle)
-
-
 def as_it_is_now(file: SessionFile) -> SessionFile:
-    """Look at a session file once more, by its name."""
+    """Look at a session once more, by its name; raise FileNotFoundError where it is gone."""
+    if file.in_database:
+        return _row_session_as_it_is_now(file)
     status = os.stat(file.path, follow_symlinks=False)
     return replace(file, fingerprint=Fingerprint.of(status))
+
+
+def _row_session_as_it_is_now(file: SessionFile) -> SessionFile:
+    own = {} if file.own_ms is None else {file.path: file.own_ms}
+    for found in list_rows_at([Root(file.root, file.hint)], file.path, own):
+        return found
+    raise FileNotFoundError(file.path)
 
 
 def failed(title: str, error: OSError) -> FailedError:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.rewrite import recover_rows
 from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.discover import discover
 from brainsurgeon.sessions.moving import Ledger, Place, StaysError
@@ -90,6 +91,8 @@ def resolve(
     `opened` is a descriptor of ours on the old file, if there is one: while it is open, a lease
     can be had through no other.
     """
+    if rewrite.in_database:
+        return recover_rows.resolve(store, rewrite)
     try:
         directory = open_below(rewrite.root, rewrite.directory)
     except (FileNotFoundError, NotADirectoryError):

@@ -119,6 +119,10 @@ class OpenSession:
             return "the file changed meanwhile"
         return None
 
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` to `end` a few at a time."""
+        return read_range(self.descriptor, start, end)
+
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes from `start` to `end`; fewer when the file has shrunk."""
         self.check_stop()

@@ -6,6 +6,8 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+import zstandard
+
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.entries import LONGEST_STUB, STUB, STUB_PREFIX, stub_text, value_at
@@ -16,7 +18,10 @@ from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.model.entries import Line
     from brainsurgeon.model.sessions import Root
+    from brainsurgeon.sessions.reading import OpenSession
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
@@ -29,16 +34,20 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
 def entries_with_stubs(file: SessionFile) -> Iterator[str]:
     """Name the entries of a file in which a stub stands that names its own entry."""
     with open_session(file) as session:
-        form = session.format
-        for line in session.lines:
-            entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
-            ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
-            if entry is None or ident is None:
-                continue
-            own = stub_text(ident)
-            parts = form.parts(entry, NO_SURVEY, None)
-            if any(value_at(entry, part.path) == own for part in parts):
-                yield ident
+        yield from with_own_stubs(session.lines, session.format)
+
+
+def with_own_stubs(lines: Iterable[Line], form: Format) -> Iterator[str]:
+    """Name the entries in which a stub stands that names its own entry."""
+    for line in lines:
+        entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
+        ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
+        if entry is None or ident is None:
+            continue
+        own = stub_text(ident)
+        parts = form.parts(entry, NO_SURVEY, None)
+        if any(value_at(entry, part.path) == own for part in parts):
+            yield ident
 
 
 def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
@@ -46,6 +55,8 @@ def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     stubs: set[bytes] = set()
     try:
         with open_session(file, check_stop) as session:
+            if file.name.endswith(".zst"):
+                return _stubs_packed(session, check_stop)
             tail = b""
             for chunk in read_range(session.descriptor, 0, session.fingerprint.size):
                 check_stop()
@@ -54,4 +65,19 @@ def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
                 tail = text[-LONGEST_STUB:]
     except RefusedError as why:
         raise OSError(errno.EINVAL, str(why)) from why
+    except zstandard.ZstdError as why:
+        raise OSError(errno.EIO, "an archive that cannot be unpacked") from why
+    return {os.fsdecode(stub) for stub in stubs}
+
+
+def _stubs_packed(session: OpenSession, check: Callable[[], None]) -> set[str]:
+    """Look for stubs in an archive that its agent packed with zstd."""
+    stubs: set[bytes] = set()
+    tail = b""
+    with open(session.descriptor, "rb", closefd=False) as packed:
+        for chunk in zstandard.ZstdDecompressor().read_to_iter(packed):
+            check()
+            text = tail + chunk
+            stubs.update(STUB.findall(text))
+            tail = text[-LONGEST_STUB:]
     return {os.fsdecode(stub) for stub in stubs}

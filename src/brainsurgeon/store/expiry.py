@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.records import HeldValue
 from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.rows import Rows
 
 if TYPE_CHECKING:
     import sqlite3
@@ -79,6 +80,7 @@ class Expiry:
             " WHERE state = 'expired' AND blob_id IS NOT NULL"
         ).fetchall()
         self._connection.execute("UPDATE extractions SET blob_id = NULL WHERE state = 'expired'")
+        Rows(self._connection).release()
         blobs = Blobs(self._connection)
         swept = blobs.sweep(now - ORPHAN_GRACE) if orphans else 0
         return blobs.release(buried) + swept

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import UNKNOWN
+from brainsurgeon.model.records import FileState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brainsurgeon.model.records import FileState
     from brainsurgeon.model.sessions import Fingerprint, SessionFile
     from brainsurgeon.store import Store
 
@@ -21,6 +21,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds: the pause after the second failure in a row, which doubles from then on, and its end."""
 AGAIN = "again"
 """How a file is remembered that was deferred: every pass tries it again."""
+WAITS = "waits"
+"""How a session is remembered that waits for a change of the database that it lies in."""
+DATABASE = "database"
+"""How a database is remembered, beside the sessions in it."""
+FRESH = 0.05
+"""Seconds within which two changes of a file may leave it with the same modification time."""
 
 
 class FileMemory:
@@ -31,6 +37,8 @@ class FileMemory:
         self._states = store.files.all() if store else {}
         self._waiting = store.wishes.sessions_waiting() if store else {}
         self._fresh: list[tuple[str, FileState]] = []
+        self._databases: list[tuple[str, FileState]] = []
+        self._moved: set[str] = set()
         self._gone = set(self._states)
         self._insisted: set[bytes] = set()
 
@@ -75,6 +83,7 @@ class FileMemory:
             and state.fingerprint == fingerprint
             and state.rules == self.rules
             and state.outcome != AGAIN
+            and not (state.outcome == WAITS and os.path.dirname(os.fsdecode(path)) in self._moved)
             and self._waiting.get(path, 0.0) <= state.looked_at
         ):
             return state
@@ -98,11 +107,46 @@ class FileMemory:
         if self.waits(file) or state is None or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
+    def idle(self, path: str, mark: Fingerprint, now: float) -> list[bytes] | None:
+        """Return the paths of the sessions in a database that need no look; None where one does.
+
+        A database that changed is remembered as it is now, unless that was just now, once the
+        pass has looked at everything in it.
+        """
+        key, inside = os.fsencode(path), os.fsencode(path) + b"/"
+        self._gone.discard(key)
+        state = self._states.get(key)
+        sessions = [one for one in self._states if one.startswith(inside)]
+        same = state is not None and state.fingerprint == mark and state.rules == self.rules
+        if same and all(self._rests(one, now) for one in sessions):
+            self._gone.difference_update(sessions)
+            return sessions
+        if not same:
+            self._moved.add(path)
+            if now - mark.mtime_ns / 1e9 >= FRESH:
+                fresh = FileState(mark, self.rules, None, DATABASE, "", now, None, now)
+                self._databases.append((path, fresh))
+        return None
+
+    def _rests(self, path: bytes, now: float) -> bool:
+        state = self._states[path]
+        return (
+            state.rules == self.rules
+            and state.outcome != AGAIN
+            and (state.due_at is None or state.due_at > now)
+            and self._waiting.get(path, 0.0) <= state.looked_at
+        )
+
     def write_down(self, store: Store, *, forget: bool) -> None:
-        """Write down what this pass saw, and with `forget` forget the files that it did not see."""
+        """Write down what this pass saw, and with `forget` forget the files that it did not see.
+
+        `forget` tells that the pass saw everything else.
+        """
         for path, state in self._fresh:
             store.files.remember(path, state)
         if forget:
+            for path, state in self._databases:
+                store.files.remember(path, state)
             store.files.forget(self._gone)
 
 

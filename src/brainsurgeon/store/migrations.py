@@ -73,6 +73,38 @@ def m003_note_what_is_being_moved(db: Database) -> None:
     db.execute("ALTER TABLE fields DROP COLUMN set_at")  # nobody ever read it
 
 
+@migrations()
+def m004_keep_rows(db: Database) -> None:
+    """Keep what rows in an agent's database held, and when we wrote to them; files need neither."""
+    for statement in _ROWS:
+        db.execute(statement)
+
+
+_ROWS = (
+    # The columns in which an agent itself kept an event that we changed: `digest` is that of the
+    # event's text, which is put together again from the values cut out of it.
+    """
+    CREATE TABLE row_columns (
+        session_id INTEGER NOT NULL REFERENCES sessions,
+        entry_id TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        packed BLOB,
+        size INTEGER,
+        navigation BLOB,
+        PRIMARY KEY (session_id, entry_id, digest)
+    ) STRICT
+    """,
+    "CREATE INDEX row_columns_digest ON row_columns (digest)",
+    # When we last wrote to a session, in the milliseconds that we noted there ourselves.
+    """
+    CREATE TABLE row_writes (
+        session_id INTEGER PRIMARY KEY REFERENCES sessions,
+        noted_ms INTEGER NOT NULL
+    ) STRICT
+    """,
+)
+
+
 _TABLES = (
     """
     CREATE TABLE agents (

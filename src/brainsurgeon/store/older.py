@@ -29,9 +29,17 @@ _BEFORE_IDENTITIES = (
 _BEFORE_MOVING = (
     "CREATE TEMP VIEW journal AS SELECT *, NULL AS moving_to, NULL AS stays FROM main.journal",
 )
+_BEFORE_ROWS = (
+    """
+    CREATE TEMP VIEW row_columns AS SELECT NULL AS session_id, NULL AS entry_id, NULL AS digest,
+    NULL AS packed, NULL AS size, NULL AS navigation WHERE 0
+    """,
+    "CREATE TEMP VIEW row_writes AS SELECT NULL AS session_id, NULL AS noted_ms WHERE 0",
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
+    "m004_keep_rows": _BEFORE_ROWS,
 }
 """What stands in for each migration that a store may lack."""
 

@@ -17,12 +17,12 @@ DEADLINE = 300
 class OpenClaw:
     """A gateway of its own with one session."""
 
-    def __init__(self, base, start, model):
+    def __init__(self, base, start, model, wanted=OPENCLAW):
         self.base, self.model, self._start = base, model, start
         self.session = str(uuid.uuid4())
         self.state = base / "claw" / ".openclaw"
         self.path = self.state / "agents" / "main" / "sessions" / f"{self.session}.jsonl"
-        self.program = [node_binary(), str(package(OPENCLAW) / "openclaw" / "openclaw.mjs")]
+        self.program = [node_binary(), str(package(wanted) / "openclaw" / "openclaw.mjs")]
         self.turns, self.seconds = 0, []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -83,6 +83,7 @@ class OpenClaw:
             return True
 
         wait("the gateway listens", answers)
+        return gateway
 
     def turn(self, *plan):
         """Do one turn through the gateway; it gives its expected reply. Give its requests."""

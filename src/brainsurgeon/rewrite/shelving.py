@@ -1,0 +1,110 @@
+"""What both media owe the store before anything changes: originals, records, the journal.
+
+The order is the whole safety of the house. Blobs go in short transactions (orphans are harmless),
+then records and the journal entry in one commit, then the session. A blob is durable before its
+stub is visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import BusyError
+from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.records import Confirmation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from brainsurgeon.model.edits import FieldEdit
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.store import Store
+
+Values = Mapping[int, bytes]
+"""Stored values that were read already, by the id of their extraction."""
+Shelved = tuple[Cut, int, bytes, int]
+"""A cut with the id, the digest and the size in bytes of the value that it shelved."""
+BATCH = 8 << 20
+"""Compressed bytes after which a transaction of blobs is committed."""
+
+
+def record_id(record: SessionRecord) -> int:
+    """Give the id of a session that is about to be changed: by then it has a record of its own."""
+    if record.id is None:
+        raise ValueError("a session without a record of its own cannot be changed")
+    return record.id
+
+
+def shelve(
+    store: Store, read: Callable[[int, int], bytes], record: SessionRecord, plan: Plan, now: float
+) -> tuple[list[Shelved], int]:
+    """Store what will be cut, in short transactions; return it with the bytes written.
+
+    `read` gives the bytes of the session between two offsets.
+    """
+    shelved: list[Shelved] = []
+    total = 0
+    cuts = iter(plan.cuts)
+    for first in cuts:
+        batch = 0
+        with store.transaction():
+            cut: Cut | None = first
+            while cut is not None:
+                value = read(cut.start, cut.end)
+                blob, digest, written = store.blobs.put(record.agent_id, value, now)
+                shelved.append((cut, blob, digest, len(value)))
+                batch += written
+                cut = next(cuts, None) if batch < BATCH else None
+        total += batch
+    return shelved, total
+
+
+def check_still_so(
+    store: Store, record: SessionRecord, plan: Plan, shelved: Iterable[Shelved]
+) -> None:
+    """Raise BusyError when another process changed what this plan was built on."""
+    for _, blob, digest, _ in shelved:
+        if not store.blobs.holds(blob, record.agent_id, digest):
+            raise BusyError("a value expired while it was being shelved; try again")
+    if store.wishes.newest(record_id(record)) != plan.asked_until:
+        raise BusyError("something was asked for meanwhile; try again")
+
+
+def note_fields(store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit]) -> None:
+    """Record each field with what undoing it puts back: what stood there before any of ours."""
+    known = {(one.entry_id, one.name): one for one in store.fields.of_session(session_id)}
+    for edit in edits:
+        if edit.undoes is not None:
+            continue
+        before, after = edit.before, edit.new
+        placed = known.get((edit.entry_id, edit.name))
+        if placed and edit.before is not None and placed.after.endswith(edit.before):
+            before = placed.before
+            after = placed.after[: -len(edit.before)] + edit.new
+        value = edit.new if edit.before is not None else edit.new.split(b":", 1)[1]
+        store.fields.add(
+            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode()
+        )
+
+
+def value_of(store: Store, values: Values) -> Callable[[int], bytes]:
+    """Return what gives the value of an extraction: from `values`, or from the store."""
+
+    def value(extraction_id: int) -> bytes:
+        known = values.get(extraction_id)
+        return store.extractions.value(extraction_id) if known is None else known
+
+    return value
+
+
+def confirmation_of(plan: Plan, now: float) -> Confirmation:
+    """Return what becomes true when a plan is carried out."""
+    return Confirmation(
+        put_back=[edit.extraction_id for edit in plan.putbacks],
+        fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
+        wishes=list(plan.wishes),
+        restored=list(plan.restored),
+        at=now,
+    )

@@ -1,0 +1,40 @@
+"""What is never changed by us, whatever its state: a reason to skip a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.sessions.reading import ObstacleError, RefusedError
+from brainsurgeon.sessions.row_session import OpenRows
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
+    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.sessions.opening import AnyOpen
+
+
+def check_replaceable(session: AnyOpen, settings: Settings) -> None:
+    """Raise RefusedError for what we never change."""
+    if moved_away(session.file):
+        raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
+    if isinstance(session, OpenRows) and settings.databases == "auto":
+        _check_engine(session)
+    if obstacle := session.obstacle:
+        raise ObstacleError(obstacle)
+
+
+def moved_away(file: SessionFile) -> bool:
+    """Tell whether the agent of a session in a file keeps its sessions in a database now."""
+    return not file.in_database and openclaw.migrated(file.agent_directory)
+
+
+def _check_engine(session: OpenRows) -> None:
+    """Raise RefusedError where another context engine keeps turns of its own, or may do so."""
+    chosen = session.selected
+    if chosen.unreadable:
+        raise RefusedError(f'{chosen.unreadable}; databases = "engines" does without')
+    if chosen.engine:
+        raise RefusedError(
+            f'the context engine {chosen.engine} is selected; databases = "engines" includes it'
+        )

@@ -1,0 +1,168 @@
+"""The one place that changes the rows of a session in an agent's database.
+
+What it owes: no row is changed that is not, column for column, what was read; the agent waits for
+milliseconds at most; nothing is changed unless every sign that the session is settled holds once
+more under the lock. It does what OpenClaw's own rewriter of rows does (openclaw 2026.9.6,
+`rewriteSqliteTranscriptEventRowsInTransaction`): the columns of the rows, a new generation, and
+the time of the transcript, in one transaction. No index holds what is changed here, and no
+trigger fires.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brainsurgeon.clock import boot_clock
+from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.hosts import databases
+from brainsurgeon.sessions.reading import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from brainsurgeon.sessions.row_edits import RowEdit
+
+PATIENCE = 2.0
+"""Seconds to wait for the agent; its own patience with us is five."""
+LONGEST_HOLD = 1.0
+"""Seconds after which a transaction is given up: then this process stood still inside it, and
+what was asked at its beginning may no longer be so."""
+PAUSE = 0.010
+"""Seconds between two transactions, in which the agent gets its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A committed change: the time and the generation that it gave the session.
+
+    `waited` and `held` are seconds before and under the lock.
+    """
+
+    at: int
+    generation: str
+    waited: float
+    held: float
+
+
+class RowWriter:
+    """An agent's database that is open for changing rows."""
+
+    def __init__(self, path: str, database: sqlite3.Connection) -> None:
+        self.path, self.database = path, database
+
+    def change(
+        self, session: str, edits: Sequence[RowEdit],
+        gate: Callable[[sqlite3.Connection], str | None],
+        *, compressing: bool, durable: bool, clock: Callable[[], float] = time.time,
+    ) -> Written:  # fmt: skip
+        """Change some rows of a session in one transaction, or none of them.
+
+        `gate` is asked under the lock; where it gives a reason, RefusedError is raised with that.
+        `compressing` says that events may be stored compressed, with columns of their own. A cut
+        need not be `durable`: where its commit is lost, the old row is back. A value that was put
+        back must be, since its copy with us may go afterwards. Raise BusyError where the agent
+        keeps the lock longer than we wait.
+        """
+        # Everything is prepared before: under the lock there is no file, digest or decoding.
+        update = _UPDATE if compressing else _UPDATE_PLAIN
+        values = [_values(session, edit, compressing=compressing) for edit in edits]
+        generation = uuid.uuid4().hex
+        with _explained(self.path):
+            self.database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            begun = boot_clock()
+            self.database.execute("BEGIN IMMEDIATE")
+            locked = boot_clock()
+            try:
+                at = self._change_locked(session, update, values, generation, gate, clock)
+                if boot_clock() - locked > LONGEST_HOLD:
+                    raise RefusedError("this process stood still under the lock")
+                self.database.execute("COMMIT")
+            finally:
+                if self.database.in_transaction:
+                    self.database.execute("ROLLBACK")
+        return Written(at, generation, locked - begun, boot_clock() - locked)
+
+    def _change_locked(
+        self, session: str, update: str, values: list[tuple[object, ...]], generation: str,
+        gate: Callable[[sqlite3.Connection], str | None], clock: Callable[[], float],
+    ) -> int:  # fmt: skip
+        if reason := gate(self.database):
+            raise RefusedError(reason)
+        for row in values:
+            if self.database.execute(update, row).rowcount != 1:
+                raise RefusedError("a row changed meanwhile")
+        return _mark(self.database, session, generation, int(clock() * 1000))
+
+
+@contextmanager
+def writing(path: str) -> Iterator[RowWriter]:
+    """Open an agent's database for changing rows.
+
+    What is written is moved from the log into the database by the agent, or by the last one that
+    closes it.
+    """
+    with _explained(path), databases.opened(path, "rw", PATIENCE) as database:
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute("PRAGMA wal_autocheckpoint = 0")
+        database.execute("PRAGMA trusted_schema = ON")  # the table's constraint calls a function
+        yield RowWriter(path, database)
+
+
+_WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
+_UPDATE_PLAIN = "UPDATE transcript_events SET event_json = CAST(? AS TEXT)" + _WHERE  # noqa: S608
+_UPDATE = (
+    "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_zstd = ?,"  # noqa: S608
+    " event_utf8_bytes = ?, navigation_json = CAST(? AS TEXT)" + _WHERE
+    + " AND event_zstd IS ? AND event_utf8_bytes IS ? AND navigation_json IS CAST(? AS TEXT)"
+)  # fmt: skip
+"""What changes a row only where it holds, column for column, what was read."""
+
+
+def _values(session: str, edit: RowEdit, *, compressing: bool) -> tuple[object, ...]:
+    old, new = edit.before, edit.after
+    if not compressing:
+        return new.text, session, edit.seq, old.text
+    columns = (new.text, new.packed, new.size, new.navigation)
+    return (*columns, session, edit.seq, old.text, old.packed, old.size, old.navigation)
+
+
+def _mark(connection: sqlite3.Connection, session: str, generation: str, now: int) -> int:
+    """Tell the agent that the transcript was rewritten, and return the time noted for it."""
+    rotated = connection.execute(
+        "UPDATE transcript_rewrite_watermarks SET generation = ?, updated_at = ?"
+        " WHERE session_id = ?",
+        (generation, now, session),
+    ).rowcount
+    touched = connection.execute(
+        "UPDATE session_windows SET transcript_updated_at = max(?,"
+        " coalesce(transcript_updated_at, 0) + 1, coalesce(transcript_observed_at, 0) + 1)"
+        " WHERE session_id = ?",
+        (now, session),
+    ).rowcount
+    if (rotated, touched) != (1, 1):
+        raise RefusedError("the session was deleted meanwhile")
+    row = connection.execute(
+        "SELECT transcript_updated_at FROM session_windows WHERE session_id = ?", (session,)
+    ).fetchone()
+    return int(row[0])
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn what SQLite says into what a person can act on; never its message about content."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise BusyError(f"{path}: its agent is writing to it; try again") from error
+        if code.startswith("SQLITE_FULL"):
+            raise FailedError(
+                f"{path}: the disk is full; its rows were left as they are"
+            ) from error
+        raise FailedError(f"{path}: it cannot be written ({code}); no row was changed") from error

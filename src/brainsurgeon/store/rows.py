@@ -1,0 +1,59 @@
+"""What rows in an agent's database held before we changed them, and when we wrote to them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Columns = tuple[bytes | None, int | None, bytes | None]
+"""An event as its agent packed it, the length of its text in bytes, its digest for navigation."""
+
+
+class Rows:
+    """What rows held, and when we wrote to them."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
+        """Keep the columns of an event whose text has this digest."""
+        self._connection.execute(
+            "INSERT INTO row_columns (session_id, entry_id, digest, packed, size, navigation)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (session_id, entry_id, digest, *columns),
+        )
+
+    def columns(self, agent_id: int, digest: bytes) -> Columns | None:
+        """Return the columns in which an agent kept a text, in whichever of its sessions."""
+        row = self._connection.execute(
+            "SELECT c.packed, c.size, c.navigation FROM row_columns c"
+            " JOIN sessions s ON s.id = c.session_id WHERE s.agent_id = ? AND c.digest = ? LIMIT 1",
+            (agent_id, digest),
+        ).fetchone()
+        return (row[0], row[1], row[2]) if row else None
+
+    def wrote(self, session_id: int, noted_ms: int) -> None:
+        """Note the time (milliseconds) that our last write gave a session."""
+        self._connection.execute(
+            "INSERT INTO row_writes VALUES (?, ?)"
+            " ON CONFLICT DO UPDATE SET noted_ms = excluded.noted_ms",
+            (session_id, noted_ms),
+        )
+
+    def own_times(self) -> dict[str, int]:
+        """Return, by path, the time (milliseconds) that we noted in a session ourselves."""
+        rows = self._connection.execute(
+            "SELECT s.path, w.noted_ms FROM row_writes w JOIN sessions s ON s.id = w.session_id"
+        )
+        return {os.fsdecode(path): noted for path, noted in rows}
+
+    def release(self) -> None:
+        """Let go of the columns of entries of which no value is held any more."""
+        self._connection.execute(
+            "DELETE FROM row_columns WHERE NOT EXISTS (SELECT 1 FROM extractions e"
+            " WHERE e.session_id = row_columns.session_id AND e.entry_id = row_columns.entry_id"
+            " AND e.blob_id IS NOT NULL)"
+        )

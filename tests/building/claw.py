@@ -1,0 +1,217 @@
+"""OpenClaw's own databases, as its program wrote them, laid out as it lays them out."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import zstandard
+
+from brainsurgeon import config
+from brainsurgeon.hosts import databases
+from brainsurgeon.model.entries import STUB
+from brainsurgeon.model.sessions import Root
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.sessions.row_listing import list_rows_at
+from brainsurgeon.store import open_store
+from building.world import Clock
+
+SAMPLES = Path(__file__).parent.parent / "samples" / "openclaw-db"
+VERSIONS = ("2026.8.2", "2026.9.5", "2026.9.6")
+NEWEST = VERSIONS[-1]
+WRITTEN = 1_795_275_520.0
+"""When the newest of the samples was written (seconds since 1970)."""
+LATER = WRITTEN + 86_400
+GATEWAY, COMPACTED, RESET, REWOUND, KILLED, LOCAL = (
+    f"00000000-0000-4000-8000-00000000000{number}" for number in range(1, 7)
+)
+WINDOW_AFTER_REWIND = "0731b86b-a991-4066-bbc0-5a2a61f301a9"
+FORK = "12c93316-15b9-4714-a32b-36b5323d68e1"
+
+
+class Claw:
+    """A state directory of OpenClaw with one agent whose sessions lie in a database."""
+
+    def __init__(self, base, version=NEWEST, agent="main"):
+        self.base, self.agent = Path(base), agent
+        self.root = self.base / "agents"
+        self.path = self.root / agent / "agent" / "openclaw-agent.sqlite"
+        self.state = self.base / "state" / "openclaw.sqlite"
+        unpack(f"openclaw-agent-{version}", self.path)
+        unpack(f"openclaw-state-{NEWEST}", self.state)
+
+    def sql(self, statement, values=(), state=False):
+        """Change the database as its agent might, and leave no log behind."""
+        path = self.state if state else self.path
+        with databases.opened(str(path), "rw") as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def lease(self, pid=None, since=None, started=None):
+        """Say in the state database that a process has the agent's database open."""
+        pid = os.getpid() if pid is None else pid
+        if started is None:
+            started = start_time(pid)
+        self.sql(
+            "INSERT INTO agent_database_leases VALUES (hex(randomblob(8)), ?, ?, ?, ?, ?)",
+            (self.agent, str(self.path), pid, started, int((since or WRITTEN - 3600) * 1000)),
+            state=True,
+        )  # fmt: skip
+
+    def session(self, session, own=None):
+        """Give one session, as the walk comes upon it."""
+        path = f"{self.path}/{session}"
+        (found,) = list_rows_at(
+            [Root(str(self.root))], path, {} if own is None else {path: own}
+        )  # fmt: skip
+        return found
+
+    def configure(self, text):
+        """Write OpenClaw's configuration."""
+        (self.base / "openclaw.json").write_text(
+            text if isinstance(text, str) else json.dumps(text)
+        )
+
+    def contents(self):
+        """Name every file beside the database, with a digest of what it holds."""
+        return {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(self.path.parent.iterdir())
+        }
+
+    def texts(self, session):
+        """Read the events of a session, as their agent would."""
+        return [text for _, text in self.events(session)]
+
+    def events(self, session):
+        """Read the number and text of each event of a session."""
+        rows = self.columns(session)
+        return [(row[0], event(row[1:])) for row in rows]
+
+    def columns(self, session):
+        """Read the columns of each event of a session."""
+        with databases.opened(str(self.path), "rw") as connection:
+            known = {
+                name
+                for (name,) in connection.execute(
+                    "SELECT name FROM pragma_table_info('transcript_events')"
+                )
+            }
+            extra = "event_zstd, event_utf8_bytes, navigation_json"
+            return connection.execute(
+                f"SELECT seq, event_json, {extra if 'event_zstd' in known else 'NULL, NULL, NULL'}"
+                " FROM transcript_events WHERE session_id = ? ORDER BY seq",
+                (session,),
+            ).fetchall()
+
+    def sound(self):
+        """Check the database as SQLite can, and give what is wrong with it."""
+        with databases.opened(str(self.path), "rw") as connection:
+            integrity = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+            return (integrity if integrity != ["ok"] else []) + connection.execute(
+                "PRAGMA foreign_key_check"
+            ).fetchall()
+
+
+def unpack(name, path):
+    """Unpack a sample to its place, with the modes that OpenClaw gives."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    packed = (SAMPLES / f"{name}.sqlite.zst").read_bytes()
+    path.write_bytes(zstandard.ZstdDecompressor().decompress(packed))
+    path.chmod(0o600)
+
+
+def event(columns):
+    """Give the text of an event from its columns."""
+    text, packed, size, _ = columns
+    if text is not None:
+        return text.encode()
+    return zstandard.ZstdDecompressor().decompress(packed, max_output_size=size)
+
+
+def start_time(pid):
+    """Give the time at which a process started, as leases name it."""
+    with open(f"/proc/{pid}/stat", "rb") as handle:
+        return int(handle.read().rsplit(b")", 1)[1].split()[19])
+
+
+def copy(claw, place):
+    """Copy a whole state directory."""
+    shutil.copytree(claw.base, place)
+
+
+def plain_connection(path):
+    """Connect as any other program would."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+    connection.create_function("octet_length", 1, _octets, deterministic=True)
+    return connection
+
+
+def _octets(value):
+    return None if value is None else len(value if isinstance(value, bytes) else value.encode())
+
+
+class ClawWorld:
+    """A state directory of OpenClaw, a store of ours beside it, and the verbs that act on both."""
+
+    def __init__(self, base, version=NEWEST):
+        self.base, self.claw = base, Claw(base / "claw", version)
+        self.clock = Clock(LATER)
+        self._stores = []
+
+    def settings(self, **keys):
+        """Give settings for this world."""
+        table = {
+            "roots": [{"path": str(self.claw.root)}], "state_dir": str(self.base / "state"),
+            "min_reclaim": 0, **keys,
+        }  # fmt: skip
+        return config.Settings.model_validate(table)
+
+    @property
+    def store(self):
+        """The store of this world, opened for writing once."""
+        if not self._stores:
+            self._stores.append(open_store(str(self.base / "state")))
+        return self._stores[0]
+
+    def scan(self, dry_run=False, only=(), **keys):
+        """Do one pass."""
+        return scan(self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only)
+
+    def outcome(self, session, **keys):
+        """Do one pass, and give what it says of one session: its outcome and the reason."""
+        report = self.scan(**keys)
+        for one in report.sessions:
+            if one.session == f"main/{session}":
+                return one.outcome, one.reason
+        return None
+
+    def restore(self, entry, session=GATEWAY, **keys):
+        """Put one entry back."""
+        settings = self.settings(**keys.pop("settings", {}))
+        return restore(settings, self.store, entry, clock=self.clock, session=session, **keys)
+
+    def restore_all(self, **keys):
+        """Put everything back."""
+        return restore_all(self.settings(), self.store, clock=self.clock, **keys)
+
+    def later(self, seconds):
+        """Let time pass."""
+        self.clock.now += seconds
+
+    def stubs(self, session=GATEWAY):
+        """Give the entries of a session whose text is a stub now, in order."""
+        found = []
+        for text in self.claw.texts(session):
+            said = STUB.search(text)
+            if said:
+                found.append(json.loads(text)["id"])
+        return found
+
+    def close(self):
+        """Close what was opened."""
+        while self._stores:
+            self._stores.pop().close()

@@ -1,0 +1,408 @@
+"""When a session in OpenClaw's database may be written: every sign, on databases that it wrote."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from brainsurgeon.hosts import databases, openclaw_database, openclaw_state
+from brainsurgeon.hosts.openclaw_gate import Gate, refusal
+from brainsurgeon.hosts.openclaw_schema import examine
+from brainsurgeon.hosts.openclaw_windows import window, windows
+from building.claw import (
+    COMPACTED,
+    FORK,
+    GATEWAY,
+    KILLED,
+    LATER,
+    LOCAL,
+    NEWEST,
+    RESET,
+    REWOUND,
+    VERSIONS,
+    WINDOW_AFTER_REWIND,
+    WRITTEN,
+    Claw,
+)  # fmt: skip
+
+QUIET = 30.0
+
+
+@pytest.fixture(params=VERSIONS)
+def every_claw(request, tmp_path):
+    """Give a state directory of each version."""
+    return Claw(tmp_path / "claw", request.param)
+
+
+@pytest.fixture
+def claw(tmp_path):
+    """Give a state directory of the newest version."""
+    return Claw(tmp_path / "claw")
+
+
+def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
+    """Ask the whole gate about one session; give the answer."""
+    state = str(claw.base)
+    presence = openclaw_state.presence(state, str(claw.path))
+    with databases.reading(str(claw.path), owned=not presence.nobody) as connection:
+        schema = examine(connection)
+        seen = window(connection, session)
+        assert seen is not None
+        return refusal(connection, schema, Gate(quiet, presence, own), seen, now)
+
+
+def reason(claw, *arguments, **keys):
+    """Ask the gate and give the reason of its no, or None."""
+    shut = ask(claw, *arguments, **keys)
+    return shut.reason if shut else None
+
+
+def test_a_settled_session_may_be_written(every_claw):
+    """Every known version says yes to a session whose turn is over and quiet."""
+    assert reason(every_claw, GATEWAY) is None
+    assert reason(every_claw, LOCAL) is None
+
+
+def test_looking_leaves_nothing_behind(every_claw):
+    """Asking about a database that nobody has open makes no file and changes no byte."""
+    before = every_claw.contents()
+
+    reason(every_claw)
+
+    assert list(before) == ["openclaw-agent.sqlite"]
+    assert every_claw.contents() == before
+
+
+@pytest.mark.parametrize(
+    ("session", "expected"),
+    [
+        (COMPACTED, None),
+        (RESET, None),
+        (FORK, None),
+        (REWOUND, None),
+        (WINDOW_AFTER_REWIND, None),
+        (KILLED, "the last turn is open: a tool result"),
+    ],
+)
+def test_sessions_with_a_history_are_judged_by_their_tail(claw, session, expected):
+    """Compaction, reset, fork and rewind leave a settled session, a killed gateway an open one."""
+    assert reason(claw, session) == expected
+
+
+NODE = "UPDATE session_nodes SET {} WHERE session_key LIKE '%000000000001'"
+WINDOW = "UPDATE session_windows SET {} WHERE session_id LIKE '%000000000001'"
+SIGNS = {
+    "the window says running": (
+        WINDOW.format("status = 'running'"), "marked as running by its agent"),
+    "the node says running": (NODE.format("status = 'running'"), "marked as running by its agent"),
+    "the entry says running": (
+        NODE.format("entry_json = json_set(entry_json, '$.status', 'running')"),
+        "marked as running by its agent"),
+    "the entry says something unknown": (
+        NODE.format("entry_json = json_set(entry_json, '$.status', 'dreaming')"),
+        "marked as dreaming by its agent"),
+    "a run has claimed it": (
+        NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij')"),
+        "claimed by the run abcdefgh"),
+    "a run has begun": (
+        NODE.format("entry_json = json_remove(entry_json, '$.lastRunId')"), "claimed by the run"),
+    "the entry cannot be read": (
+        NODE.format("entry_json = '{'"), "the description of its key cannot be read"),
+    "a message is queued": (
+        ("INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
+        " run_id, request_hash, message_json, lifecycle_generation, state, accepted_at)"
+        " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{}', 'g', 'queued', 1"
+        " FROM session_windows WHERE session_id LIKE '%000000000001'"),
+        "a message waits to be answered"),
+    "a turn waits for its engine": (
+        ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
+        " payload_json, created_at) SELECT 'a', 'e', session_id, '{}', 1795275520000"
+        " FROM session_windows WHERE session_id LIKE '%000000000001'"),
+        "a turn waits for its context engine, stuck for 24 h; only OpenClaw can settle it"),
+    "its events were archived": (
+        ("INSERT INTO session_transcript_cold_archives SELECT session_id, 'g', 'n',"
+        " hex(zeroblob(32)), 1, 1, 1, 1, 1, 'file', NULL"
+        " FROM session_windows WHERE session_id LIKE '%000000000001'"),
+        "its events were moved to an archive"),
+    "its index is to be rebuilt": (
+        "UPDATE session_transcript_index_state SET needs_rebuild = 1",
+        "OpenClaw has yet to index it again"),
+    "it has no generation": (
+        "DELETE FROM transcript_rewrite_watermarks", "it has no events yet"),
+    "another runtime": (
+        WINDOW.format("agent_harness_id = 'codex'"), "the runtime codex keeps its history itself"),
+    "another runtime in the entry": (
+        NODE.format("entry_json = json_set(entry_json, '$.agentHarnessId', 'claude-cli')"),
+        "the runtime claude-cli keeps its history itself"),
+    "an ACP session": (
+        WINDOW.format("acp_owned = 1"), "the runtime acp keeps its history itself"),
+    "its transcript changed": (
+        WINDOW.format(f"transcript_updated_at = {LATER * 1000:.0f} - 5000"),
+        "changed 5 s ago, quiet is 30 s"),
+    "its transcript was observed": (
+        WINDOW.format(f"transcript_observed_at = {LATER * 1000:.0f} - 5000"),
+        "changed 5 s ago, quiet is 30 s"),
+    "its window changed": (
+        WINDOW.format(f"updated_at = {LATER * 1000:.0f} - 5000"),
+        "changed 5 s ago, quiet is 30 s"),
+    "its node changed": (
+        NODE.format(f"updated_at = {LATER * 1000:.0f} - 5000"),
+        "changed 5 s ago, quiet is 30 s"),
+    "a clock runs ahead": (
+        WINDOW.format(f"updated_at = {LATER * 1000:.0f} + 60000"), "its times lie in the future"),
+    "an open turn": (
+        ("DELETE FROM session_transcript_active_events WHERE session_id LIKE '%000000000001' AND"
+        " message_position = (SELECT max(message_position) FROM session_transcript_active_events"
+        " WHERE session_id LIKE '%000000000001')"),
+        "the last turn is open: a tool result"),
+    "no message": (
+        "DELETE FROM session_transcript_active_events WHERE session_id LIKE '%000000000001'",
+        "it has no message yet"),
+    "an unknown version": (
+        "PRAGMA user_version = 24", "version 24 (OpenClaw 2026.9.6), is not known"),
+    "versions that disagree": (
+        "UPDATE schema_meta SET schema_version = 21", "is not known to this program"),
+    "not an agent's database": (
+        "UPDATE schema_meta SET role = 'global'", "not the database of an OpenClaw agent"),
+    "an added column": (
+        "ALTER TABLE transcript_events ADD COLUMN novelty TEXT",
+        "differs in table transcript_events"),
+    "a column that is asked": (
+        "ALTER TABLE session_pending_inputs ADD COLUMN novelty TEXT",
+        "differs in table session_pending_inputs"),
+    "an unknown trigger": (
+        "CREATE TRIGGER novel AFTER UPDATE ON transcript_events BEGIN SELECT 1; END",
+        "differs in trigger novel"),
+}  # fmt: skip
+"""What is changed in a settled session's database, and what the gate says then."""
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_each_sign_alone_closes_the_gate(claw, sign):
+    """With everything else settled, each single sign is a no with its own reason."""
+    statement, expected = SIGNS[sign]
+    claw.lease()
+    claw.sql(statement)
+
+    assert expected in (reason(claw) or "")
+
+
+def test_a_quiet_session_opens_by_time_alone(claw):
+    """A no because of a recent change says when it will be over."""
+    claw.sql(WINDOW.format(f"updated_at = {LATER * 1000:.0f} - 5000"))
+
+    assert ask(claw).until == pytest.approx(LATER + 25)
+    assert ask(claw, now=LATER + 25) is None
+
+
+def test_what_we_wrote_ourselves_is_no_activity(claw):
+    """The time that we noted at our own last write does not make a session restless."""
+    own = int(LATER * 1000) - 5000
+    claw.sql(WINDOW.format(f"transcript_updated_at = {own}, transcript_observed_at = {own}"))
+
+    assert reason(claw) == "changed 5 s ago, quiet is 30 s"
+    assert reason(claw, own=own) is None
+
+
+class TestDeadClaims:
+    """Claims and statuses that no living process stands behind."""
+
+    def test_nobody_has_the_database_open(self, claw):
+        """Where no process has it open, a claim and a status are what a crash left."""
+        claw.sql(NODE.format("status = 'running'"))
+        claw.sql(NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'x')"))
+
+        assert reason(claw) is None
+
+    def test_an_owner_that_died_is_none(self, claw):
+        """A lease of a process that is gone, or whose pid another has now, counts for nothing."""
+        gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                              capture_output=True, check=True)  # fmt: skip
+        claw.lease(pid=int(gone.stdout), started=1)
+        claw.lease(pid=os.getpid(), started=1)
+        claw.sql(NODE.format("status = 'running'"))
+
+        assert reason(claw) is None
+
+    def test_a_status_with_a_living_owner_is_never_dead(self, claw):
+        """While a process has the database open, running means running, however old."""
+        claw.lease(since=LATER - 3600)
+        claw.sql(NODE.format("status = 'running'"))
+
+        assert reason(claw) == "marked as running by its agent"
+
+    def test_a_claim_from_before_every_owner_is_dead(self, claw):
+        """A finished local run leaves its claim; a process that came later and stayed ends it."""
+        claw.lease(since=LATER - 3600)
+
+        assert reason(claw, LOCAL) is None
+
+    def test_a_claim_while_an_owner_has_just_come_stands(self, claw):
+        """A process that has just opened the database may be about to begin a run."""
+        claw.lease(since=LATER - 10)
+
+        assert "claimed by the run" in reason(claw, LOCAL)
+        assert reason(claw, LOCAL, now=LATER + 30) is None
+
+    def test_a_claim_that_an_owner_may_have_made_stands(self, claw):
+        """A claim that is younger than one of the owners may be that owner's."""
+        claw.lease(since=LATER - 3600)
+        claw.lease(since=WRITTEN - 3600)
+
+        assert "stuck for" in reason(claw, LOCAL)
+
+    def test_an_owner_out_of_sight_keeps_every_claim(self, claw):
+        """A process without a lease here, as in another container, is known by its lock."""
+        claw.sql(NODE.format("status = 'running'"))
+        assert reason(claw) is None
+        holder = subprocess.Popen(
+            [sys.executable, "-c",
+             ("import sqlite3, sys\n"
+             "c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM schema_meta').fetchall()\n"
+             "print('open', flush=True); sys.stdin.read()"), str(claw.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        with holder:
+            holder.stdout.readline()
+            said = reason(claw)
+            holder.stdin.close()
+
+        assert said == "marked as running by its agent"
+
+    def test_without_a_state_database_nothing_is_dead(self, claw):
+        """Where it cannot be known who has the database open, every claim stands."""
+        claw.state.unlink()
+
+        assert "claimed by the run" in reason(claw, LOCAL)
+        assert reason(claw, GATEWAY) is None
+
+    def test_a_doctor_at_work_closes_everything(self, claw):
+        """A live maintenance lease keeps us out of every session of the database."""
+        claw.sql(
+            "INSERT INTO state_leases (scope, lease_key, owner, expires_at, created_at, updated_at)"
+            " VALUES ('core:agent-database-maintenance', 'main', 'doctor', ?, 1, 1)",
+            (int(LATER * 1000) + 60_000,), state=True,
+        )  # fmt: skip
+
+        assert reason(claw) == "OpenClaw's doctor is at work on the database"
+        assert reason(claw, now=LATER + 120) is None
+
+    def test_a_session_placed_on_a_worker_is_left_alone(self, claw):
+        """A session that a worker on another machine carries on is not ours to write."""
+        claw.sql(
+            "UPDATE worker_session_placements SET state = 'requested' WHERE session_id = ?",
+            (GATEWAY,), state=True,
+        )  # fmt: skip
+
+        assert reason(claw) == "a worker on another machine carries it on"
+
+
+class TestFinding:
+    """Which databases there are, and where they must lie."""
+
+    def test_the_standard_layout_is_found(self, claw):
+        """Each agent's database is found below the root, with its agent's name."""
+        Claw(claw.base, NEWEST, agent="other")
+
+        found = list(openclaw_database.databases(str(claw.root)))
+
+        assert [(one.agent, one.path) for one in found] == [
+            ("main", str(claw.path)),
+            ("other", str(claw.root / "other" / "agent" / "openclaw-agent.sqlite")),
+        ]
+        assert openclaw_database.misplaced(found[0]) is None
+
+    def test_side_databases_and_links_are_none(self, claw):
+        """Side databases, links and directories without a database are passed over."""
+        directory = claw.path.parent
+        for name in (
+            "openclaw-agent.sqlite.reindex-lock.sqlite",
+            "incognito-openclaw-agent.sqlite",
+        ):
+            (directory / name).write_bytes(b"")
+        (claw.root / "empty").mkdir()
+        (claw.root / "linked").symlink_to(claw.root / "main")
+        (claw.root / "inner").mkdir()
+        (claw.root / "inner" / "agent").symlink_to(directory)
+        other = claw.root / "pointing" / "agent"
+        other.mkdir(parents=True)
+        (other / "openclaw-agent.sqlite").symlink_to(claw.path)
+
+        found = list(openclaw_database.databases(str(claw.root)))
+
+        assert [one.path for one in found] == [
+            str(claw.path), str(other / "openclaw-agent.sqlite"),
+        ]  # fmt: skip
+        assert found[1].why == "not a plain file"
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+    def test_only_its_owner_and_root_may_write_it(self, claw):
+        """Another user's log could not be opened by the agent: the reason says whose it is."""
+        path = str(claw.path)
+        assert openclaw_database.unwritable(path) is None
+        os.chown(path, 65534, 65534)
+        claw.path.parent.chmod(0o755)
+        assert openclaw_database.unwritable(path) is None
+        told = os.open(claw.base, os.O_TMPFILE | os.O_RDWR)
+        if (child := os.fork()) == 0:
+            try:
+                os.chdir(claw.path.parent)  # which the other one could not reach by its path
+                os.setuid(65533)
+                said = openclaw_database.unwritable(claw.path.name)
+                os.write(told, (said or "nothing").encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+
+        assert os.pread(told, 100, 0) == b"the database belongs to another user"
+        os.close(told)
+
+    def test_a_root_without_databases_has_none(self, tmp_path):
+        """A root that is missing, or holds no agents, has no database."""
+        assert list(openclaw_database.databases(str(tmp_path / "nowhere"))) == []
+        assert list(openclaw_database.databases(str(tmp_path))) == []
+
+    @pytest.mark.parametrize(
+        ("store", "refused"),
+        [
+            ("~/sessions/{agentId}.json", True),
+            ("/data/store.sqlite", True),
+            ("~/.openclaw/agents/{agentId}/sessions/sessions.json", False),
+            ("", False),
+        ],
+    )
+    def test_a_store_elsewhere_is_refused(self, claw, store, refused):
+        """A configured store is refused with its name, unless it is the standard one."""
+        claw.configure(f"// mine\n{{session: {{store: '{store}',}},}}")
+        (found,) = openclaw_database.databases(str(claw.root))
+
+        assert ("session.store" in (openclaw_database.misplaced(found) or "")) is refused
+
+    def test_a_database_registered_elsewhere_is_refused(self, claw):
+        """Where the state database names another place for the agent, this one is left alone."""
+        (found,) = openclaw_database.databases(str(claw.root))
+        claw.sql("INSERT INTO agent_databases VALUES ('main', '/data/x.sqlite', 23, 1, 1)",
+                 state=True)  # fmt: skip
+
+        assert "elsewhere" in openclaw_database.misplaced(found)
+
+    def test_a_database_shared_by_agents_is_refused(self, claw):
+        """A database that holds the sessions of several agents is left alone."""
+        (found,) = openclaw_database.databases(str(claw.root))
+        claw.sql("INSERT INTO agent_databases VALUES ('work',"
+                 " 'agents/main/agent/openclaw-agent.sqlite', 23, 1, 1)", state=True)  # fmt: skip
+
+        assert "several agents" in openclaw_database.misplaced(found)
+
+    def test_every_session_is_listed_with_its_kin(self, claw):
+        """Sessions come with their keys, and with what they were forked from or follow."""
+        with databases.reading(str(claw.path), owned=False) as connection:
+            listed = {one.session: one for one in windows(connection)}
+
+        assert listed[GATEWAY].key == f"agent:main:explicit:{GATEWAY}"
+        assert listed[FORK].kin.forked == GATEWAY
+        assert listed[FORK].key.startswith("agent:main:dashboard:")
+        assert listed[WINDOW_AFTER_REWIND].kin.previous == REWOUND
+        assert listed[REWOUND].current == WINDOW_AFTER_REWIND
+        assert len(listed) == 8

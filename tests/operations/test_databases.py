@@ -1,0 +1,784 @@
+"""Every verb on sessions that lie in OpenClaw's own databases."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon import clock as clocks
+from brainsurgeon.errors import NotFoundError
+from brainsurgeon.hosts import databases
+from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.context import context
+from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.retention import HIDDEN, retention
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.operations.show import show
+from brainsurgeon.operations.status import status
+from brainsurgeon.render import passes as render
+from brainsurgeon.sessions import row_edits, rows
+from building import claw_agent
+from building.claw import (
+    COMPACTED,
+    FORK,
+    GATEWAY,
+    KILLED,
+    LATER,
+    LOCAL,
+    REWOUND,
+    VERSIONS,
+    WINDOW_AFTER_REWIND,
+    WRITTEN,
+    ClawWorld,
+    plain_connection,
+)
+from building.world import Conversation, dump
+
+DAY = 86_400
+
+
+@pytest.fixture(params=VERSIONS)
+def every_world(request, tmp_path):
+    """Give a world of each version."""
+    one = ClawWorld(tmp_path, request.param)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Give a world of the newest version."""
+    one = ClawWorld(tmp_path)
+    yield one
+    one.close()
+
+
+class TestScanning:
+    """A pass over databases."""
+
+    def test_a_pass_cuts_and_a_second_one_writes_nothing(self, every_world):
+        """Values leave a settled session, and a second pass finds nothing to do."""
+        before = every_world.claw.texts(GATEWAY)
+
+        first = every_world.scan()
+
+        assert not first.failed
+        assert GATEWAY in {one.session.removeprefix("main/") for one in first.sessions}
+        assert every_world.stubs()
+        after = every_world.claw.contents()
+        assert len(every_world.claw.texts(GATEWAY)) == len(before)
+        second = every_world.scan()
+        assert second.sessions_changed == 0
+        assert every_world.claw.contents() == after
+        assert list(after) == ["openclaw-agent.sqlite"]
+        assert every_world.claw.sound() == []
+
+    def test_everything_is_undone_to_the_column(self, every_world):
+        """Put back as it was, no row of any session can be told from what its agent wrote."""
+        listed = (GATEWAY, LOCAL, COMPACTED, FORK, REWOUND)
+        before = {session: every_world.claw.columns(session) for session in listed}
+        every_world.scan()
+
+        answers = every_world.restore_all(pristine=True)
+
+        assert {one.state for one in answers} == {"restored"}
+        assert {session: every_world.claw.columns(session) for session in listed} == before
+        assert every_world.claw.sound() == []
+
+    def test_cuts_need_not_be_durable_and_put_backs_are(self, world, monkeypatch):
+        """A cut whose commit is lost brings the old row back; a value put back must not vanish."""
+        asked, change = [], rows.RowWriter.change
+
+        def noting(*arguments, durable, **keywords):
+            asked.append(durable)
+            return change(*arguments, durable=durable, **keywords)
+
+        monkeypatch.setattr(rows.RowWriter, "change", noting)
+        world.scan()
+        cuts = len(asked)
+        world.restore_all()
+
+        assert cuts > 0
+        assert asked == [False] * cuts + [True] * (len(asked) - cuts)
+        assert len(asked) > cuts
+
+    def test_user_and_assistant_text_stays(self, world):
+        """What OpenClaw's search holds is never cut, even when it is asked for by kind."""
+        before = _indexed(world)
+        world.scan(trigger_types=["user", "assistant", "tool_result"], min_value_length=1,
+                   keep_recent=0)  # fmt: skip
+
+        assert _indexed(world) == before
+        assert world.stubs()
+        told = context(world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1),
+                       world.store, f"main/{GATEWAY}", LATER)  # fmt: skip
+        assert any("index of its agent's database" in part.reason for part in told.kept)
+
+    def test_an_open_turn_is_left_alone_for_ever(self, world):
+        """A session that its gateway left in the middle of a turn is not abandoned by silence."""
+        world.later(365 * DAY)
+
+        assert world.outcome(KILLED) == ("deferred", "the last turn is open: a tool result")
+        assert not world.stubs(KILLED)
+
+    def test_a_dry_run_leaves_no_trace_and_says_what_is_meant(self, every_world):
+        """A dry run names the database, its version and what stays there, and touches nothing."""
+        before = every_world.claw.contents()
+
+        done = every_world.scan(dry_run=True)
+
+        assert every_world.claw.contents() == before
+        told = render.report(done)
+        assert f"database of main {every_world.claw.path} (OpenClaw 2026." in told
+        assert "its sessions are pruned" in told
+        assert "saves context, not disk, and hides nothing" in told
+        assert render.report_json(done)["databases"][0]["left_alone"] is None
+
+    def test_an_idle_database_is_not_opened(self, world, monkeypatch):
+        """When nothing happened, a pass looks at two states of files and opens nothing."""
+        world.scan()
+        world.scan()  # what our own writing changed
+        opened = []
+        real = databases.opened
+        monkeypatch.setattr(
+            databases, "opened", lambda path, *more: opened.append(path) or real(path, *more)
+        )
+
+        done = world.scan()
+
+        assert opened == []
+        assert (done.files_seen, done.files_unchanged) == (8, 8)
+
+    def test_a_change_in_the_database_is_seen(self, world):
+        """After its agent wrote, the session in question is looked at again, and only that."""
+        world.scan()
+        world.scan()
+        with closing(plain_connection(world.claw.path)) as agent:
+            agent.execute(
+                "UPDATE session_windows SET updated_at = ? WHERE session_id = ?",
+                (int(LATER * 1000) + 1000, GATEWAY),
+            )
+        world.later(10)
+        assert world.outcome(GATEWAY) == ("deferred", "changed 9 s ago, quiet is 30 s")
+
+        world.later(60)
+        assert world.scan().files_unchanged == 7
+
+    def test_a_session_that_waits_is_looked_at_when_its_database_changes(self, world):
+        """A no that only its agent can end is asked about again once the database changed."""
+        world.claw.sql(
+            "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
+            " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),
+        )  # fmt: skip
+        assert "a turn waits for its context engine, stuck" in world.outcome(GATEWAY)[1]
+        world.scan()
+        assert world.scan().files_unchanged == 8
+
+        world.claw.sql("DELETE FROM context_engine_turn_outbox")
+
+        assert world.outcome(GATEWAY)[0] == "changed"
+
+    def test_one_database_or_session_can_be_meant(self, world):
+        """A pass may be limited to a database, or to one session in it."""
+        assert world.scan(only=[f"{world.claw.path}/{LOCAL}"]).files_seen == 1
+        assert world.scan(only=[str(world.claw.path)]).files_seen == 8
+
+    def test_claims_matter_only_while_their_gateway_lives(self, world):
+        """With a living owner, a session that says running is deferred with that reason."""
+        world.claw.lease()
+        world.claw.sql("UPDATE session_windows SET status = 'running' WHERE session_id = ?",
+                       (GATEWAY,))  # fmt: skip
+
+        assert world.outcome(GATEWAY) == ("deferred", "marked as running by its agent")
+
+    def test_jsonl_files_beside_a_database_are_never_written(self, world):
+        """Files that stand beside the database are left as they are, with the reason."""
+        path = world.claw.root / "main" / "sessions" / f"{LOCAL}.jsonl"
+        path.parent.mkdir()
+        talk = Conversation(LOCAL)
+        talk.turn("x" * 3000)
+        path.write_bytes(talk.bytes())
+        before = path.read_bytes()
+
+        done = world.scan(keep_recent=0)
+
+        reasons = {one.path: one.reason for one in done.sessions}
+        assert "SQLite" in reasons[str(path)]
+        assert path.read_bytes() == before
+        assert session_named(world.settings(), world.store, LOCAL).file.in_database
+
+
+REFUSALS = {
+    "an unknown layout": "PRAGMA user_version = 24",
+    "an unknown trigger":
+        "CREATE TRIGGER novel AFTER UPDATE ON session_windows BEGIN SELECT 1; END",
+    "an added column": "ALTER TABLE session_windows ADD COLUMN novelty TEXT",
+}  # fmt: skip
+
+WINDOW = f"UPDATE session_windows SET {{}} WHERE session_id = '{GATEWAY}'"
+NODE = f"UPDATE session_nodes SET {{}} WHERE current_session_id = '{GATEWAY}'"
+SIGNS = {
+    "an open turn": (
+        (f"DELETE FROM session_transcript_active_events WHERE session_id = '{GATEWAY}' AND"
+         " message_position = (SELECT max(message_position) FROM session_transcript_active_events"
+         f" WHERE session_id = '{GATEWAY}')"), "the last turn is open: a tool result"),
+    "a run": (WINDOW.format("status = 'running'"), "marked as running by its agent"),
+    "a stuck claim": (
+        NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij')"),
+        "claimed by the run abcdefgh; stuck for 24 h, until OpenClaw restarts"),
+    "a queued input": (
+        ("INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
+         " run_id, request_hash, message_json, lifecycle_generation, state, accepted_at)"
+         " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{}', 'g', 'queued', 1"
+         f" FROM session_windows WHERE session_id = '{GATEWAY}'"),
+        "a message waits to be answered"),
+    "a stuck outbox row": (
+        ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
+         f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', 1795275520000)"
+         ),
+        "a turn waits for its context engine, stuck for 24 h; only OpenClaw can settle it"),
+    "a foreign runtime": (
+        WINDOW.format("agent_harness_id = 'codex'"), "the runtime codex keeps its history itself"),
+    "a doctor at work": (
+        ("INSERT INTO state_leases (scope, lease_key, owner, expires_at, created_at, updated_at)"
+         " VALUES ('core:agent-database-maintenance', 'x', 'y', 1895275520000, 1, 1)"),
+        "OpenClaw's doctor is at work on the database"),
+}  # fmt: skip
+"""What is changed in a settled session, and what is said then."""
+
+
+class TestLeavingAlone:
+    """Whatever says no, not one byte of the database changes, and the reason is shown."""
+
+    @pytest.mark.parametrize("sign", SIGNS)
+    def test_a_sign_of_its_agent_keeps_every_byte(self, world, sign):
+        """Scans, restores and pins leave the session as it is; all who are asked say why."""
+        statement, expected = SIGNS[sign]
+        world.claw.lease()
+        world.claw.sql(statement, state="state_leases" in statement)
+        with closing(plain_connection(world.claw.path)) as gateway:
+            gateway.execute("SELECT * FROM schema_meta").fetchall()
+            before = _all_but_the_index(world)
+
+            report = world.scan(only=(f"{world.claw.path}/{GATEWAY}",))
+            assert [(one.outcome, one.reason) for one in report.sessions] == [
+                ("deferred", expected)
+            ]
+            listed = sessions(world.settings(), world.store, world.clock())
+            assert [one.reason for one in listed if one.session == f"main/{GATEWAY}"] == [expected]
+            told = render.status(status(world.settings(), world.store, world.clock()))
+            assert f"x {expected}" in told
+            assert set_extractable(
+                world.settings(), world.store, _results(world)[0], False, clock=world.clock,
+                session=GATEWAY,
+            ).pending  # fmt: skip
+            assert _all_but_the_index(world) == before
+
+    @pytest.mark.parametrize("what", REFUSALS)
+    def test_a_layout_that_is_not_known_is_only_read(self, world, what):
+        """Every session is skipped, status names the version, and values can still be shown."""
+        world.scan()
+        ident = world.stubs()[0]
+        world.claw.sql(REFUSALS[what])
+        before = world.claw.contents()
+
+        world.later(60)
+        assert {one.outcome for one in world.scan().sessions} == {"skipped"}
+        told = render.status(status(world.settings(), world.store, LATER))
+        assert "left alone, its layout, version 2" in told
+        assert {one.state for one in sessions(world.settings(), world.store, LATER)} == {"skipped"}
+        assert show(world.settings(), world.store, ident, session=GATEWAY)
+        assert b"[[extracted-" not in b"".join(cat(world.settings(), world.store, GATEWAY, LATER))
+        assert any("only read" in one.advice for one in doctor(world.settings(), world.store))
+        assert world.claw.contents() == before
+
+    @pytest.mark.parametrize(
+        ("configured", "mode", "written"),
+        [
+            ("{plugins: {slots: {contextEngine: 'lossless'}}}", "auto", False),
+            ("{plugins: {slots: {contextEngine: 'lossless'}}}", "engines", True),
+            ("{plugins: {slots: {contextEngine: 'legacy'}}}", "auto", True),
+            ("{plugins: {$include: './plugins.json'}}", "auto", False),
+            ("{plugins: {$include: './plugins.json'}}", "engines", True),
+            ("not json at all {", "auto", False),
+            ("{}", "off", False),
+        ],
+    )
+    def test_another_context_engine_decides(self, world, configured, mode, written):
+        """With another engine nothing is written unless that is allowed; `off` looks at none."""
+        world.claw.configure(configured)
+        before = world.claw.contents()
+
+        done = world.scan(databases=mode)
+
+        assert bool(world.stubs()) is written
+        assert (world.claw.contents() == before) is not written
+        if mode == "off":
+            assert done.files_seen == 0
+
+    def test_agents_without_their_programs_state_may_have_any_engine(self, world):
+        """Where only the agents can be seen, nobody knows what is configured: none is written."""
+        world.claw.state.unlink()
+        before = world.claw.path.read_bytes()
+
+        assert {one.outcome for one in world.scan().sessions} == {"skipped"}
+
+        assert world.claw.path.read_bytes() == before
+        told = render.status(status(world.settings(), world.store, LATER))
+        assert 'its configuration is out of sight; databases = "engines" does without' in told
+
+    def test_a_database_elsewhere_is_refused_with_the_reason(self, world):
+        """With `session.store`, the database in the standard place is neither read nor written."""
+        world.claw.configure("{session: {store: '/data/sessions.sqlite'}}")
+        before = world.claw.contents()
+
+        done = world.scan()
+
+        assert [(one.path, one.failed) for one in done.problems] == [(str(world.claw.path), False)]
+        assert "session.store" in done.problems[0].why
+        assert done.files_seen == 0
+        assert world.claw.contents() == before
+
+    def test_a_damaged_database_does_not_stop_the_rest(self, world):
+        """A database that cannot be read is named, and the pass goes on."""
+        world.claw.path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+
+        done = world.scan()
+
+        assert done.failed
+        assert "cannot be read" in done.problems[0].why
+
+    def test_a_session_that_vanishes_is_a_deferral(self, world):
+        """A session that is deleted between the listing and its look costs nothing."""
+        found = world.claw.session(GATEWAY)
+        assert found.in_database
+        world.claw.sql("PRAGMA foreign_keys = ON")
+        with closing(plain_connection(world.claw.path)) as agent:
+            agent.execute("DELETE FROM session_windows WHERE session_id = ?", (GATEWAY,))
+
+        with pytest.raises(NotFoundError):
+            session_named(world.settings(), world.store, GATEWAY)
+        assert not world.scan().failed
+
+
+class TestAsking:
+    """Restore, show, pins and context of sessions in a database."""
+
+    def test_one_entry_is_put_back_and_protected(self, world):
+        """A restored value stands in its row, with the mark, and the next pass leaves it."""
+        before = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))
+        world.scan()
+        ident = world.stubs()[0]
+
+        answer = world.restore(ident)
+
+        assert not answer.pending
+        assert ident not in world.stubs()
+        text = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident]
+        entry = json.loads(text)
+        assert entry.pop("_restored")
+        assert entry == json.loads(before[ident])
+        world.later(60)
+        world.scan()
+        assert ident not in world.stubs()
+        world.later(3600)
+        world.scan()
+        assert ident in world.stubs()
+
+    def test_an_open_turn_gets_the_value_and_its_row_later(self, world):
+        """While its agent is at work the value comes at once, and the row when it is settled."""
+        world.scan()
+        ident = world.stubs()[0]
+        world.later(1)
+        world.claw.lease()
+        world.claw.sql("UPDATE session_windows SET status = 'running' WHERE session_id = ?",
+                       (GATEWAY,))  # fmt: skip
+
+        answer = world.restore(ident)
+
+        assert answer.pending
+        assert answer.content
+        assert ident in world.stubs()
+        world.claw.sql("UPDATE session_windows SET status = 'done' WHERE session_id = ?",
+                       (GATEWAY,))  # fmt: skip
+        world.later(30)
+        world.scan()
+        assert ident not in world.stubs()
+
+    def test_a_restore_right_after_a_pass_is_done_at_once(self, world):
+        """What we wrote ourselves a moment ago does not count as activity of the agent."""
+        world.scan()
+
+        assert not world.restore(world.stubs()[0]).pending
+
+    def test_a_pin_is_set_and_undone(self, world):
+        """A field of ours stands at the top level of the event, and goes without a trace."""
+        before = world.claw.columns(GATEWAY)
+        ident = _results(world)[0]
+
+        answer = set_extractable(
+            world.settings(), world.store, ident, False, clock=world.clock, session=GATEWAY
+        )
+
+        assert not answer.pending
+        entry = json.loads(dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident])
+        assert entry["_extractable"] is False
+        world.scan()
+        assert ident not in world.stubs()
+        world.restore_all(pristine=True)
+        assert world.claw.columns(GATEWAY) == before
+
+    def test_cat_fills_every_stub(self, world):
+        """The whole session comes out as its agent wrote it, and nothing is touched."""
+        whole = b"".join(text + b"\n" for text in world.claw.texts(GATEWAY))
+        world.scan()
+        before = world.claw.contents()
+
+        assert b"".join(cat(world.settings(), world.store, GATEWAY, LATER)) == whole
+        assert world.claw.contents() == before
+
+    def test_a_session_is_found_by_its_key(self, world):
+        """A session can be named as its agent calls it, by its id, and by its path."""
+        for name in (f"agent:main:explicit:{GATEWAY}", GATEWAY, f"main/{GATEWAY}",
+                     f"{world.claw.path}/{GATEWAY}"):  # fmt: skip
+            found = session_named(world.settings(), world.store, name)
+            assert (found.name, found.agent) == (GATEWAY, "main")
+
+    def test_a_fork_made_after_the_cut_is_restored_too(self, world):
+        """Rows that its agent copied with their stubs get their values back as well."""
+        before = world.claw.texts(GATEWAY)
+        world.scan()
+        _fork(world, GATEWAY, "f0f0f0f0-0000-4000-8000-000000000000")
+        fork = "f0f0f0f0-0000-4000-8000-000000000000"
+        assert world.stubs(fork) == world.stubs(GATEWAY)
+
+        world.later(60)
+        world.scan()
+        world.restore_all(pristine=True)
+
+        assert world.claw.texts(fork) == before
+        assert world.claw.columns(fork) == world.claw.columns(GATEWAY)
+
+    def test_what_is_appended_anew_is_restored_in_both_places(self, world):
+        """Its agent wrote the end of a branch anew, with other ids; the first ones stay, too.
+
+        What no tool call anchors, thinking here, is known by all that its entry says.
+        """
+        thought = {"type": "thinking", "thinking": "a long thought " * 300}
+        call = {"type": "toolCall", "id": "c9", "name": "exec", "arguments": {}}
+        messages = (
+            {"role": "assistant", "content": [thought, call], "stopReason": "toolUse"},
+            {"role": "toolResult", "toolCallId": "c9", "toolName": "exec", "isError": False,
+             "content": [{"type": "text", "text": "what it printed " * 300}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "done"}],
+             "stopReason": "stop"},
+        )  # fmt: skip
+        said = [
+            {"type": "message", "id": f"first-{number}", "timestamp": 1, "message": message}
+            for number, message in enumerate(messages)
+        ]
+        now, other = int(WRITTEN * 1000), (b'"id":"first-', b'"id":"second-')
+        with claw_agent.at_work(world.claw.path) as agent:
+            for entry in said:
+                claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), now)
+        world.scan(keep_recent=0)
+        assert b"a long thought" not in b"".join(world.claw.texts(GATEWAY))
+        with claw_agent.at_work(world.claw.path) as agent:
+            here = claw_agent.texts(agent, GATEWAY)[-3:]
+            claw_agent.reappend(agent, GATEWAY, 3)
+            for _, text in here:
+                claw_agent.append(agent, GATEWAY, text.replace(*other), now)
+
+        world.later(60)
+        world.restore_all(pristine=True)
+
+        texts = [dump(entry).rstrip() for entry in said]
+        anew = [text.replace(*other) for text in texts]
+        assert world.claw.texts(GATEWAY)[-6:] == texts + anew
+
+    def test_many_rows_go_in_several_steps(self, world, monkeypatch):
+        """With few rows a step, all of them are done, newest first, and all are undone."""
+        monkeypatch.setattr(row_edits, "MOST_ROWS", 2)
+        before = world.claw.columns(GATEWAY)
+        world.scan()
+        assert len(world.stubs()) > 6
+
+        world.restore_all(pristine=True)
+
+        assert world.claw.columns(GATEWAY) == before
+
+    def test_a_turn_between_two_steps_ends_the_work_there(self, world, monkeypatch):
+        """What was done stays recorded, the rest waits for the next pass, and nothing is lost."""
+        monkeypatch.setattr(row_edits, "MOST_ROWS", 2)
+        before = world.claw.texts(GATEWAY)
+        monkeypatch.setattr(
+            "brainsurgeon.rewrite.apply_rows.time.sleep",
+            lambda _: _touch(world, GATEWAY, int(LATER * 1000)),
+        )
+
+        outcome, reason = world.outcome(GATEWAY)
+
+        assert outcome == "changed"
+        assert "the rest waits: changed 0 s ago" in reason
+        assert 0 < len(world.stubs()) <= 2
+        monkeypatch.undo()
+        world.later(60)
+        world.scan()
+        assert len(world.stubs()) > 2
+        world.restore_all(pristine=True)
+        assert world.claw.texts(GATEWAY) == before
+
+
+class TestRetention:
+    """A stub counts wherever it stands."""
+
+    @pytest.fixture(autouse=True)
+    def one_clock(self, world, monkeypatch):
+        """Let the boot clock go with the wall clock."""
+        monkeypatch.setattr("brainsurgeon.clock.boot_clock", world.clock)
+        monkeypatch.setattr("brainsurgeon.operations.retention.clocks.boot_clock", world.clock)
+
+    def run(self, world, **keys):
+        """Do one retention run."""
+        return retention(world.settings(**keys), world.store, clock=world.clock)
+
+    def let_expire(self, world, **keys):
+        """Let time pass with passes and retention runs in between."""
+        for _ in range(4):
+            world.later(2 * DAY)
+            world.scan(**keys)
+            done = self.run(world, **keys)
+        return done
+
+    def test_values_whose_stubs_stand_are_kept(self, world):
+        """Stubs in rows keep their values, also when databases are not to be looked at."""
+        world.scan()
+        held = world.store.expiry.held()
+
+        self.let_expire(world)
+        self.let_expire(world, databases="off")
+
+        assert len(world.store.expiry.held()) == len(held) > 0
+
+    def test_values_of_deleted_sessions_go(self, world):
+        """Where a session was deleted and archived nowhere, its values expire."""
+        world.scan()
+        gone = {value.id for value in world.store.expiry.held() if value.path.endswith(COMPACTED)}
+        _delete(world, COMPACTED)
+
+        self.let_expire(world)
+
+        assert gone
+        assert gone.isdisjoint({value.id for value in world.store.expiry.held()})
+        assert world.store.expiry.held()
+
+    def test_an_archive_of_its_agent_keeps_the_values(self, world):
+        """A deleted session that its agent archived, in a table or a packed file, still counts."""
+        world.scan()
+        kept = {value.id for value in world.store.expiry.held() if value.path.endswith(COMPACTED)}
+        text = b"".join(one + b"\n" for one in world.claw.texts(COMPACTED))
+        _delete(world, COMPACTED)
+        directory = world.claw.root / "main" / "sessions"
+        directory.mkdir()
+        import zstandard  # noqa: PLC0415
+
+        packed = zstandard.ZstdCompressor().compress(text)
+        (directory / f"{COMPACTED}.jsonl.deleted.1795275520000.abc.zst").write_bytes(packed)
+
+        self.let_expire(world)
+
+        assert kept <= {value.id for value in world.store.expiry.held()}
+
+    def test_an_archive_in_the_database_keeps_the_values(self, world):
+        """A session that lies in the database's own archives still counts."""
+        world.scan()
+        kept = {value.id for value in world.store.expiry.held() if value.path.endswith(COMPACTED)}
+        text = b"".join(one + b"\n" for one in world.claw.texts(COMPACTED))
+        _delete(world, COMPACTED)
+        world.claw.sql(
+            "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
+            " encoding, archive_blob, archive_sha256, archive_name, created_at)"
+            " VALUES (?, 'g', 'k', 'deleted', 'identity', ?, hex(zeroblob(32)), 'n', 1)",
+            (COMPACTED, text),
+        )
+
+        self.let_expire(world)
+
+        assert kept <= {value.id for value in world.store.expiry.held()}
+
+    def test_what_cannot_be_read_counts_as_standing(self, world):
+        """With one event that cannot be unpacked, nothing is deleted below that root."""
+        world.scan()
+        held = len(world.store.expiry.held())
+        _delete(world, COMPACTED)
+        world.claw.sql("UPDATE transcript_events SET event_zstd = x'28b52ffd00'"
+                       " WHERE session_id = ? AND event_zstd IS NOT NULL", (KILLED,))  # fmt: skip
+
+        done = self.let_expire(world)
+
+        assert len(world.store.expiry.held()) == held
+        assert "damaged" in next(iter(done.brakes.values()))
+
+    def test_columns_go_with_the_last_value_of_their_entry(self, world):
+        """What we kept of a row's own columns is let go of with the row's values."""
+        world.scan()
+        with closing(sqlite3.connect(world.base / "state" / "store.db")) as store:
+            before = store.execute("SELECT count(*) FROM row_columns").fetchone()[0]
+        for session in (GATEWAY, COMPACTED, FORK, REWOUND, WINDOW_AFTER_REWIND, LOCAL):
+            _delete(world, session)
+
+        self.let_expire(world)
+
+        with closing(sqlite3.connect(world.base / "state" / "store.db")) as store:
+            after = store.execute("SELECT count(*) FROM row_columns").fetchone()[0]
+        assert before > after
+
+
+class TestMovingIn:
+    """An agent that moved from files to a database keeps its values."""
+
+    @pytest.fixture
+    def moved(self, world):
+        """Prune a session while it lies in a file, then let its agent take it over."""
+        directory = world.claw.root / "main" / "sessions"
+        directory.mkdir()
+        path = directory / f"{GATEWAY}.jsonl"
+        texts = world.claw.texts(GATEWAY)
+        header = json.loads(texts[0]) | {"version": 3}
+        lines = [json.dumps(header, separators=(",", ":")).encode(), *texts[1:]]
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        away = world.claw.path.rename(world.claw.path.with_suffix(".away"))
+        world.later(7 * DAY)
+        world.scan()
+        cut = path.read_bytes().splitlines()
+        assert sum(b"[[extracted-" in line for line in cut) > 3
+        away.rename(world.claw.path)
+        for seq, line in enumerate(cut[1:], 1):
+            world.claw.sql(_TAKE_OVER, (line.decode(), len(line), GATEWAY, seq))
+        archive = world.claw.root / "main" / "session-sqlite-import-archive"
+        archive.mkdir()
+        path.rename(archive / f"agent_main_x.{GATEWAY}.jsonl.imported-1795276186279")
+        return texts
+
+    def test_its_stubs_are_put_back(self, world, moved):
+        """What was cut out of the file goes back into the rows, before any pass has seen them."""
+        ident = world.stubs()[0]
+
+        assert not world.restore(ident).pending
+        assert ident not in world.stubs()
+        world.restore_all(pristine=True)
+        assert world.claw.texts(GATEWAY)[1:] == moved[1:]
+
+    def test_its_values_do_not_expire(self, world, moved):
+        """The stubs in its rows stand, although the file is gone."""
+        held = len(world.store.expiry.held())
+        for _ in range(4):
+            world.later(2 * DAY)
+            world.scan()
+            retention(world.settings(), world.store, clock=world.clock)
+
+        assert len(world.store.expiry.held()) >= held > 0
+
+    def test_a_root_without_the_database_keeps_the_values(self, world, moved, monkeypatch):
+        """Where the root is the old directory of files, nobody sees the stubs in the rows."""
+        assert moved
+        monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
+        alone = world.claw.root / "main" / "sessions"
+        settings = world.settings(roots=[{"path": str(alone)}])
+        with world.store.transaction():
+            world.store._connection.execute("UPDATE sessions SET root = ?", (bytes(alone),))
+        (alone / "s.jsonl").write_bytes(Conversation().bytes())
+        for _ in range(4):
+            world.later(40 * DAY)
+            scan(settings, world.store, clock=world.clock)
+            done = retention(settings, world.store, clock=world.clock)
+            assert (done.values_marked, done.values_deleted, done.brakes) == (0, 0, {})
+        assert done.reasons == {f"keep: {HIDDEN}": done.values_held}
+        advice = {one.advice for one in doctor(settings, world.store)}
+        assert any("name the directory of OpenClaw's agents" in one for one in advice)
+
+    def test_what_is_cut_later_joins_what_was_cut_before(self, world, moved):
+        """After a pass over the rows, everything of both times is undone together."""
+        world.scan(keep_recent=0)
+        world.restore_all(pristine=True)
+
+        assert world.claw.texts(GATEWAY)[1:] == moved[1:]
+
+
+_TAKE_OVER = (
+    "UPDATE transcript_events SET event_json = ?, event_utf8_bytes = ?, event_zstd = NULL,"
+    " navigation_json = NULL WHERE session_id = ? AND seq = ?"
+)
+
+
+def _ids(world, session=GATEWAY):
+    return [json.loads(text)["id"] for text in world.claw.texts(session)]
+
+
+def _results(world, session=GATEWAY):
+    """Name the entries of a session that are large tool results."""
+    entries = [json.loads(text) for text in world.claw.texts(session)]
+    return [
+        one["id"] for one in entries
+        if one.get("message", {}).get("role") == "toolResult" and len(json.dumps(one)) > 3000
+    ]  # fmt: skip
+
+
+def _all_but_the_index(world):
+    """Name every file beside the database but the index of its log, which readers change."""
+    return {name: told for name, told in world.claw.contents().items() if not name.endswith("-shm")}
+
+
+def _indexed(world):
+    """Read what OpenClaw's search would find in its events, and what its index holds."""
+    texts = []
+    for text in world.claw.texts(GATEWAY):
+        message = json.loads(text).get("message", {})
+        if message.get("role") in ("user", "assistant"):
+            content = message["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            texts.append([block["text"] for block in blocks if block["type"] == "text"])
+    rows = world.claw.sql("SELECT c0, c1, c2 FROM session_transcript_fts_content")
+    return texts, rows
+
+
+def _touch(world, session, moment):
+    """Let the agent do something in a session."""
+    with closing(plain_connection(world.claw.path)) as agent:
+        agent.execute("UPDATE session_windows SET updated_at = ? WHERE session_id = ?",
+                      (moment, session))  # fmt: skip
+
+
+def _delete(world, session):
+    """Let the agent delete a session."""
+    with closing(plain_connection(world.claw.path)) as agent:
+        agent.execute("PRAGMA foreign_keys = ON")
+        for table in ("session_transcript_active_events", "transcript_events", "session_windows"):
+            agent.execute(f"DELETE FROM {table} WHERE session_id = ?", (session,))
+
+
+def _fork(world, session, fork):
+    """Let the agent copy a session to a new one, rows and all, as its fork does."""
+    key = f"agent:main:dashboard:{fork}"
+    tables = {
+        "session_nodes": ("session_key LIKE '%' || ?", {
+            "session_key": key, "current_session_id": fork, "fork_source_session_id": session}),
+        "session_windows": ("session_id = ?", {"session_id": fork, "session_key": key}),
+        "transcript_events": ("session_id = ?", {"session_id": fork}),
+        "session_transcript_active_events": ("session_id = ?", {"session_id": fork}),
+        "session_transcript_index_state": ("session_id = ?", {"session_id": fork}),
+        "transcript_rewrite_watermarks": ("session_id = ?", {"session_id": fork}),
+    }  # fmt: skip
+    with closing(plain_connection(world.claw.path)) as agent:
+        for table, (where, other) in tables.items():
+            columns = [row[1] for row in agent.execute(f"PRAGMA table_info({table})")]
+            chosen = ", ".join("?" if name in other else name for name in columns)
+            values = [other[name] for name in columns if name in other]
+            agent.execute(
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {chosen} FROM {table}"
+                f" WHERE {where}", (*values, session),
+            )  # fmt: skip

@@ -1,0 +1,224 @@
+"""The real OpenClaw that keeps its sessions in a database: gateway, `--local`, checks."""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from contextlib import closing, suppress
+
+from building.claw import event, plain_connection
+from proofs.live.gateway import OpenClaw, wait
+from proofs.live.model import Model
+
+PLAN = re.compile(r"#PLAN(\{.*?\})#", re.DOTALL)
+STUB = re.compile(r"\[\[extracted-([0-9a-f-]+)\]\]")
+
+
+class Planned(Model):
+    """Reads the plan of each turn out of the message that begins it: turns may overlap."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = defaultdict(list)
+
+    def answer(self, request):
+        """Give the text and the tool calls with which a request is answered."""
+        if not request.get("tools"):
+            return "what was said before, in a few words", []
+        calls = 0
+        for message in reversed(request["messages"]):
+            if found := PLAN.search(said(message)):
+                plan = json.loads(found[1])
+                self.asked[plan["tag"]].append(request)
+                if calls < len(plan["calls"]):
+                    return "one moment", plan["calls"][calls]
+                return f"{plan['tag']} is done", []
+            calls += bool(message.get("tool_calls"))
+        return "nothing to do", []
+
+
+class Databases(OpenClaw):
+    """A gateway whose agent keeps its sessions in a database."""
+
+    def __init__(self, base, start, model, wanted):
+        super().__init__(base, start, model, wanted)
+        self.path = self.state / "agents" / "main" / "agent" / "openclaw-agent.sqlite"
+        self._numbers = itertools.count(1)
+        self.gateway = None
+
+    def open(self):
+        """Start the gateway and wait until it answers."""
+        self.gateway = super().open()
+        return self.gateway
+
+    def end(self, how=signal.SIGTERM):
+        """Let the gateway end, in order or at once; one that drains for long is not waited for."""
+        os.killpg(self.gateway.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            self.gateway.wait(60)
+        with suppress(ProcessLookupError):
+            os.killpg(self.gateway.pid, signal.SIGKILL)
+        self.gateway.wait(60)
+
+    def begin(self, session, *calls, local=False):
+        """Begin a turn whose calls are these; give its tag and the process that waits for it."""
+        tag = f"turn-{next(self._numbers)}"
+        plan = json.dumps({"tag": tag, "calls": calls})
+        where = ["--local"] if local else []
+        return tag, subprocess.Popen(
+            [*self.program, "agent", *where, "--agent", "main", "--session-id", session, "--json",
+             "--message", f"please go on #PLAN{plan}#", "--timeout", "900"],
+            env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        )  # fmt: skip
+
+    def ask(self, session, *calls, local=False):
+        """Do one turn, which ends as it should; give its requests."""
+        began = time.monotonic()
+        tag, asking = self.begin(session, *calls, local=local)
+        told, wrong = asking.communicate(timeout=960)
+        self.seconds.append(time.monotonic() - began)
+        assert asking.returncode == 0, (told[-2000:], wrong[-2000:])
+        assert f"{tag} is done" in told, (told[-2000:], wrong[-2000:])
+        self.turns += 1
+        requests = self.model.asked[tag]
+        assert len(requests) == len(calls) + 1
+        return requests
+
+    def call(self, method, **params):
+        """Call a method of the gateway; give what it says."""
+        return json.loads(self.run(
+            "gateway", "call", method, "--json", "--params", json.dumps(params),
+            "--token", "only-here", "--port", str(self.port), "--timeout", "120000",
+        ))  # fmt: skip
+
+    def run(self, *words):
+        """Run OpenClaw's program; give what it prints."""
+        done = subprocess.run(
+            [*self.program, *words], env=self.environment, cwd=self.base / "workspace",
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
+        return done.stdout
+
+    def key(self, session):
+        """Give the key that a session has now."""
+        asked = "SELECT session_key FROM session_windows WHERE session_id = ?"
+        return self.sql(asked, session)[0][0]
+
+    def settled(self, session):
+        """Tell whether the agent has nothing to do in a session."""
+        (row,) = self.sql(
+            "SELECT w.status, (SELECT count(*) FROM session_pending_inputs p"
+            " WHERE p.session_id = w.session_id AND p.state = 'queued')"
+            " FROM session_windows w WHERE w.session_id = ?", session,
+        )  # fmt: skip
+        return row[0] != "running" and not row[1]
+
+    def sql(self, statement, *values):
+        """Ask the agent's database."""
+        with closing(plain_connection(self.path)) as agent:
+            return agent.execute(statement, values).fetchall()
+
+    def texts(self, session):
+        """Read the events of a session in order."""
+        with closing(plain_connection(self.path)) as agent:
+            return [text for of, _, text in events(agent) if of == session]
+
+    def stubs(self, session):
+        """Name the stubs that stand in a session, in order."""
+        return [one for text in self.texts(session) for one in STUB.findall(text.decode())]
+
+    def sound(self):
+        """Say what SQLite, and OpenClaw's own doctor, find wrong with the database."""
+        wrong = [row for row in self.sql("PRAGMA integrity_check") if row != ("ok",)]
+        wrong += self.sql("PRAGMA foreign_key_check")
+        return wrong
+
+
+def events(agent, since=None):
+    """Yield the session, the number and the text of each event that stands in the database."""
+    columns = [name for (name,) in agent.execute(
+        "SELECT name FROM pragma_table_info('transcript_events')")]  # fmt: skip
+    packed = "event_zstd, event_utf8_bytes" if "event_zstd" in columns else "NULL, NULL"
+    for session, seq, text, zstd, size in agent.execute(
+        f"SELECT session_id, seq, event_json, {packed} FROM transcript_events"
+        " ORDER BY session_id, seq"
+    ).fetchall():
+        yield session, seq, event((text, zstd, size, None))
+
+
+class Rows:
+    """Somebody who watches all sessions, and keeps each event's text as OpenClaw wrote it first."""
+
+    def __init__(self, claw):
+        self.claw, self.first, self.looks = claw, {}, 0
+        self._seen = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def look(self):
+        """Read what is new."""
+        agent = plain_connection(self.claw.path)
+        with closing(agent):
+            for _, _, text in events(agent):
+                ident = json.loads(text).get("id")
+                if ident and not STUB.search(text.decode()):
+                    self.first.setdefault(ident, hashlib.sha256(text).digest())
+        self.looks += 1
+
+    def _watch(self):
+        while not self._stop.wait(0.2):
+            try:
+                state = tuple(
+                    (one.st_size, one.st_mtime_ns)
+                    for one in map(os.stat, (self.claw.path, f"{self.claw.path}-wal"))
+                )
+                if state != self._seen:
+                    self.look()
+                    self._seen = state
+            except (FileNotFoundError, sqlite3.OperationalError):
+                continue
+
+    def differing(self):
+        """Name the events that do not stand as they were written."""
+        with closing(plain_connection(self.claw.path)) as agent:
+            return [
+                (session, seq) for session, seq, text in events(agent)
+                if (ident := json.loads(text).get("id"))
+                and self.first.get(ident) != hashlib.sha256(text).digest()
+            ]  # fmt: skip
+
+
+def said(message):
+    """Give what a message of the user says, or nothing."""
+    if message["role"] != "user":
+        return ""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(
+        block.get("text", "") for block in content
+    )  # fmt: skip
+
+
+def stubs(request):
+    """Name the stubs that the model was shown as tool results."""
+    shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
+    return set(STUB.findall(json.dumps(shown)))
+
+
+__all__ = ["Databases", "Planned", "Rows", "stubs", "wait"]

@@ -1,0 +1,65 @@
+"""A change of rows stopped between any two steps: killed, told no by the disk or by the agent.
+
+The trials are carried out by `workers/killing_rows.py`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from brainsurgeon import store
+from building.processes import WORKERS
+
+PROOF = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
+WORKER = WORKERS / "killing_rows.py"
+WRITES = {
+    "sql BEGIN IMMEDIATE", "sql COMMIT", "sql INSERT INTO journal",
+    "sql UPDATE session_windows SET", "sql UPDATE transcript_events SET",
+    "sql UPDATE transcript_rewrite_watermarks SET",
+}  # fmt: skip
+LEAST = {
+    ("scan", "kill"): 140, ("restore", "kill"): 90, ("put-back", "kill"): 20,
+    ("scan", "eio"): 140, ("restore", "eio"): 90, ("scan", "busy"): 140,
+    ("scan", "enospc"): 140, ("restore", "enospc"): 90,
+}  # fmt: skip
+AT_ONCE = {("scan", "kill"), ("put-back", "kill")}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fault"),
+    [
+        pytest.param(*one, marks=() if one in AT_ONCE else (PROOF,)) for one in LEAST
+    ],
+)  # fmt: skip
+def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault):
+    """Stopped at any change, each row is as before or as after, and everything can be undone.
+
+    After recovery every stub resolves, both databases are whole, the journal is empty and nothing
+    stands beside the agent's database; doing it again ends as if nothing had happened; undoing
+    everything gives back the original columns.
+    """
+    report = trial(tmp_path, scenario, fault)
+    print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
+
+    assert report["bad"] == []
+    assert report["points"] >= LEAST[scenario, fault]
+    assert set(report["kinds"]) >= WRITES
+    if fault == "kill" and scenario != "put-back":
+        assert report["outcomes"]["untouched, killed"] > 10
+        assert report["outcomes"]["changed, killed"] > 10
+
+
+def trial(place, scenario, fault):
+    """Carry out one trial; give what it says."""
+    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
+    beside = os.environ.get("PYTHONPATH")
+    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
+    done = subprocess.run(
+        [sys.executable, str(WORKER), str(place), scenario, fault],
+        env={**os.environ, **ours}, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

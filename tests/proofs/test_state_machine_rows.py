@@ -1,0 +1,517 @@
+"""The same life, with an agent beside the others whose sessions lie in OpenClaw's own database."""
+
+import hashlib
+import json
+import os
+import re
+import uuid
+from contextlib import closing
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.restore import note_answer
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.render import as_json
+from brainsurgeon.render.sessions import restored_json
+from building import claw_agent
+from building.claw import GATEWAY, NEWEST, plain_connection, start_time, unpack
+from building.world import dump
+from proofs.test_state_machine import (
+    DAY,
+    KEYS,
+    OURS,
+    STUB,
+    Agents,
+    figures,
+    which,
+)
+
+LATER = 1_795_300_000
+"""After everything in the samples (seconds since 1970)."""
+
+
+class RowSession:
+    """One session as its agent knows it: the true text of each event, by number."""
+
+    def __init__(self, ident):
+        self.ident, self.true, self.packed = ident, {}, set()
+        self.changed = 0
+        self.open = self.running = False
+        self.plain = True
+        """Whether its agent has never taken an event of ours over into a new one."""
+
+    @property
+    def last(self):
+        """The id of the last entry."""
+        return json.loads(self.true[max(self.true)])["id"] if self.true else None
+
+
+class AgentsWithRows(Agents):
+    """The world of the others, and an agent called dev with a database."""
+
+    database = None
+
+    def __init__(self):
+        super().__init__()
+        self.now = LATER
+        self.rows, self.put_away, self.gateway = {}, {}, None
+        self.path = self.world.root / "dev" / "agent" / "openclaw-agent.sqlite"
+        if AgentsWithRows.database is None:
+            unpack(f"openclaw-agent-{NEWEST}", self.path)
+            with closing(plain_connection(self.path)) as agent:
+                agent.execute("PRAGMA foreign_keys = ON")
+                agent.execute("DELETE FROM session_windows WHERE session_id != ?", (GATEWAY,))
+                agent.execute("DELETE FROM session_nodes WHERE current_session_id != ?", (GATEWAY,))
+                agent.execute("DELETE FROM transcript_events")
+                agent.execute("DELETE FROM session_transcript_active_events")
+                agent.execute("VACUUM")
+            AgentsWithRows.database = self.path.read_bytes()
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path.write_bytes(AgentsWithRows.database)
+        unpack(f"openclaw-state-{NEWEST}", self.base / "state" / "openclaw.sqlite")
+
+    def teardown(self):
+        """Let the gateway end, too."""
+        if self.gateway is not None:
+            self.gateway.close()
+        super().teardown()
+
+    # What this agent does.
+
+    @initialize()
+    def begin_in_rows(self):
+        """Begin with one session of two turns."""
+        session = self._new_rows()
+        for _ in range(2):
+            self._rows_turn(session, 400, closed=True, packed=True)
+        self.now += 60
+
+    @rule(size=st.sampled_from([10, 100, 3000]), at=which, closed=st.booleans(),
+          packed=st.booleans())  # fmt: skip
+    def append_rows(self, size, at, closed, packed):
+        """Append a turn, closed or left open; an open one is closed first."""
+        if session := self._in_rows(at):
+            self._rows_close(session)
+            self._rows_turn(session, size, closed=closed, packed=packed)
+
+    @rule(at=which)
+    def close_rows(self, at):
+        """Close an open turn."""
+        if session := self._in_rows(at):
+            self._rows_close(session)
+
+    @rule(at=which)
+    def run_begins(self, at):
+        """Let a run begin that has written nothing yet."""
+        if session := self._in_rows(at):
+            self._lease()
+            with self._agent() as agent:
+                claw_agent.status(agent, session.ident, "running")
+            session.running = True
+
+    @precondition(lambda self: len(self.rows) < 3)
+    @rule()
+    def new_rows(self):
+        """Begin another session."""
+        self._rows_turn(self._new_rows(), 300, closed=True, packed=False)
+
+    @precondition(lambda self: len(self.rows) < 3)
+    @rule(at=which)
+    def fork_rows(self, at):
+        """Fork a session: its rows are copied as they are, stubs and fields included."""
+        parent = self._in_rows(at)
+        if not parent or parent.open or parent.running:
+            return
+        child = RowSession(str(uuid.UUID(int=self._next())))
+        with self._agent() as agent:
+            claw_agent.fork(agent, parent.ident, child.ident, self._ms())
+            child.plain = parent.plain and not any(
+                OURS.search(text) for _, text in claw_agent.texts(agent, parent.ident)
+            )
+        child.true, child.packed = dict(parent.true), set(parent.packed)
+        child.changed = self.now
+        self.rows[child.ident] = child
+
+    @rule(at=which, count=st.integers(1, 5))
+    def reappend_rows(self, at, count):
+        """Write the end of the branch anew, with new ids; the stubs are taken over."""
+        session = self._in_rows(at)
+        if not session or session.open or session.running or len(session.true) < 8:
+            return
+        with self._agent() as agent:
+            here = claw_agent.texts(agent, session.ident)
+            claw_agent.reappend(agent, session.ident, count)
+            session.plain = False
+            for seq, text in here[-count:]:
+                old = json.loads(text)["id"].encode()
+                new = str(uuid.UUID(int=self._next())).encode()
+                ours = OURS.sub(b"", text).replace(b'"id":"' + old, b'"id":"' + new, 1)
+                true = session.true[seq].replace(b'"id":"' + old, b'"id":"' + new, 1)
+                at = claw_agent.append(agent, session.ident, ours, self._ms())
+                session.true[at] = true
+        session.changed = self.now
+
+    @rule(at=which, archived=st.booleans())
+    def delete_rows(self, at, archived):
+        """Delete a session; its agent may keep an archive of it."""
+        if session := self._in_rows(at):
+            with self._agent() as agent:
+                claw_agent.delete(agent, session.ident, self._ms(), archived=archived)
+            del self.rows[session.ident]
+            if archived:
+                session.changed = self.now
+                self.put_away[session.ident] = session
+
+    # What we do.
+
+    @rule(at=which, pristine=st.booleans())
+    def restore_rows(self, at, pristine):
+        """Put one entry of a row back, or note that it is wanted."""
+        row = self._row_extraction(at)
+        if row is None:
+            return
+        entry, session = row
+        if pristine:
+            self.pinned.pop((session.ident, entry), None)
+        self._verb(self.world.restore, entry, session=self._name(session), pristine=pristine,
+                   **KEYS)  # fmt: skip
+
+    @rule(pristine=st.booleans())
+    def restore_all(self, pristine):
+        """Put everything back; pristine ones are then the agent's own bytes, without our pins."""
+        waiting = self._waiting()
+        super().restore_all(pristine)
+        if self.crashed or self.crash_at is not None:
+            return
+        for session in self.rows.values():
+            if session.open or session.running or not session.plain:
+                continue
+            if session.ident in waiting and not pristine:
+                continue
+            here = dict(self._texts(session))
+            whole = {seq: OURS.sub(b"", text) for seq, text in here.items()}
+            missing = [seq for seq, text in whole.items() if text != session.true[seq]]
+            for seq in missing:
+                line, true = json.loads(whole[seq]), json.loads(session.true[seq])
+                self._must_have_expired(session, line, true)
+            if pristine and not missing:
+                assert here == session.true
+
+    @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
+    def set_extractable_in_rows(self, at, entry, value):
+        """Pin an entry, force it, or give it a window."""
+        session = self._in_rows(at)
+        if not session:
+            return
+        ids = [json.loads(text)["id"] for _, text in self._texts(session)]
+        ident = ids[-1 - entry % len(ids)]
+        answer = self._verb(
+            lambda: set_extractable(
+                self.world.settings(**KEYS), self.world.store, ident, value,
+                clock=self.world.clock, session=self._name(session),
+            )
+        )  # fmt: skip
+        self.pinned.pop((session.ident, ident), None)
+        if answer is not None and value is False:
+            self.pinned[session.ident, ident] = self._row_stubs(session, ident)
+
+    @rule(at=which)
+    def agent_restores_in_rows(self, at):
+        """Let the agent ask for a value in the middle of its turn, and write down the answer."""
+        row = self._row_extraction(at)
+        if row is None:
+            return
+        entry, session = row
+        self._rows_close(session)
+        self._say(session, {"role": "user", "content": "what was it?"})
+        call = self._say(session, _calling("purge_control", {"action": "restore"}, self._next()))
+        session.open = True
+        answer = self._verb(self.world.restore, entry, session=self._name(session), **KEYS)
+        if answer is None:
+            return
+        text = as_json(restored_json(answer))
+        note_answer(self.world.store, answer)
+        self._say(session, _result(call, text, "purge_control"))
+        self._rows_close(session)
+
+    @rule()
+    def retention(self):
+        """Let go of what expired: what stands only where it was silent for a month."""
+        silent, alive = set(), set()
+        for path in self.world.directory.iterdir():
+            old = self.now >= path.stat().st_mtime + 30 * DAY
+            (silent if old else alive).update(STUB.findall(path.read_bytes()))
+        for session in (*self.rows.values(), *self.put_away.values()):
+            old = self.now >= session.changed + 30 * DAY
+            (silent if old else alive).update(STUB.findall(b"".join(self._lines(session))))
+        self.may_go |= silent - alive
+        self._verb(
+            lambda: retention(self.world.settings(**KEYS), self.world.store, clock=self.world.clock)
+        )
+
+    # What must hold after every step.
+
+    @invariant()
+    def every_row_is_there(self):
+        """Each event says what was written, or that but for stubs that lead back to it."""
+        with closing(plain_connection(self.path)) as agent:
+            assert agent.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert agent.execute("PRAGMA foreign_key_check").fetchall() == []
+        for session in self.rows.values():
+            self._check_rows(session)
+        for session in self.put_away.values():
+            self._check_put_away(session)
+
+    def _check_rows(self, session):
+        here = self._texts(session)
+        assert [seq for seq, _ in here] == sorted(session.true)
+        figures["lines"] += len(here)
+        if self.crashed:
+            return
+        full = b"".join(
+            cat(self.world.settings(**KEYS), self.world.store, self._name(session), self.now)
+        ).splitlines(keepends=False) if b"[[extracted-" in b"".join(text for _, text in here) else [
+            text for _, text in here
+        ]  # fmt: skip
+        for line, (seq, _) in zip(full, here, strict=True):
+            true = session.true[seq]
+            if OURS.sub(b"", line) != true:
+                self._must_have_expired(session, json.loads(line), json.loads(true))
+        for (name, ident), allowed in self.pinned.items():
+            if name == session.ident:
+                assert self._row_stubs(session, ident) <= allowed, "a pinned value was cut"
+
+    def _must_have_expired(self, session, line, true):
+        """Whatever does not come back was let go rightly: a tombstone says so."""
+        for place, value in _differences(line, true):
+            if place[0] in ("_restored", "_extractable", "_redacted"):
+                continue
+            stub = value.get("text") if isinstance(value, dict) else value
+            stub = stub if isinstance(stub, str) else json.dumps(stub)
+            rows = self.world.store._connection.execute(
+                "SELECT expired_at, exact, replacement FROM extractions"
+                " WHERE stub = ? OR replacement = ? OR (replacement IS NOT NULL AND entry_id = ?)",
+                (stub, json.dumps(value), true["id"]),
+            ).fetchall()
+            assert rows, f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
+            taken_over = true["id"] not in stub and any(exact for _, exact, _ in rows)
+            gone = any(expired for expired, _, _ in rows)
+            redacted = any(replacement for _, _, replacement in rows)
+            assert gone or taken_over or (redacted and not session.plain), (
+                f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
+            )
+            ident = STUB.fullmatch(stub.encode())
+            if gone and ident is not None and not taken_over:
+                assert ident[1] in self.may_go, "a value went too early"
+                figures["tombstones"] += 1
+
+    def _check_put_away(self, session):
+        if self.crashed:
+            return
+        for stub in {one[0].decode() for line in self._lines(session)
+                     for one in re.finditer(STUB, line)}:  # fmt: skip
+            found = self.world.store._connection.execute(
+                "SELECT blob_id FROM extractions WHERE stub = ?", (stub,)
+            ).fetchall()
+            held = not found or any(blob for (blob,) in found)  # some only look like ours
+            ident = STUB.fullmatch(stub.encode())[1]
+            assert held or ident in self.may_go, "a value whose stub is archived went too early"
+
+    # How it is done.
+
+    def _verb(self, act, *arguments, **keywords):
+        busy = {
+            session.ident: self._texts(session)
+            for session in self.rows.values()
+            if session.open or session.running
+        }
+        try:
+            return super()._verb(act, *arguments, **keywords)
+        finally:
+            for ident, before in busy.items():
+                assert self._texts(self.rows[ident]) == before, "a session at work was changed"
+
+    def _inodes(self):
+        said = hashlib.sha256()
+        with closing(plain_connection(self.path)) as agent:
+            for table in ("transcript_events", "transcript_rewrite_watermarks", "session_windows"):
+                said.update(repr(agent.execute(f"SELECT * FROM {table}").fetchall()).encode())
+        return {**super()._inodes(), "rows": said.hexdigest()}
+
+    def _agent(self):
+        return claw_agent.at_work(self.path)
+
+    def _everything(self):
+        """Leave out the index of the log, which changes when the log is read."""
+        there = super()._everything()
+        return {path: data for path, data in there.items() if not path.name.endswith("-shm")}
+
+    def _lease(self):
+        """Let the gateway, which is this process, have the database open, and say so."""
+        if self.gateway is None:
+            self.gateway = plain_connection(self.path)
+            self.gateway.execute("SELECT * FROM schema_meta").fetchall()
+        with claw_agent.at_work(self.base / "state" / "openclaw.sqlite") as agent:
+            agent.execute("DELETE FROM agent_database_leases")
+            agent.execute(
+                "INSERT INTO agent_database_leases VALUES ('x', 'dev', ?, ?, ?, ?)",
+                (str(self.path), os.getpid(), start_time("self"), self._ms()),
+            )
+
+    def _ms(self):
+        return int(self.now * 1000)
+
+    def _next(self):
+        self.counter += 1
+        return self.counter
+
+    def _name(self, session):
+        return f"{self.path}/{session.ident}"
+
+    def _in_rows(self, at):
+        names = sorted(self.rows)
+        return self.rows[names[at % len(names)]] if names else None
+
+    def _texts(self, session):
+        with closing(plain_connection(self.path)) as agent:
+            return claw_agent.texts(agent, session.ident)
+
+    def _lines(self, session):
+        if session.ident in self.rows:
+            return [text for _, text in self._texts(session)]
+        with closing(plain_connection(self.path)) as agent:
+            (blob,) = agent.execute(
+                "SELECT archive_blob FROM session_transcript_archives WHERE session_id = ?",
+                (session.ident,),
+            ).fetchone()
+        return zstandard.decompress(blob).splitlines()
+
+    def _row_stubs(self, session, ident):
+        for seq, text in self._texts(session):
+            if json.loads(text)["id"] == ident:
+                differing = _differences(json.loads(text), json.loads(session.true[seq]))
+                return {where for where, value in differing if STUB.search(dump(value))}
+        return set()
+
+    def _row_extraction(self, at):
+        """Choose an entry of which something is extracted in a session that is there."""
+        if self.crashed:
+            return None
+        found = self.world.store._connection.execute(
+            "SELECT DISTINCT e.entry_id, s.path FROM extractions e"
+            " JOIN sessions s ON s.id = e.session_id WHERE e.state != 'pending' ORDER BY e.id"
+        ).fetchall()
+        here = [
+            (entry, self.rows[ident]) for entry, path in found
+            if (ident := path.decode().rpartition("/")[2]) in self.rows
+        ]  # fmt: skip
+        return here[at % len(here)] if here else None
+
+    def _waiting(self):
+        if self.crashed:
+            self._recovered()
+        if self.crashed:
+            return set()
+        asked = self.world.store._connection.execute(
+            "SELECT s.path FROM wishes w JOIN sessions s ON s.id = session_id WHERE state = 'open'"
+        ).fetchall()
+        return {path.decode().rpartition("/")[2] for (path,) in asked}
+
+    def _new_rows(self):
+        session = RowSession(str(uuid.UUID(int=self._next())))
+        with self._agent() as agent:
+            claw_agent.begin(agent, GATEWAY, session.ident, self._ms())
+        header = {"type": "session", "version": 4, "id": session.ident,
+                  "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w"}  # fmt: skip
+        self.rows[session.ident] = session
+        self._put_row(session, dump(header).rstrip(b"\n"))
+        return session
+
+    def _rows_turn(self, session, size, *, closed, packed):
+        self._say(session, {"role": "user", "content": "go on"})
+        call = self._say(session, _calling("exec", {"command": "ls"}, self._next(),
+                                           thinking=self._text(size, 0)))  # fmt: skip
+        text = self._text(size, self.counter % 5)
+        self._say(session, _result(call, text, "exec"), packed=packed and size > 1000)
+        session.open = True
+        if closed:
+            self._rows_close(session)
+
+    def _rows_close(self, session):
+        if session.open:
+            self._say(session, {"role": "assistant", "content": [{"type": "text", "text": "done."}],
+                                "api": "openai-completions", "stopReason": "stop"})  # fmt: skip
+        if session.running:
+            with self._agent() as agent:
+                claw_agent.status(agent, session.ident, "done")
+        session.open = session.running = False
+
+    def _say(self, session, message, *, packed=False):
+        entry = {"type": "message", "id": str(uuid.UUID(int=self._next())),
+                 "parentId": session.last, "timestamp": "2026-11-01T10:00:01.000Z",
+                 "message": message}  # fmt: skip
+        self._put_row(session, dump(entry).rstrip(b"\n"), packed=packed)
+        return message
+
+    def _put_row(self, session, text, *, packed=False):
+        with self._agent() as agent:
+            seq = claw_agent.append(agent, session.ident, text, self._ms(), packed=packed)
+        session.true[seq] = text
+        session.changed = self.now
+
+
+def _calling(tool, arguments, number, thinking=None):
+    content = [{"type": "thinking", "thinking": thinking}] if thinking else []
+    content.append({"type": "toolCall", "id": f"call_{number}", "name": tool,
+                    "arguments": arguments})  # fmt: skip
+    return {"role": "assistant", "content": content, "api": "openai-completions",
+            "stopReason": "toolUse"}  # fmt: skip
+
+
+def _result(call, text, tool):
+    return {"role": "toolResult", "toolCallId": call["content"][-1]["id"], "toolName": tool,
+            "content": [{"type": "text", "text": text}], "details": {"output": text},
+            "isError": False}  # fmt: skip
+
+
+def _differences(one, other, place=()):
+    """Give the places where two values differ, with what stands in the first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            yield from _differences(one.get(key), other.get(key), (*place, key))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _differences(left, right, (*place, index))
+    elif one != other:
+        yield place, one
+
+
+def _run(**limits):
+    for name in figures:
+        figures[name] = 0
+    run_state_machine_as_test(
+        AgentsWithRows,
+        settings=settings(
+            deadline=None, suppress_health_check=list(HealthCheck), database=None, **limits
+        ),
+    )
+    print("with rows: " + ", ".join(f"{count} {name}" for name, count in figures.items()))
+
+
+def test_nothing_is_lost_in_a_database_either():
+    """Every event that an agent wrote is in its database or in the store after every step."""
+    _run(max_examples=30, stateful_step_count=30, derandomize=True)
+    assert figures["crashes"] > 3
+    assert figures["stubs"] > 300
+
+
+@pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))
+def test_nothing_is_lost_in_a_long_life_with_a_database():
+    """The same over many more and longer lives, other ones each time."""
+    _run(max_examples=600, stateful_step_count=50)

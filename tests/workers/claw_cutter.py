@@ -1,0 +1,104 @@
+"""Cut large tool results of a session in OpenClaw's database, again and again, without a gate.
+
+    python claw_cutter.py DATABASE SESSION DIRECTORY
+
+The gate is left out on purpose: what is tried here is the transaction alone. Each original is
+written down below DIRECTORY before its row is changed. Ends at the end of its stdin, and prints
+as JSON what it did.
+"""
+
+import hashlib
+import json
+import os
+import select
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.model.sessions import Root
+from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_listing import list_rows_at
+from brainsurgeon.sessions.row_session import open_rows
+
+LONG = 1000
+
+
+def main():
+    """Cut until told to stop."""
+    path, session, directory = sys.argv[1:]
+    told = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
+    print("cutting", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        try:
+            once(path, session, directory, told)
+        except (RefusedError, BusyError):
+            told["refused"] += 1
+        except FailedError as why:
+            told.setdefault("failed", []).append(str(why))
+    print(json.dumps(told), flush=True)
+
+
+def once(path, session, directory, told):
+    """Cut what can be cut now."""
+    (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
+    with open_rows(found) as opened:
+        wide = opened.schema.compressing
+        edits = [edit for line in opened.lines if (edit := cut(line, directory))]
+        chunks = list(row_edits.chunks(row_edits.by_row(opened.lines.index, edits)))
+        prepared = [
+            [row_edits.rewritten(opened.lines.row(row.place), row, know_nothing, know_nothing,
+                                 compressing=wide) for row in chunk]
+            for chunk in chunks
+        ]  # fmt: skip
+    for edits in prepared:
+        with rows.writing(path) as writer:
+            done = writer.change(session, edits, know_nothing, compressing=wide, durable=False)
+        told["cut"] += len(edits)
+        told["transactions"] += 1
+        told["held"].append(done.held)
+
+
+def cut(line, directory):
+    """Plan to cut the text of a large tool result; its original is written down first."""
+    message = json.loads(line.raw).get("message", {})
+    if message.get("role") != "toolResult":
+        return None
+    token = json.dumps(message["content"][0]["text"], ensure_ascii=False).encode()
+    at = line.raw.find(token)
+    if len(token) < LONG or at < 0:
+        return None
+    digest = hashlib.sha256(line.raw).hexdigest()
+    with open(os.path.join(directory, digest), "wb") as file:
+        file.write(line.raw)
+        file.flush()
+        os.fsync(file.fileno())
+    stub = f'"[[extracted-{digest}]]"'.encode()
+    return Swap(line.offset + at, line.offset + at + len(token), stub)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """An edit that puts some bytes in the place of others."""
+
+    start: int
+    end: int
+    new: bytes
+
+    @property
+    def gain(self):
+        """Bytes by which the line shrinks."""
+        return self.end - self.start - len(self.new)
+
+    def bytes_after(self, _):
+        """Give the new bytes."""
+        return self.new
+
+
+def know_nothing(_):
+    """Say nothing, and object to nothing."""
+
+
+if __name__ == "__main__":
+    main()

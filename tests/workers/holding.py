@@ -1,0 +1,46 @@
+"""Begin to change rows, say so under the lock, and stay there until somebody has looked.
+
+python holding.py DATABASE SESSION
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from brainsurgeon.hosts.openclaw_events import plain
+from brainsurgeon.model.sessions import Root
+from brainsurgeon.sessions import rows
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_edits import RowEdit
+from brainsurgeon.sessions.row_listing import list_rows_at
+from brainsurgeon.sessions.row_session import open_rows
+
+
+def main():
+    """Hold the lock for a moment; frozen meanwhile, it becomes a long one."""
+    path, session = sys.argv[1:]
+    with open_rows(row_session(path, session)) as opened:
+        place = opened.lines.index[6]
+        before = opened.lines.row(place)
+    stub = before.event().replace(b"exec", b'[[extracted-x]]"')
+    edit = RowEdit(place.seq, before, plain(stub, compressing=True))
+
+    def gate(_):
+        print("holding", flush=True)
+        time.sleep(0.3)
+
+    try:
+        with rows.writing(path) as writer:
+            writer.change(session, [edit], gate, compressing=True, durable=False)
+    except RefusedError as why:
+        print(why)
+
+
+def row_session(path, session):
+    """Give a session of a database that lies below a directory of agents."""
+    (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Stop a change of rows at each of its changes in turn, and see what recovery makes of it.
+
+    python killing_rows.py BASE SCENARIO FAULT
+
+Like `killing.py`, whose shim it uses, for sessions in OpenClaw's own database. The database lies
+in BASE/world, as its program lays it out; `busy` is a fault of its own: the agent keeps the lock.
+"""
+
+import collections
+import contextlib
+import gc
+import json
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from killing import KILLED, STUB, Shim, _store_problems, forked, hurry
+
+from brainsurgeon import config
+from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.store import open_store
+from building.claw import COMPACTED, LATER, REWOUND, Claw, plain_connection
+
+SESSIONS = (COMPACTED, REWOUND)
+ROWS_A_STEP = 2
+QUIET = 60
+CODES = {"eio": "SQLITE_IOERR_WRITE", "enospc": "SQLITE_FULL", "busy": "SQLITE_BUSY"}
+
+
+class World:
+    """The database of one scenario, and the store beside it."""
+
+    def __init__(self, base):
+        self.base = Path(base)
+        self.template, self.place = self.base / "template", self.base / "world"
+        self.settings = config.Settings.model_validate({
+            "roots": [{"path": str(self.place / "claw" / "agents")}],
+            "state_dir": str(self.place / "state"), "min_reclaim": 0, "keep_recent": 0,
+        })  # fmt: skip
+
+    @property
+    def claw(self):
+        """The state directory of OpenClaw, as it stands."""
+        claw = object.__new__(Claw)
+        claw.base = self.place / "claw"
+        claw.agent, claw.root = "main", claw.base / "agents"
+        claw.path = claw.root / "main" / "agent" / "openclaw-agent.sqlite"
+        claw.state = claw.base / "state" / "openclaw.sqlite"
+        return claw
+
+    def make(self):
+        """Lay out a database with two sessions."""
+        claw = Claw(self.place / "claw")
+        with contextlib.closing(plain_connection(claw.path)) as agent:
+            agent.execute("PRAGMA foreign_keys = ON")  # the rows of a session go with it
+            agent.execute("DELETE FROM session_windows WHERE session_id NOT IN (?, ?)", SESSIONS)
+
+    def reset(self):
+        """Start from the template again."""
+        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.copytree(self.template, self.place)
+
+    def texts(self):
+        """Read what every row says."""
+        return {session: self.claw.texts(session) for session in SESSIONS}
+
+    def columns(self):
+        """Read every column of every row, as values of JSON."""
+        return {session: [[repr(value) for value in row] for row in self.claw.columns(session)]
+                for session in SESSIONS}  # fmt: skip
+
+
+MOMENT = [LATER]
+
+
+def clock():
+    """Give the moment at which everything happens."""
+    return MOMENT[0]
+
+
+def prune(world, store):
+    """Scan, and give what failed."""
+    report = scan(world.settings, store, clock=clock)
+    deferred = any(one.outcome == "deferred" for one in report.sessions)
+    return {"failed": report.failed or bool(report.interrupted), "deferred": deferred}
+
+
+def undo(world, store):
+    """Put everything back as it was."""
+    answers = restore_all(world.settings, store, clock=clock, pristine=True)
+    return {"failed": any(one.state == "failed" for one in answers), "deferred": False}
+
+
+def put_back(world, store):
+    """Put one value back, with the field that says so."""
+    with contextlib.suppress(BrainsurgeonError):
+        ident = next(
+            json.loads(text)["id"] for text in world.claw.texts(COMPACTED) if STUB.search(text)
+        )
+        restore(world.settings, store, ident, clock=clock, session=COMPACTED)
+    return {"failed": False, "deferred": False}
+
+
+ACTS = {"scan": prune, "restore": undo, "put-back": put_back}
+
+
+class RowShim(Shim):
+    """Counts as its parent does; a lock that its agent keeps is a failure that happens once."""
+
+    def __init__(self, fault, at):
+        super().__init__("eio" if fault == "busy" else fault, at)
+        self.code = CODES.get(fault)
+
+    def _connection(self):
+        parent, code = super()._connection(), self.code
+
+        class Connection(parent):
+            def _failed(self):
+                error = super()._failed()
+                error.sqlite_errorname = code
+                return error
+
+        return Connection
+
+
+def prepare():
+    """Make every wait short, and every step small."""
+    hurry()
+    rows.PAUSE = 0.0
+    row_edits.MOST_ROWS = ROWS_A_STEP
+
+
+def run(world, scenario, fault, at):
+    """Do the operation, stopped at a point; in a fork."""
+    prepare()
+    shim = RowShim(fault, at)
+    shim.install()
+    answer = {"raised": None, "opened": 1 << 20}
+    try:
+        store = open_store(str(world.place / "state"))
+        answer["opened"] = len(shim.points)
+        try:
+            answer.update(ACTS[scenario](world, store))
+        finally:
+            store.close()
+    except (BrainsurgeonError, OSError, sqlite3.Error) as error:
+        answer["raised"] = type(error).__name__
+    return {**answer, "points": shim.points}
+
+
+def made(world, scenario):
+    """Do the operation to its end; give what every row says then."""
+    prepare()
+    store = open_store(str(world.place / "state"))
+    ACTS[scenario](world, store)
+    store.close()
+    return {session: [text.decode() for text in texts] for session, texts in world.texts().items()}
+
+
+def started(world, scenario):
+    """Make the database, and prune it where the scenario begins with stubs."""
+    prepare()
+    world.make()
+    original = world.columns()
+    store = open_store(str(world.place / "state"))
+    if scenario != "scan":
+        prune(world, store)
+    store.close()
+    return original
+
+
+def check(world, scenario, before, after, original):
+    """Recover in a fresh process, and say what does not hold."""
+    prepare()
+    bad = []
+    store = open_store(str(world.place / "state"))
+    recover.recover(store)
+    for session, texts in world.texts().items():
+        told = [text.decode() for text in texts]
+        for seq, text in enumerate(told):
+            allowed = (_plain(before[session][seq]), _plain(after[session][seq]))
+            if _plain(text) not in allowed:
+                bad.append(f"row {seq} of {session} is neither as before nor as after")
+        bad += [f"{stub!r} resolves to nothing" for text in texts for stub in STUB.findall(text)
+                if not _resolves(store, stub.decode())]  # fmt: skip
+    bad += world.claw.sound() + _store_problems(store)
+    MOMENT[0] += QUIET  # what was written last may not be known as ours any more
+    ACTS[scenario](world, store)
+    told = {session: [_plain(text.decode()) for text in texts]
+            for session, texts in world.texts().items()}  # fmt: skip
+    if scenario != "put-back" and told != {
+        session: [_plain(text) for text in texts] for session, texts in after.items()
+    }:
+        bad.append("doing it again does not lead to the end")
+    undo(world, store)
+    if world.columns() != original:
+        bad.append("undoing everything does not give back the original columns")
+    bad += world.claw.sound() + _store_problems(store)
+    left = [path.name for path in world.claw.path.parent.iterdir()]
+    if left != ["openclaw-agent.sqlite"]:
+        bad.append(f"left beside: {left}")
+    store.close()
+    return bad
+
+
+def _plain(text):
+    """Take the moment out of a field that says when something was put back."""
+    entry = json.loads(text)
+    return json.dumps(entry | ({"_restored": True} if "_restored" in entry else {}))
+
+
+def _resolves(store, stub):
+    found = store._connection.execute(
+        "SELECT blob_id, digest FROM extractions WHERE stub = ? AND state != 'pending'", (stub,)
+    ).fetchall()
+    return found and all(store.blobs.get(blob, name) for blob, name in found)
+
+
+def main(base, scenario, fault):
+    """Stop at every point in turn; print what was found."""
+    world = World(base)
+    gc.disable()
+    gc.freeze()
+    code, original = forked(started, world, scenario)
+    assert not code, original
+    world.place.rename(world.template)
+    world.reset()
+    before = {session: [text.decode() for text in texts] for session, texts in
+              world.texts().items()}  # fmt: skip
+    _, after = forked(made, world, scenario)
+    world.reset()
+    _, whole = forked(run, world, scenario, "none", 0)
+    first = whole["opened"] + 1
+    outcomes, bad, hits, at = collections.Counter(), [], 0, first
+    while True:
+        world.reset()
+        code, answer = forked(run, world, scenario, fault, at)
+        if code != KILLED and not (answer and len(answer.get("points", ())) >= at):
+            break
+        hits += 1
+        label = (answer or whole).get("points", whole["points"])[at - 1 : at]
+        changed = any(
+            [text.decode() for text in texts] != before[session]
+            for session, texts in world.texts().items()
+        )
+        said = "killed" if code == KILLED else (answer or {}).get("raised") or "went on"
+        outcomes[f"{'changed' if changed else 'untouched'}, {said}"] += 1
+        if code not in (0, KILLED) or "broken" in (answer or {}):
+            bad.append([at, label, answer or code])
+        code, problems = forked(check, world, scenario, before, after, original)
+        if code or problems:
+            bad.append([at, label, problems or f"the check died ({code})"])
+        at += 1
+    print(json.dumps({
+        "scenario": scenario, "fault": fault, "points": hits,
+        "expected": len(whole["points"]) - first + 1,
+        "kinds": sorted(set(whole["points"])), "outcomes": outcomes, "bad": bad,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
