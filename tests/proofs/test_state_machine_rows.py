@@ -244,7 +244,7 @@ class AgentsWithRows(Agents):
     def retention(self):
         """Let go of what expired: what stands only where it was silent for a month."""
         silent, alive = set(), set()
-        for path in self.world.directory.iterdir():
+        for path in self._files():
             old = self.now >= path.stat().st_mtime + 30 * DAY
             (silent if old else alive).update(STUB.findall(path.read_bytes()))
         for session in (*self.rows.values(), *self.put_away.values()):

@@ -99,7 +99,7 @@ def test_a_store_that_knows_no_rows_yet_is_read_as_it_is(world):
     """A store from before databases is read without them, and migrated by who writes."""
     open_store(str(world.state)).close()
     for statement in ("DROP TABLE row_columns", "DROP TABLE row_writes",
-                      "DELETE FROM _sqlite_migrations WHERE name = 'm003_keep_rows'"):  # fmt: skip
+                      "DELETE FROM _sqlite_migrations WHERE name = 'm004_keep_rows'"):  # fmt: skip
         sql(world, statement)
     before = (world.state / "store.db").read_bytes()
 
