@@ -33,7 +33,6 @@ SLOWEST = (
     "kill",
     "kill_rows",
     "state_machine",
-    "state_machine_rows",
     "kill_strace",
     "hammer",
     "recorded_agent",

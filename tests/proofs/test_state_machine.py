@@ -42,6 +42,7 @@ from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import leases, openers, retire
 from brainsurgeon.store import open_store
+from building.rows_machine import WithRows
 from building.world import World, dump
 
 DAY = 86_400
@@ -988,11 +989,17 @@ def _put(value, place, new):
     _at(value, [str(step) for step in place[:-1]])[place[-1]] = new
 
 
-def _run(**limits):
+class AgentsWithRows(WithRows, Agents):
+    """The same world, and an agent with a database."""
+
+    keys, figures = KEYS, figures
+
+
+def _run(machine=Agents, **limits):
     for name in figures:
         figures[name] = 0
     run_state_machine_as_test(
-        Agents,
+        machine,
         settings=settings(
             deadline=None, suppress_health_check=list(HealthCheck), database=None, **limits
         ),
@@ -1012,3 +1019,16 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
 def test_nothing_is_lost_in_a_long_life():
     """The same over many more and longer lives, other ones each time."""
     _run(max_examples=1000, stateful_step_count=60)
+
+
+def test_nothing_is_lost_in_a_database_either():
+    """Every event that an agent wrote is in its database or in the store after every step."""
+    _run(AgentsWithRows, max_examples=30, stateful_step_count=30, derandomize=True)
+    assert figures["crashes"] > 3
+    assert figures["stubs"] > 300
+
+
+@pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))
+def test_nothing_is_lost_in_a_long_life_with_a_database():
+    """The same over many more and longer lives, other ones each time."""
+    _run(AgentsWithRows, max_examples=600, stateful_step_count=50)

@@ -1,17 +1,16 @@
-"""The same life, with an agent beside the others whose sessions lie in OpenClaw's own database."""
+"""What a machine of agents needs for one whose sessions lie in OpenClaw's own database."""
 
 import hashlib
 import json
 import os
 import re
+import types
 import uuid
 from contextlib import closing
 
-import pytest
 import zstandard
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
@@ -22,16 +21,11 @@ from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
 from building.claw import GATEWAY, NEWEST, plain_connection, start_time, unpack
 from building.world import dump
-from proofs.test_state_machine import (
-    DAY,
-    KEYS,
-    OURS,
-    STUB,
-    Agents,
-    figures,
-    which,
-)
 
+DAY = 86_400
+OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
+STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
+which = st.integers(0, 11)
 LATER = 1_795_300_000
 """After everything in the samples (seconds since 1970)."""
 
@@ -52,9 +46,13 @@ class RowSession:
         return json.loads(self.true[max(self.true)])["id"] if self.true else None
 
 
-class AgentsWithRows(Agents):
-    """The world of the others, and an agent called dev with a database."""
+class WithRows:
+    """The world of the others, and an agent called dev with a database: stands before a machine.
 
+    `keys` are the settings of that machine, `figures` what it counts.
+    """
+
+    keys, figures = types.MappingProxyType({}), types.MappingProxyType({})
     database = None
 
     def __init__(self):
@@ -62,7 +60,7 @@ class AgentsWithRows(Agents):
         self.now = LATER
         self.rows, self.put_away, self.gateway = {}, {}, None
         self.path = self.world.root / "dev" / "agent" / "openclaw-agent.sqlite"
-        if AgentsWithRows.database is None:
+        if WithRows.database is None:
             unpack(f"openclaw-agent-{NEWEST}", self.path)
             with closing(plain_connection(self.path)) as agent:
                 agent.execute("PRAGMA foreign_keys = ON")
@@ -71,9 +69,9 @@ class AgentsWithRows(Agents):
                 agent.execute("DELETE FROM transcript_events")
                 agent.execute("DELETE FROM session_transcript_active_events")
                 agent.execute("VACUUM")
-            AgentsWithRows.database = self.path.read_bytes()
+            WithRows.database = self.path.read_bytes()
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path.write_bytes(AgentsWithRows.database)
+        self.path.write_bytes(WithRows.database)
         unpack(f"openclaw-state-{NEWEST}", self.base / "state" / "openclaw.sqlite")
 
     def teardown(self):
@@ -180,7 +178,7 @@ class AgentsWithRows(Agents):
         if pristine:
             self.pinned.pop((session.ident, entry), None)
         self._verb(self.world.restore, entry, session=self._name(session), pristine=pristine,
-                   **KEYS)  # fmt: skip
+                   **self.keys)  # fmt: skip
 
     @rule(pristine=st.booleans())
     def restore_all(self, pristine):
@@ -213,7 +211,7 @@ class AgentsWithRows(Agents):
         ident = ids[-1 - entry % len(ids)]
         answer = self._verb(
             lambda: set_extractable(
-                self.world.settings(**KEYS), self.world.store, ident, value,
+                self.world.settings(**self.keys), self.world.store, ident, value,
                 clock=self.world.clock, session=self._name(session),
             )
         )  # fmt: skip
@@ -232,7 +230,7 @@ class AgentsWithRows(Agents):
         self._say(session, {"role": "user", "content": "what was it?"})
         call = self._say(session, _calling("purge_control", {"action": "restore"}, self._next()))
         session.open = True
-        answer = self._verb(self.world.restore, entry, session=self._name(session), **KEYS)
+        answer = self._verb(self.world.restore, entry, session=self._name(session), **self.keys)
         if answer is None:
             return
         text = as_json(restored_json(answer))
@@ -252,7 +250,9 @@ class AgentsWithRows(Agents):
             (silent if old else alive).update(STUB.findall(b"".join(self._lines(session))))
         self.may_go |= silent - alive
         self._verb(
-            lambda: retention(self.world.settings(**KEYS), self.world.store, clock=self.world.clock)
+            lambda: retention(
+                self.world.settings(**self.keys), self.world.store, clock=self.world.clock
+            )
         )
 
     # What must hold after every step.
@@ -271,11 +271,11 @@ class AgentsWithRows(Agents):
     def _check_rows(self, session):
         here = self._texts(session)
         assert [seq for seq, _ in here] == sorted(session.true)
-        figures["lines"] += len(here)
+        self.figures["lines"] += len(here)
         if self.crashed:
             return
         full = b"".join(
-            cat(self.world.settings(**KEYS), self.world.store, self._name(session), self.now)
+            cat(self.world.settings(**self.keys), self.world.store, self._name(session), self.now)
         ).splitlines(keepends=False) if b"[[extracted-" in b"".join(text for _, text in here) else [
             text for _, text in here
         ]  # fmt: skip
@@ -309,7 +309,7 @@ class AgentsWithRows(Agents):
             ident = STUB.fullmatch(stub.encode())
             if gone and ident is not None and not taken_over:
                 assert ident[1] in self.may_go, "a value went too early"
-                figures["tombstones"] += 1
+                self.figures["tombstones"] += 1
 
     def _check_put_away(self, session):
         if self.crashed:
@@ -398,6 +398,11 @@ class AgentsWithRows(Agents):
                 differing = _differences(json.loads(text), json.loads(session.true[seq]))
                 return {where for where, value in differing if STUB.search(dump(value))}
         return set()
+
+    def _extraction(self, at):
+        """Choose among the files only."""
+        found = super()._extraction(at)
+        return found if found and found[1].endswith(".jsonl") else None
 
     def _row_extraction(self, at):
         """Choose an entry of which something is extracted in a session that is there."""
@@ -490,28 +495,3 @@ def _differences(one, other, place=()):
             yield from _differences(left, right, (*place, index))
     elif one != other:
         yield place, one
-
-
-def _run(**limits):
-    for name in figures:
-        figures[name] = 0
-    run_state_machine_as_test(
-        AgentsWithRows,
-        settings=settings(
-            deadline=None, suppress_health_check=list(HealthCheck), database=None, **limits
-        ),
-    )
-    print("with rows: " + ", ".join(f"{count} {name}" for name, count in figures.items()))
-
-
-def test_nothing_is_lost_in_a_database_either():
-    """Every event that an agent wrote is in its database or in the store after every step."""
-    _run(max_examples=30, stateful_step_count=30, derandomize=True)
-    assert figures["crashes"] > 3
-    assert figures["stubs"] > 300
-
-
-@pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))
-def test_nothing_is_lost_in_a_long_life_with_a_database():
-    """The same over many more and longer lives, other ones each time."""
-    _run(max_examples=600, stateful_step_count=50)
