@@ -67,7 +67,7 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     appended = json.loads(done.stdout.splitlines()[-1])
-    said = [json.loads(one.communicate(input=".", timeout=60)[0]) for one in cutting]
+    said = [json.loads(one.communicate(input=".", timeout=300)[0]) for one in cutting]
     keeper.close()
 
     texts = {json.loads(text).get("id"): text for text in claw.texts(session)}
@@ -121,7 +121,7 @@ def hammer(base, rows, cutters, kills=0):
         cutting[0] = begun("claw_cutter.py", claw.path, GATEWAY, originals)
     told, _ = writer.communicate(timeout=900)
     assert writer.returncode == 0
-    said = [json.loads(one.communicate(input=".", timeout=60)[0]) for one in cutting]
+    said = [json.loads(one.communicate(input=".", timeout=300)[0]) for one in cutting]
     keeper.close()
     appended = json.loads(told.splitlines()[-1])
     return claw, {**judged(claw, appended["rows"], originals), "cutters": said,

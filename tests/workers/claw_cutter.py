@@ -8,6 +8,7 @@ as JSON what it did.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import select
@@ -23,6 +24,7 @@ from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.row_session import open_rows
 
 LONG = 1000
+AT_ONCE = 128
 
 
 def main():
@@ -45,7 +47,8 @@ def once(path, session, directory, told):
     (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_rows(found) as opened:
         wide = opened.schema.compressing
-        edits = [edit for line in opened.lines if (edit := cut(line, directory))]
+        found = (cut(line, directory) for line in opened.lines)
+        edits = list(itertools.islice(filter(None, found), AT_ONCE))
         chunks = list(row_edits.chunks(row_edits.by_row(opened.lines.index, edits)))
         prepared = [
             [row_edits.rewritten(opened.lines.row(row.place), row, know_nothing, know_nothing,
