@@ -50,5 +50,4 @@ for (let number = 0; number < Number(rows); number++) {
   if (Number(pause)) await new Promise((go) => setTimeout(go, Number(pause)));
 }
 told.seconds = (performance.now() - begun) / 1000;
-console.log(JSON.stringify(told));
-process.exit(0);
+process.stdout.write(`${JSON.stringify(told)}\n`, () => process.exit(0));
