@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+import structlog
 
 from brainsurgeon import log
 from brainsurgeon.operations.scan import scan
@@ -39,6 +40,13 @@ def many(world):
     for number in range(400):
         world.put(f"{number:04d}-{'n' * 60}.jsonl", conversation.lines and b"")
     return world.put("s.jsonl", conversation.bytes())
+
+
+@pytest.fixture
+def passing_log():
+    """Leave no log behind that would write to a stream of this test."""
+    yield
+    structlog.reset_defaults()
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(shell, many):
@@ -82,7 +90,7 @@ def test_an_error_that_cannot_be_said_keeps_its_code(shell):
 
 
 @pytest.mark.parametrize("style", ["console", "json"])
-def test_the_log_does_not_steer_a_terminal(world, conversation, capsys, style):
+def test_the_log_does_not_steer_a_terminal(world, conversation, capsys, passing_log, style):
     """Escapes in directories, sessions, ids, keys and tools reach no stream as they are."""
     hostile = "evil\x1b[31m\x07\r\x9b\u202e\nx"
     world.directory = world.root / hostile / "sessions"
