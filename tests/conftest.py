@@ -106,12 +106,15 @@ def pytest_sessionfinish(session):
 
 sys.addaudithook(guard)
 
+HOMES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR")
+"""What moves the homes of agents: who runs the tests may have them set."""
+
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
     """Give each test a home of its own and an environment without settings of ours."""
     for name in list(os.environ):
-        if name.startswith(("BRAINSURGEON_", "OPENCLAW_", "XDG_")):
+        if name.startswith(("BRAINSURGEON_", "OPENCLAW_", "XDG_")) or name in HOMES:
             monkeypatch.delenv(name)
     home = tmp_path / "home"
     home.mkdir()
