@@ -1,0 +1,136 @@
+"""A home of Claude Code, and sessions line by line in the shape that 2.1.330 writes."""
+
+import itertools
+import json
+import os
+import time
+import uuid
+
+from building.world import LONG_AGO, SAMPLES, World, copy_tree, dump
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+class ClaudeConversation:
+    """One session file; each line hangs on the one before unless told otherwise."""
+
+    def __init__(self, session=SESSION, version="2.1.330", side=False):
+        self.lines = []
+        self.last = None
+        self._session, self._version, self._side = session, version, side
+        self._seconds, self._ids = itertools.count(), itertools.count(1)
+
+    def entry(self, kind, parent=..., **fields):
+        """Add a chained entry and give its uuid."""
+        ident = str(uuid.UUID(int=next(self._ids) + (1 << 100), version=4))
+        self.lines.append({
+            "parentUuid": self.last if parent is ... else parent, "isSidechain": self._side,
+            "type": kind, "uuid": ident,
+            "timestamp": f"2026-11-01T10:{next(self._seconds) // 60:02}:00.000Z",
+            "cwd": "/w", "sessionId": self._session, "version": self._version, **fields,
+        })  # fmt: skip
+        self.last = ident
+        return ident
+
+    def note(self, kind, **fields):
+        """Add a line that is not chained."""
+        self.lines.append({"type": kind, "sessionId": self._session, **fields})
+
+    def user(self, content="go on", **fields):
+        """Add a prompt."""
+        return self.entry("user", message={"role": "user", "content": content}, **fields)
+
+    def assistant(self, *blocks, stop="end_turn", message=None, **fields):
+        """Add a line of a reply: a text unless blocks are given."""
+        content = list(blocks) or [{"type": "text", "text": "done."}]
+        ident = message or f"msg_{next(self._ids)}"
+        inner = {"id": ident, "type": "message", "role": "assistant", "model": "claude-opus-5-5",
+                 "content": content, "stop_reason": stop}  # fmt: skip
+        return self.entry("assistant", message=inner, **fields)
+
+    def call(self, call="toolu_1", tool="Bash", given=None, **fields):
+        """Add a line of a reply that asks for a tool."""
+        block = {"type": "tool_use", "id": call, "name": tool, "input": given or {"command": "ls"}}
+        return self.assistant(block, stop="tool_use", **fields)
+
+    def result(self, content="x" * 2000, call="toolu_1", shown=..., **fields):
+        """Add the result of a call, with what the screen shows of it."""
+        if shown is ...:
+            text = content if isinstance(content, str) else ""
+            shown = {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
+        block = {"tool_use_id": call, "type": "tool_result", "content": content}
+        message = {"role": "user", "content": [block]}
+        return self.entry("user", message=message, toolUseResult=shown, **fields)
+
+    def turn(self, text="x" * 2000, call=None, **fields):
+        """Add a whole turn: prompt, call, result, reply; give the uuid of the result."""
+        call = call or f"toolu_{next(self._ids)}"
+        self.user(**fields)
+        self.call(call)
+        ident = self.result(text, call)
+        self.assistant()
+        return ident
+
+    def compaction(self, **metadata):
+        """Add a boundary and its summary."""
+        self.entry("system", parent=None, subtype="compact_boundary", logicalParentUuid=self.last,
+                   compactMetadata={"trigger": "manual", **metadata})  # fmt: skip
+        return self.user("summary", isCompactSummary=True, isVisibleInTranscriptOnly=True)
+
+    def bytes(self):
+        """Give the file."""
+        return b"".join(dump(line) for line in self.lines)
+
+
+class ClaudeWorld(World):
+    """A home of Claude Code with one project as the root, and a store beside it."""
+
+    def __init__(self, base):
+        super().__init__(base)
+        self.home = base / "home" / ".claude"
+        self.root = self.home / "projects"
+        self.project = self.directory = self.root / "-w"
+        self.records = self.home / "sessions"
+        self.project.mkdir(parents=True)
+        self.records.mkdir()
+
+    def copy_samples(self):
+        """Copy the sessions that 2.1.330 wrote, as it lays them out."""
+        copy_tree(SAMPLES / "claude-code" / "projects", self.root)
+
+    def files(self):
+        """Give the bytes and the modification time of every file below the root."""
+        return {
+            path.relative_to(self.root): (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+        }
+
+    def record(self, pid, session=SESSION, **fields):
+        """Write the live-process record of a process, as 2.1.330 does."""
+        with open(f"/proc/{pid}/stat") as handle:
+            started = handle.read().rsplit(")", 1)[1].split()[19]
+        said = {"pid": pid, "sessionId": session, "procStart": started, **fields}
+        (self.records / f"{pid}.json").write_text(json.dumps(said))
+
+
+def entries_of(path):
+    """Read a session: its chained entries by uuid."""
+    listed = map(json.loads, path.read_bytes().splitlines())
+    return {one["uuid"]: one for one in listed if "uuid" in one}
+
+
+def forked(path, session, *, says=True, directory=None):
+    """Copy a session as `--fork-session` does: other session, same uuids; 2.1.330 says whose."""
+    lines = []
+    for raw in path.read_bytes().splitlines():
+        line = json.loads(raw)
+        origin, line["sessionId"] = line["sessionId"], session
+        if says and line["type"] == "assistant":
+            line["requestSessionId"] = origin
+        lines.append(dump(line))
+    copy = (directory or path.parent) / f"{session}.jsonl"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(b"".join(lines))
+    os.utime(copy, (time.time() - LONG_AGO,) * 2)
+    return copy
