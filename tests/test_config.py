@@ -198,6 +198,7 @@ BAD = [
     ("trigger_types", '["thoughts"]', "trigger_types[0]: "),
     ("trigger_types", '["user", "tool"]', "trigger_types[1]: "),
     ("trigger_types", '"thinking"', "trigger_types: "),
+    ("dead_kinds", '["dead"]', "dead_kinds[0]: "),
     ("exclude", '"tool:exec"', "exclude: "),
     ("exclude", "[1]", "exclude[0]: "),
     (
@@ -645,6 +646,7 @@ def test_one_form_of_rules_at_a_time(problems, loaded, monkeypatch):
 @pytest.mark.parametrize(
     "text",
     ["keep_recent = 4", "min_value_length = 1", "enabled = false", 'trigger_types = ["user"]',
+     'dead_kinds = ["user"]',
      '[[rules]]\nkind = "user"', 'exclude = ["agent:main"]', "min_session_bytes = 1",
      'min_reclaim = "2%"', "keep_after_restore_seconds = 1"],
 )  # fmt: skip

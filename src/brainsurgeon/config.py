@@ -81,11 +81,12 @@ class Settings(Table):
     def root_directories(self) -> list[Root]:
         """Give the roots to walk; without any configured, OpenClaw's agents of this user."""
         looks = self.databases != "off"
-        own = [Root(openclaw.agents_directory(), required=False, databases=looks)]
+        if not self.roots:
+            return [Root(openclaw.agents_directory(), required=False, databases=looks)]
         return [
             Root(one.path, one.format, exclusive=one.exclusive, databases=looks)
             for one in self.roots
-        ] or own
+        ]
 
     def decision_rules(self) -> Rules:
         """Give what the decision needs, as plain values."""

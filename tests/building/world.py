@@ -77,9 +77,12 @@ class World:
             self._stores.append(open_store(str(self.state)))
         return self._stores[0]
 
-    def scan(self, dry_run=False, only=(), **keys):
+    def scan(self, dry_run=False, only=(), named=False, **keys):
         """Do one pass."""
-        return scan(self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only)
+        return scan(
+            self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only,
+            named=named,
+        )  # fmt: skip
 
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):
         """Put one entry back."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.formats import FORMATS, recognise
+from brainsurgeon.formats import FORMATS, codex, recognise
 from building.readings import HEADER
 from building.world import dump
 
@@ -105,7 +105,7 @@ def test_files_of_other_agents_are_named(head, name):
     if name in FORMATS:
         assert form is FORMATS[name] or why
     else:
-        assert (form, why) == (None, f"format {name} is not supported yet")
+        assert (form, why) == (None, codex.ONLY_READ)
 
 
 def test_byte_order_marks_and_broken_lines_are_passed_over():

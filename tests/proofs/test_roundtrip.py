@@ -128,6 +128,38 @@ generic = st.one_of(
     objects((b'"type"', string("message")), (b'"role"', string("user")), (b'"content"', nested)),
     objects((b'"type"', string("thinking")), (b'"__id"', idents), (b'"thinking"', texts)),
 )  # fmt: skip
+claude_blocks = st.one_of(
+    objects(
+        (b'"type"', string("tool_result")),
+        (b'"tool_use_id"', string("toolu_1")),
+        (b'"content"', st.one_of(texts, lists(blocks))),
+    ),
+    objects(
+        (b'"type"', string("tool_use")),
+        (b'"id"', string("toolu_1")),
+        (b'"name"', string("Read")),
+        (b'"input"', objects((b'"k"', nested))),
+    ),
+    blocks,
+)
+claude_messages = objects(
+    (b'"role"', st.sampled_from([string("user"), string("assistant")])),
+    (b'"id"', string("msg_1")),
+    (b'"content"', st.one_of(texts, lists(claude_blocks))),
+    (b'"stop_reason"', string("end_turn")),
+)
+claude = st.one_of(
+    objects((b'"parentUuid"', idents), (b'"type"', string("user")), (b'"message"', claude_messages),
+            (b'"uuid"', idents), (b'"toolUseResult"', nested), (b'"sessionId"', string("s"))),
+    objects((b'"parentUuid"', b"null"), (b'"type"', string("assistant")),
+            (b'"message"', claude_messages), (b'"uuid"', idents), extras),
+    objects((b'"type"', string("progress")), (b'"uuid"', idents), (b'"data"', nested)),
+    objects((b'"type"', string("attachment")), (b'"uuid"', idents), (b'"rendered"', nested),
+            (b'"attachment"', objects((b'"type"', string("file")), (b'"content"', nested)))),
+    objects((b'"type"', string("system")), (b'"subtype"', string("compact_boundary")),
+            (b'"uuid"', idents), (b'"content"', texts)),
+    objects((b'"type"', string("last-prompt")), (b'"leafUuid"', idents)),
+)  # fmt: skip
 oddities = st.one_of(
     st.sampled_from([
         b"", b"   ", b"null", b'"a string"', b"[1,2]", b"{}{}", b'{"type":"mess', b"\xff\xfe\x00",
@@ -138,6 +170,10 @@ oddities = st.one_of(
 )  # fmt: skip
 endings = st.sampled_from([b"\n"] * 8 + [b"\r\n", b"\n\n"])
 header = b'{"type":"session","version":3,"id":"s","timestamp":"2026-11-01T10:00:00.000Z"}\n'
+claude_header = (
+    b'{"parentUuid":null,"sessionId":"s","type":"user","uuid":"h","message":{"role":"user",'
+    b'"content":"go on"}}\n'
+)
 generic_header = b'{"type":"message","role":"user","__id":"h","content":"go on"}\n'
 
 
@@ -156,6 +192,7 @@ documents = st.tuples(
     st.one_of(
         bodies(openclaw).map(header.__add__), bodies(openclaw).map(header.__add__),
         bodies(generic).map(generic_header.__add__),
+        bodies(claude).map(claude_header.__add__), bodies(claude).map(claude_header.__add__),
     ),
 ).map(b"".join)  # fmt: skip
 

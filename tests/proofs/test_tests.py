@@ -14,8 +14,8 @@ OF_WHOLE_ROOMS = {
     "cli": {"json", "main", "refusing", "showing"},
     "formats": {"contract", "recognise"},
     "lookup": {"once"},
-    "mcp_server": {"redact", "scope", "serving"},
-    "operations": {"named_cases", "seals"},
+    "mcp_server": {"claude_code", "redact", "scope", "serving"},
+    "operations": {"claude_code", "named_cases", "seals"},
     "store": {"store", "upgrade"},
 }
 """Test modules of what no single module of a room does, or of what its `__init__` does."""

@@ -66,8 +66,9 @@ def scan(
         only = {session_named(settings, store, name).path for name in session or ()}
         with progress_line(quiet=json) as progress:
             report = operation(
-                settings, store, clock=time.time, dry_run=dry_run, only=only, progress=progress
-            )
+                settings, store, clock=time.time, dry_run=dry_run, only=only,
+                named=bool(only), progress=progress,
+            )  # fmt: skip
     _log_scan(settings, report)
     _print_scan(report)
     raise typer.Exit(1 if report.failed else 0)

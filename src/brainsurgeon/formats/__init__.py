@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.formats import claude_code, codex
+from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import BOM, Format, parse
+from brainsurgeon.formats.claude_code import ClaudeCode
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import OpenClaw
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry
     from brainsurgeon.model.sessions import Identity
 
-FORMATS: dict[str, Format] = {"openclaw": OpenClaw(), "generic": Generic()}
+FORMATS: dict[str, Format] = {
+    "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),
+}  # fmt: skip
 HEAD_LINES = 20
 """How many first lines decide (Claude Code may begin with several lines of other types)."""
 UNKNOWN = "unknown"
@@ -59,6 +62,12 @@ def identify(head: Iterable[bytes], form: Format) -> Identity | None:
     return form.session(entries) if entries else None
 
 
+def name_of(head: Iterable[bytes]) -> str:
+    """Name what a file is by its first lines, also a format that is only read."""
+    entries = _entries(head)
+    return _name(entries) if entries else UNKNOWN
+
+
 def _entries(head: Iterable[bytes]) -> list[Entry]:
     return [entry for line in head if (entry := parse(line.removeprefix(BOM))) is not None]
 
@@ -68,13 +77,12 @@ def _name(entries: Sequence[Entry]) -> str:
     if FORMATS["openclaw"].recognises(entries):
         return "openclaw"
     if codex.recognises(entries):
-        return "codex"
-    if claude_code.recognises(entries):
-        return "claude-code"
-    return "generic" if FORMATS["generic"].recognises(entries) else UNKNOWN
+        return codex.NAME
+    claimed = (name for name in ("claude-code", "generic") if FORMATS[name].recognises(entries))
+    return next(claimed, UNKNOWN)
 
 
 def _why_not(name: str) -> str:
-    if name == UNKNOWN:
-        return "not a session format that is known"
-    return f"format {name} is not supported yet"
+    if name == codex.NAME:
+        return codex.ONLY_READ
+    return "not a session format that is known"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ASIDE = frozenset({"details", "toolUseResult"})
 """Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
 entry."""
+SCREEN = frozenset({"toolUseResult", "attachment"})
+"""Steps of a path below which Claude Code keeps results for its screen, each in another form."""
 BOM = b"\xef\xbb\xbf"
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024

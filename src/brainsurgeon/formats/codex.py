@@ -1,4 +1,10 @@
-"""Codex: its files are known, and left alone."""
+"""Codex: its files are known, and only read.
+
+A running Codex keeps its session open for as long as it lives, and goes on writing into a file
+that was replaced; versions from 0.146 on remember offsets in the file, in a database of their own,
+and lose the conversation from their lists when the offsets shift (openai/codex, issues 43744,
+35746 and 38341).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from brainsurgeon.model.entries import Entry
+
+
+NAME = "codex"
+ONLY_READ = (
+    "Codex sessions are only read: a running Codex keeps its file open, and newer ones remember"
+    " offsets in it"
+)
 
 
 def recognises(entries: Sequence[Entry]) -> bool:

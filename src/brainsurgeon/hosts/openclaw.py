@@ -54,6 +54,11 @@ def agents_directory() -> str:
     return os.path.join(os.path.abspath(os.path.expanduser(home)), "agents")
 
 
+def has_agents() -> bool:
+    """Tell whether OpenClaw keeps agents of this user."""
+    return os.path.isdir(agents_directory())
+
+
 def is_session_name(name: str) -> bool:
     """Tell whether a file of this name is a live session."""
     return name.endswith(".jsonl") and len(name) > len(".jsonl") and not _SIDE_FILE.search(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
+from brainsurgeon.formats.base import SCREEN
+from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import Session, all_sessions, record_of, session_named
 from brainsurgeon.model.entries import dotted, id_named
 from brainsurgeon.model.times import iso
@@ -80,11 +83,15 @@ def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
 
 
 def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValues:
+    """Find the values in the session that this program was started from, else in the only one."""
     values = store.extractions.of_entry(wanted)
     owners = {value.session_id for value in values}
     if not owners:
         raise NotFoundError(f"nothing is extracted from entry {wanted!r}")
     listed = all_sessions(settings, store, beyond=True)
+    own = _in_calling_session(store, listed, wanted)
+    if own is not None:
+        return own
     found = [
         (session, session.record)
         for session in listed
@@ -95,6 +102,23 @@ def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValue
         raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     session, record = found[0]
     return EntryValues(session, record, values[0].entry_id, _newest(values, record))
+
+
+def _in_calling_session(store: Store, listed: Iterable[Session], wanted: str) -> EntryValues | None:
+    """Find the values in the session whose agent runs this command, if the entry stands there.
+
+    A fork has the same ids as its origin, so that the entry would be found there, too.
+    """
+    here = claude_code.calling_session()
+    for session in listed:
+        if here is None or session.path != os.path.realpath(here):
+            continue
+        try:
+            return _of_session(store, session, wanted)
+        except NotFoundError:
+            if _standing(session, {wanted.encode()}):
+                raise
+    return None
 
 
 def _family_values(
@@ -146,6 +170,15 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     if all(value.blob_id is None for value in chosen):
         raise ExpiredError(named.entry_id, [tombstone(value) for value in chosen])
     return tuple(value for value in chosen if value.blob_id is not None)
+
+
+def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
+    """Leave out what only the agent's screen shows, unless it was named or there is nothing else.
+
+    A result often stands in its entry twice, as the model got it and as its user sees it.
+    """
+    sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
+    return values if list(keys) else sent or values
 
 
 def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.lookup.sessions import seen_as
+from brainsurgeon.lookup.sessions import parent_of, seen_as
 from brainsurgeon.lookup.whose import source_of, whose
+from brainsurgeon.sessions.opening import parent_said
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Records, SessionRecord
+    from brainsurgeon.model.sessions import Survey
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
 
-def record_for(store: Store, session: AnyOpen, parent: str | None) -> SessionRecord | None:
+def record_for(store: Store, session: AnyOpen, survey: Survey) -> SessionRecord | None:
     """Give what the store says of a session, as it lies now; nothing is written.
 
     A fork or copy that has no record yet gets one without an id; None where nothing is known.
-    `parent` is the session that its file says it was forked from.
     """
     origin = whose(store, session.file, session.identity)
     if origin.record:
         return seen_as(origin.record, session.file, session.identity)
+    parent = parent_of(store, session, survey)
     copied = origin.copied
     source = copied.id if copied else source_of(store, session.file, parent)
     if source is None and parent is None:
@@ -31,25 +33,26 @@ def record_for(store: Store, session: AnyOpen, parent: str | None) -> SessionRec
     return store.sessions.unnoted(session.file, name, parent, session.identity, source)
 
 
-def noted(store: Store, session: AnyOpen, parent: str | None) -> SessionRecord | None:
+def noted(store: Store, session: AnyOpen, survey: Survey) -> SessionRecord | None:
     """Give what the store says of a session; one that moved, a fork and a copy are noted."""
-    record = record_for(store, session, parent)
-    if record is None and parent is None:
+    record = record_for(store, session, survey)
+    if record is None and parent_said(session, survey) is None:
         return None
     if record and record.id is not None and store.sessions.known(record.id) == record:
         return record
-    return note(store, session, parent, record)
+    return note(store, session, survey, record)
 
 
 def note(
-    store: Store, session: AnyOpen, parent: str | None, record: SessionRecord | None = None
+    store: Store, session: AnyOpen, survey: Survey, record: SessionRecord | None = None
 ) -> SessionRecord:
     """Write down where a session lies, and make its record where it has none.
 
     What is not known yet is looked up once more: another process may have noted it just now.
     """
     with store.transaction():
-        record = record or record_for(store, session, parent)
+        record = record or record_for(store, session, survey)
+        parent = parent_said(session, survey) or (record.parent if record else None)
         return store.sessions.note(
             session.file, session.format.name, parent, session.identity, record
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.decide.settled import silence
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
 from brainsurgeon.formats.base import parse
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.lookup import names
 from brainsurgeon.lookup.sessions import all_sessions, session_among
 from brainsurgeon.sessions.opening import open_session
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """One agent, by name or directory, one session of it, or, with neither, every session.
+
+    The directory is the agent's own, or the one that a project of Claude Code works in.
 
     `session` is a path, an id, or an id behind its agent: a beginning of one could come to mean
     another session later.
@@ -88,10 +90,13 @@ def _of_live_agents(sessions: Iterable[Session]) -> list[Session]:
 
 
 def _of_agent(session: Session, agent: str | None) -> bool:
+    """Tell whether an agent is named: by its name, its directory, or one that it works in."""
     if agent is None:
         return True
-    if sep in agent and "\0" not in agent:
-        return paths.realpath(agent) == paths.realpath(session.agent_directory)
+    if (sep in agent or agent == ".") and "\0" not in agent:
+        own = paths.realpath(session.agent_directory)
+        working = paths.realpath(claude_code.project_of(paths.realpath(agent)))
+        return own in (paths.realpath(agent), working)
     return agent in openclaw.agent_names(session.agent)
 
 
@@ -115,6 +120,8 @@ def session_for(
     calling = [one for one in listed if _is_calling(settings, one, call, clock())]
     if len(calling) == 1:
         return calling[0]
+    if (starter := _starter_among(calling or listed, holds)) is not None:
+        return starter
     meant = calling or listed
     if holds is not None:
         meant = [one for one in meant if holds(one)]
@@ -124,6 +131,21 @@ def session_for(
             return meant[0]
     newest = sorted(meant, key=_last_change, reverse=True)
     raise UntoldError([one.title for one in newest])
+
+
+def _starter_among(
+    sessions: Iterable[Session], holds: Callable[[Session], bool] | None
+) -> Session | None:
+    """Find the session whose process started this one; its call may not be written down yet.
+
+    A fork may have no record yet, by which it could be told that it has the entry.
+    """
+    here = claude_code.calling_session()
+    for one in sessions:
+        at = here is not None and paths.realpath(one.path) == paths.realpath(here)
+        if at and (holds is None or one.record is None or holds(one)):
+            return one
+    return None
 
 
 def _last_change(session: Session) -> int:

@@ -14,7 +14,7 @@ from brainsurgeon.lookup.whose import source_of, whose
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.texts import readable
 from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_of
+from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_said
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import NOTHING_OWN, list_rows
 from brainsurgeon.store.texts import path_text
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile, Survey
+    from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
 
@@ -231,6 +232,18 @@ class _ByKey:
         )
 
 
+def parent_of(store: Store, session: AnyOpen, survey: Survey) -> str | None:
+    """Name the session that one without a record was forked from, if it is a fork.
+
+    Where its lines do not say, the entries tell whose stubs stand in it.
+    """
+    said = parent_said(session, survey)
+    if said is not None or not survey.stubbed:
+        return said
+    file = session.file
+    return store.sessions.origin(file.agent_directory, file.path, survey.stubbed)
+
+
 def record_of(store: Store, session: Session) -> SessionRecord | None:
     """Give the record of a session; for a fork that no scan has seen yet, the one it would get."""
     if session.record or session.file is None:
@@ -238,7 +251,8 @@ def record_of(store: Store, session: Session) -> SessionRecord | None:
     try:
         with open_session(session.file) as opened:
             form, identity = opened.format, opened.identity
-            parent = parent_of(opened, form.survey(opened.lines, 0))
+            survey = form.survey(opened.lines, 0)
+            parent = parent_of(store, opened, survey)
     except (OSError, RefusedError, BusyError):
         return None
     copied = session.copied

@@ -12,7 +12,6 @@ from brainsurgeon.lookup.noting import record_for
 from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
 from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.sessions.opening import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
     form = session.format
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
-    record = record_for(store, session, parent_of(session, survey)) if store else None
+    record = record_for(store, session, survey) if store else None
     values = (
         store.extractions.of_sessions(store.sessions.family(record)) if store and record else []
     )

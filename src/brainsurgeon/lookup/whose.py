@@ -17,7 +17,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discover import siblings
-from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_of
+from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_said
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_sighting import stubs_in_rows
 from brainsurgeon.sessions.sighting import stubs_in
@@ -164,7 +164,7 @@ def _standing_at(store: Store, file: SessionFile, path: str, steps: int) -> Sess
 def _parent_of(file: SessionFile) -> str | None:
     try:
         with open_session(file) as session:
-            return parent_of(session, session.format.survey(session.lines, 0))
+            return parent_said(session, session.format.survey(session.lines, 0))
     except (OSError, RefusedError, BusyError):
         return None
 

@@ -28,6 +28,7 @@ class ScanReport:
     `problems` are places that could not be looked into, `recovered` what had been interrupted
     earlier and was dealt with first, `interrupted` what is still unfinished. `fresh` says that the
     pass before found extraction enabled, so that a disabled one is news.
+    `homes` are named before the first pass.
     """
 
     dry_run: bool
@@ -53,6 +54,7 @@ class ScanReport:
     databases: list[DatabaseStatus] = field(default_factory=list)
     """The databases that a dry run speaks of."""
     stopped: bool = False
+    homes: list[UnusedHome] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -74,6 +76,16 @@ class ScanReport:
             self.bytes_stored += outcome.bytes_stored
         if outcome.outcome != "unchanged":
             self.sessions.append(outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedHome:
+    """Where an agent keeps sessions that no root covers, and the lines that would add them."""
+
+    agent: str
+    path: str
+    note: str
+    config: str
 
 
 @dataclass(slots=True)

@@ -169,7 +169,9 @@ class Survey:
     was forked from. `dead_entries` maps the offset of an entry that the next request will not
     carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). `quiet` is for how many
     seconds the file must have been unchanged before its end can be trusted. `appends_anew` tells
-    that the agent may write an entry anew under another id while the first one stays.
+    that the agent may write an entry anew under another id while the first one stays. `stubbed`
+    are the ids of entries that hold their own stub, where a format gives no id twice: they tell
+    where a fork comes from.
     """
 
     window: int
@@ -180,6 +182,7 @@ class Survey:
     dead_entries: Mapping[int, str] = field(default_factory=dict)
     quiet: float = 0.0
     appends_anew: bool = False
+    stubbed: frozenset[str] = frozenset()
 
     def position(self, offset: int | None) -> int:
         """Tell how many messages stand after the entry whose line starts at `offset`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import ChangedError
 from brainsurgeon.formats.base import parse
-from brainsurgeon.lookup.entries import choose, entry_named
+from brainsurgeon.lookup.entries import as_sent, choose, entry_named
 from brainsurgeon.lookup.sessions import file_of, noted
 from brainsurgeon.lookup.values import as_the_model_had_them, contents, decode, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted, value_at
@@ -70,7 +70,7 @@ def restore(
     paths = tuple(value.path for value in values) if wanted else None
     file = file_of(found.session)
     tokens = tokens_of(store, values)
-    given = contents(values, tokens)
+    given = contents(as_sent(values, wanted), tokens)
     content = give(given.values)  # what cannot be given is not asked for either
     named = _noted(store, found)
     now = clock()

@@ -16,6 +16,7 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.lookup import noting
+from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
@@ -65,10 +66,14 @@ def scan(
     clock: Callable[[], float] = time.time,
     dry_run: bool = False,
     only: Collection[str] = (),
+    named: bool = False,
     progress: Callable[[SessionFile], None] = lambda _: None,
     check_stop: Callable[[], None] = carry_on,
 ) -> ScanReport:
     """Do one pass over all roots, or over the sessions whose paths are `only`.
+
+    `named` says that somebody asked for these very sessions: then nothing is put off because a
+    process has them in memory.
 
     With `dry_run` nothing is written; `store` may then be None or open for reading only. When
     `check_stop` raises StoppedError the pass ends early, finishing or undoing what it had begun.
@@ -77,13 +82,15 @@ def scan(
     report = ScanReport(dry_run, settings.enabled)
     if store and store.facts.get("enabled") is False:
         report.fresh = False
+    if dry_run and not (store and store.facts.get("last_run_at")):
+        report.homes = unused_homes(settings)
     if store and dry_run:
         report.interrupted = recover.waiting(store)
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
     if dry_run:
         report.databases = describe_databases(settings)
-    _Pass(settings, store, clock, report, progress, check_stop).run(only)
+    _Pass(settings, store, clock, report, progress, check_stop, named=named).run(only)
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
 
@@ -94,8 +101,9 @@ class _Pass:
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
         report: ScanReport, progress: Callable[[SessionFile], None], check_stop: Callable[[], None],
+        *, named: bool,
     ) -> None:  # fmt: skip
-        self._settings, self._store, self._clock = settings, store, clock
+        self._settings, self._store, self._clock, self._named = settings, store, clock, named
         self._report, self._progress, self._check = report, progress, check_stop
         self._memory = FileMemory(store, settings.rules_fingerprint())
         self._pending: list[AnyRewrite] = []
@@ -129,7 +137,7 @@ class _Pass:
 
     def _file(self, file: SessionFile) -> None:
         now = self._clock()
-        if self._memory.unchanged(file, now):
+        if self._memory.unchanged(file, now, named=self._named):
             self._report.files_unchanged += 1
             return
         self._progress(file)
@@ -194,30 +202,34 @@ class _Pass:
             record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
-            planned = one.plan(records, cut=left_alone is None, explain=self._report.dry_run)
+            put_off = None if self._named else one.kept_in_memory()
+            cut = left_alone is None and put_off is None
+            planned = one.plan(records, cut=cut, explain=self._report.dry_run)
             if self._store and record and not self._report.dry_run:
                 end_redactions(self._settings, self._store, record, planned)
                 noting.adopt(self._store, record, records, planned, now)
+            due_at = one.forgotten_at if put_off else planned.due_at
+            if put_off and not planned.edits:
+                planned = replace(planned, deferred=put_off)
             outcome = self._outcome(file, one, planned)
             if outcome.outcome != "changed" or self._report.dry_run or self._store is None:
                 self._close_wishes(record, planned, now)
                 return _Look(
-                    outcome, one.session.fingerprint, one.format.name, one.session.identity,
-                    planned.due_at,
-                )  # fmt: skip
-            record = record or noting.note(self._store, one.session, one.parent)
-            return self._rewrite(self._store, one, record, planned, outcome)
+                    outcome, one.session.fingerprint, one.format.name, one.session.identity, due_at
+                )
+            record = record or noting.note(self._store, one.session, one.survey)
+            return self._rewrite(self._store, one, record, planned, outcome, due_at)
 
     def _record(self, one: Examination) -> SessionRecord | None:
         """Give what the store says of a session, and tell it where that lies now."""
         if self._store is None:
             return None
         look = noting.record_for if self._report.dry_run else noting.noted
-        return look(self._store, one.session, one.parent)
+        return look(self._store, one.session, one.survey)
 
     def _rewrite(
         self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
-        outcome: Outcome,
+        outcome: Outcome, due_at: float | None,
     ) -> _Look:  # fmt: skip
         try:
             rewrite = change(store, one, record, planned, self._clock)
@@ -230,7 +242,7 @@ class _Pass:
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
         again, name = AGAIN if rewrite.left else None, one.format.name
-        return _Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
+        return _Look(done, fingerprint, name, one.session.identity, due_at, again)
 
     def _outcome(self, file: SessionFile, one: Examination, planned: Plan) -> Outcome:
         size = one.session.fingerprint.size

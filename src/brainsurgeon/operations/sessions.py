@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError
+from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.rewrite.examine import UnsettledError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One session. `saved` is in bytes of the file, `state` is one word, `reason` says why."""
+    """One session. `saved` is in bytes of the file, `state` is one word, `reason` says why.
+
+    `started_by` is the session whose agent started this one, if it is a sub-agent's.
+    """
 
     session: str
     path: str
@@ -34,6 +38,7 @@ class SessionSummary:
     saved: int
     state: str
     reason: str
+    started_by: str | None = None
 
 
 def sessions(settings: Settings, store: Store | None, now: float) -> list[SessionSummary]:
@@ -58,9 +63,11 @@ def summaries(
             size = session.file.fingerprint.size
             seen = states.get(os.fsencode(session.path))
             form, state, reason = _state(session.file, settings, seen, now)
-        listed.append(
-            SessionSummary(session.title, session.path, form, size, extracted, saved, state, reason)
-        )
+        where = claude_code.place(session.path) if form == claude_code.FORMAT else None
+        listed.append(SessionSummary(
+            session.title, session.path, form, size, extracted, saved, state, reason,
+            where.started_by if where else None,
+        ))  # fmt: skip
     return sorted(listed, key=lambda item: (-item.size, item.session))
 
 
@@ -76,7 +83,7 @@ def _state(
             form = one.format.name
             one.check_settled()
     except RefusedError as why:
-        return form, "skipped", str(why)
+        return form or why.format, "skipped", str(why)
     except UnsettledError as why:
         return form, "busy", str(why)
     except BusyError as why:

@@ -12,7 +12,7 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.formats.base import is_made_up, parse
-from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, session_named
+from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, parent_of, session_named
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.rewrite.apply import UNFINISHED
@@ -56,7 +56,7 @@ def set_extractable(
     now = clock()
     record = noted(store, chosen).record
     with store.transaction():
-        record = record or store.sessions.note(file, *_origin(file))
+        record = record or store.sessions.note(file, *_origin(store, file))
         store.wishes.add_set(record_id(record), ident, value, now)
     try:
         planned, rewrite = carry_out(settings, store, file, record, (), clock)
@@ -75,11 +75,11 @@ def stands_in(store: Store, session: Session, entry: str) -> bool:
     return _id_in(store, session, id_named(entry)) is not None
 
 
-def _origin(file: SessionFile) -> tuple[str, str | None, Identity | None]:
+def _origin(store: Store, file: SessionFile) -> tuple[str, str | None, Identity | None]:
     """Give the format of a session, the session that it was forked from, and its identity."""
     with open_session(file) as opened:
-        parent = opened.format.survey(opened.lines, 0).parent
-        return opened.format.name, parent, opened.identity
+        survey = opened.format.survey(opened.lines, 0)
+        return opened.format.name, parent_of(store, opened, survey), opened.identity
 
 
 def _where(

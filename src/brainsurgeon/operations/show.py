@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.lookup.entries import choose, entry_named, expired
+from brainsurgeon.lookup.entries import as_sent, choose, entry_named, expired
 from brainsurgeon.lookup.values import contents, tokens_of
 from brainsurgeon.model.entries import dotted
 
@@ -42,6 +42,7 @@ def show(
     named = entry_named(settings, store, entry, session)
     wanted = list(keys)
     values = choose(named, wanted)
-    shown = contents(values, tokens_of(store, values) if store else {})
+    sent = as_sent(values, wanted)
+    shown = contents(sent, tokens_of(store, sent) if store else {})
     missed = tuple(f"{dotted(value.path)}: expired" for value in expired(named, wanted))
     return ShownValues(named.entry_id, named.record.title, shown.values, shown.same_as, missed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.operations.databases import describe_databases
 from brainsurgeon.operations.sessions import summaries
@@ -21,7 +22,7 @@ from brainsurgeon.store.texts import path_text
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Walk
-    from brainsurgeon.model.reports import DatabaseStatus
+    from brainsurgeon.model.reports import DatabaseStatus, UnusedHome
     from brainsurgeon.model.sessions import Root, SessionFile
     from brainsurgeon.store import Store
 
@@ -60,6 +61,7 @@ class Status:
     roots: tuple[RootStatus, ...]
     brakes: dict[str, str]
     databases: tuple[DatabaseStatus, ...]
+    homes: tuple[UnusedHome, ...]
 
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
@@ -92,6 +94,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         roots=tuple(_roots(settings, seen, kept.get("brakes", {}))),
         brakes=dict(kept.get("brakes", {})),
         databases=tuple(describe_databases(settings)),
+        homes=tuple(unused_homes(settings)),
     )
 
 

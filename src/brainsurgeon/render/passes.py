@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brainsurgeon.model.plans import Outcome, Plan
-    from brainsurgeon.model.reports import DatabaseStatus, RetentionReport, ScanReport
+    from brainsurgeon.model.reports import DatabaseStatus, RetentionReport, ScanReport, UnusedHome
     from brainsurgeon.operations.doctor import Finding
     from brainsurgeon.operations.status import Status
 
@@ -46,6 +46,7 @@ def report_json(report: ScanReport) -> dict[str, Any]:
     answer["recovered"] = [asdict(one) for one in report.recovered]
     answer["interrupted"] = report.interrupted
     answer["databases"] = [asdict(one) for one in report.databases]
+    answer["homes"] = [asdict(home) for home in report.homes]
     return printable(answer)  # type: ignore[no-any-return]
 
 
@@ -76,7 +77,18 @@ def report(done: ScanReport) -> str:
     if not done.enabled:
         lines.append(DISABLED)
     lines.append(_summary(done))
-    return "\n".join(lines)
+    return "\n".join(lines + homes(done.homes))
+
+
+def homes(unused: Iterable[UnusedHome]) -> list[str]:
+    """Name the homes of agents that no root covers, each with the lines that would add it."""
+    lines = []
+    for home in unused:
+        note = f" ({home.note})" if home.note else ""
+        where = f"{home.agent} keeps sessions in {safe(home.path)}, which no root covers{note}."
+        lines += ["", f"{where} To add them, put this into the configuration:"]
+        lines += [f"  {safe(line)}" for line in home.config.splitlines()]
+    return lines
 
 
 def _databases(listed: Iterable[DatabaseStatus]) -> list[str]:
@@ -220,7 +232,7 @@ def status(now: Status) -> str:
     lines += _databases(now.databases)
     for path, why in now.brakes.items():
         lines.append(f"{safe(path)}: retention deletes nothing there, {safe(why)}")
-    return "\n".join(lines)
+    return "\n".join(lines + homes(now.homes))
 
 
 def _runs(last: float | None, following: float | None) -> str:

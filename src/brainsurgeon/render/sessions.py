@@ -163,7 +163,7 @@ def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
     rows = [
         {"session": one.session, "path": one.path, "format": one.format, "size_bytes": one.size,
          "values_extracted": one.extracted, "bytes_saved": one.saved, "state": one.state,
-         "reason": one.reason}
+         "reason": one.reason, "started_by": one.started_by}
         for one in listed
     ]  # fmt: skip
     return {"sessions": printable(rows)}

@@ -15,11 +15,11 @@ from brainsurgeon.decide import settled
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
-from brainsurgeon.hosts import openclaw, pi
+from brainsurgeon.hosts import claude_code, openclaw, pi
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.rewrite.untouchable import check_replaceable
-from brainsurgeon.sessions.opening import open_session, parent_of
+from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.row_session import OpenRows
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import FileState, SessionRecord, Wish
-    from brainsurgeon.model.sessions import SessionFile, Survey
+    from brainsurgeon.model.sessions import SessionFile, Signs, Survey
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.sessions.reading import OpenSession
     from brainsurgeon.store import Store
@@ -70,11 +70,6 @@ class Examination:
         """The format of its file."""
         return self.session.format
 
-    @property
-    def parent(self) -> str | None:
-        """The session that this one was forked from, or None."""
-        return parent_of(self.session, self.survey)
-
     def check_settled(self) -> None:
         """Raise RefusedError where the file is never touched, UnsettledError where not now."""
         check_replaceable(self.session, self.settings)
@@ -87,6 +82,7 @@ class Examination:
             self._check_gate(self.session)
             return
         abandoned = self.settings.abandoned_after_seconds
+        _raise(settled.restless(self.silent, self.survey.quiet))
         _raise(settled.open_turn(self.survey, self.silent, abandoned))
         _raise(self.signs(self.session, lambda: self.now).read())
 
@@ -97,11 +93,20 @@ class Examination:
         if self.survey.open_turn:
             raise UnsettledError(self.survey.open_turn, idle=True)
 
-    def signs(self, session: OpenSession, clock: Callable[[], float]) -> openclaw.Signs:
+    def signs(self, session: OpenSession, clock: Callable[[], float]) -> Signs:
         """Give what shows whether the agent is at work: it is asked once more for the exchange."""
-        directory, name = session.directory, session.file.name
         abandoned = float(self.settings.abandoned_after_seconds)
-        return openclaw.Signs(directory, name, clock, abandoned)
+        where = self._place
+        if where is not None:
+            quiet = float(self.settings.quiet_seconds)
+            return claude_code.Signs(where, clock, quiet, abandoned)
+        return openclaw.Signs(session.directory, session.file.name, clock, abandoned)
+
+    @property
+    def _place(self) -> claude_code.Place | None:
+        """Where the session lies in a home of Claude Code, if it is one of Claude Code's."""
+        ours = self.format.name == claude_code.FORMAT
+        return claude_code.place(self.session.file.path) if ours else None
 
     @property
     def forgotten_at(self) -> float:
@@ -118,6 +123,19 @@ class Examination:
         in_layout = file.in_database or openclaw.owner(file.directory)
         is_pi = self.format.name == "openclaw" and not in_layout
         return Habits(drops_blocks=is_pi and pi.drops_blocks(), remembers=is_pi)
+
+    def kept_in_memory(self) -> str | None:
+        """Say which process has the session in memory, so that cutting it saves nothing yet.
+
+        None where there is none, and where the session has been silent for so long that whoever
+        takes it up next will probably read it again.
+        """
+        where = self._place
+        if where is None or self.forgotten_at <= self.now:
+            return None
+        abandoned = float(self.settings.abandoned_after_seconds)
+        beside = claude_code.presence(where, self.now, abandoned).beside
+        return beside and f"{beside}: new cuts wait"
 
     def plan(self, records: Records, *, cut: bool = True, explain: bool = False) -> Plan:
         """Plan what is due in it, given what the store says of it."""

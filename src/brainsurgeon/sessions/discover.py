@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.reading import format_name, open_below, open_plain
 
@@ -134,6 +134,7 @@ class _Walk:
     root: Root
     wanted: Callable[[str], bool]
     format_of: Callable[[str, Fingerprint], str | None]
+    claude_home: str = field(default_factory=lambda: os.path.realpath(claude_code.home()))
 
     def directory(
         self, path: str, descriptor: int, depth: int
@@ -169,7 +170,8 @@ class _Walk:
         self, directory: str, name: str, descriptor: int
     ) -> Iterator[SessionFile | Unreadable]:
         """Yield the file of this name, if it is one that is meant."""
-        if not self.wanted(name):
+        path = f"{directory}/{name}"
+        if not self.wanted(name) or claude_code.is_no_session(path, self.claude_home):
             return
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -197,8 +199,12 @@ class _Walk:
         home = openclaw.owner(directory)
         if home is not None:
             return os.path.basename(home), home
-        known = self.format_of(f"{directory}/{name}", fingerprint)
+        path = f"{directory}/{name}"
+        known = self.format_of(path, fingerprint)
         form = known or self._format(name, descriptor) or formats.UNKNOWN
+        where = claude_code.place(path) if form == claude_code.FORMAT else None
+        if where is not None:
+            return where.agent, where.directory
         host = openclaw.PI if form == "openclaw" else f"{form}:"
         return f"{host}{os.path.basename(directory)}", directory
 

@@ -21,8 +21,8 @@ AnyOpen = OpenSession | OpenRows
 """A session that is open for reading, in either medium."""
 
 
-def parent_of(session: AnyOpen, survey: Survey) -> str | None:
-    """Name the session that an open one was forked from, or None."""
+def parent_said(session: AnyOpen, survey: Survey) -> str | None:
+    """Give the session that an open one says it was forked from, or None."""
     return session.parent if isinstance(session, OpenRows) else survey.parent
 
 

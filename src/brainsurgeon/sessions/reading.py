@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
+from brainsurgeon.formats import codex
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.sessions import attributes, filesystems, mounts
@@ -39,7 +40,11 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session is left alone, for the reason given."""
+    """The session is left alone, for the reason given; `format` names one that is only read."""
+
+    def __init__(self, reason: str, form: str | None = None) -> None:
+        super().__init__(reason)
+        self.format = form
 
 
 class ObstacleError(RefusedError):
@@ -85,7 +90,7 @@ class OpenSession:
         """The format of the file; raise RefusedError with the reason where there is none."""
         form, reason = formats.recognise(head(self.lines), self.file.hint)
         if form is None:
-            raise RefusedError(reason)
+            raise RefusedError(reason, format_name(self.descriptor, self.file.hint))
         return form
 
     @cached_property
@@ -185,8 +190,11 @@ def identity_of(file: SessionFile) -> Identity | None:
 
 def format_name(descriptor: int, hint: str) -> str | None:
     """Name the format of an open file, or give None where it is not known."""
-    form, _ = formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
-    return form.name if form else None
+    first = head(FileLines(descriptor, os.fstat(descriptor).st_size))
+    form, _ = formats.recognise(first, hint)
+    if form is not None:
+        return form.name
+    return codex.NAME if formats.name_of(first) == codex.NAME else None
 
 
 class FileLines:

@@ -66,12 +66,17 @@ class FileMemory:
         """Tell whether something was asked for in this session."""
         return os.fsencode(file.path) in self._waiting
 
-    def unchanged(self, file: SessionFile, now: float) -> bool:
-        """Tell whether a file needs no look: it is as it was, and nothing in it falls due."""
+    def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
+        """Tell whether a file needs no look: it is as it was, and nothing in it falls due.
+
+        What was put off for a while is looked at all the same where somebody `named` it.
+        """
         path = os.fsencode(file.path)
         self._gone.discard(path)
         state = self._still_true(path, file.fingerprint)
-        if state is None or (state.due_at is not None and state.due_at <= now):
+        if state is None or (named and state.outcome == "deferred"):
+            return False
+        if state.due_at is not None and state.due_at <= now:
             return False
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
 

@@ -6,6 +6,7 @@ its own session (or a fork of it), entry and path, and only where exactly its st
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from dataclasses import replace
@@ -17,7 +18,7 @@ from brainsurgeon.store.texts import identity_read, identity_text, path_text, st
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from brainsurgeon.model.sessions import Identity, Place, SessionFile
 
@@ -198,6 +199,22 @@ class Sessions:
             "SELECT id, name FROM agents WHERE directory = ?", (os.fsencode(directory),)
         ).fetchone()
         return (int(row[0]), str(row[1])) if row else None
+
+    def origin(self, agent_directory: str, path: str, entries: Iterable[str]) -> str | None:
+        """Name the session of an agent that most of these entries were extracted from.
+
+        It is asked for a session that holds their stubs and has no record of them: a fork that
+        does not say what it was forked from. The session at `path` itself does not count.
+        """
+        rows = self._connection.execute(
+            "SELECT s.name, count(DISTINCT e.entry_id) FROM extractions e"
+            " JOIN sessions s ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id"
+            " WHERE a.directory = ? AND s.path != ? AND e.state != 'pending'"
+            " AND e.entry_id IN (SELECT value FROM json_each(?))"
+            " GROUP BY s.id ORDER BY 2 DESC, s.id LIMIT 1",
+            (os.fsencode(agent_directory), os.fsencode(path), json.dumps(sorted(entries))),
+        ).fetchone()
+        return rows[0] if rows else None
 
     def unnoted(
         self, file: SessionFile, format_name: str, parent: str | None,
