@@ -27,7 +27,13 @@ PI_NOW = (
     "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
 )  # fmt: skip
 """It comes as one bundle that runs alone, but for what loads its extensions: so it is unpacked."""
-PATIENCE = {PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900}
+CLAUDE_CODE = ("claude-code-2.1.330", ("@anthropic-ai/claude-code@2.1.330",))
+OLDER_CLAUDE_CODE = ("claude-code-2.1.112", ("@anthropic-ai/claude-code@2.1.112",))
+"""The newest release, a native program, and the last one that is JavaScript."""
+PATIENCE = {
+    PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900,
+    CLAUDE_CODE: 300, OLDER_CLAUDE_CODE: 180,
+}  # fmt: skip
 
 # Read at import: the tests themselves are given a home and an environment of their own.
 _HOME = os.environ.get("XDG_CACHE_HOME") or f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache"

@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from brainsurgeon import config
+from brainsurgeon.hosts import claude_code
 from brainsurgeon.schedule import cron_trigger
 from building.processes import Process, is_cut, settled
 from building.world import TOP
@@ -158,7 +159,11 @@ def test_a_system_service_keeps_its_state_where_the_shell_does(monkeypatch, name
     home, settings = homes(unit, monkeypatch)
     made = next(line for line in unit["ExecStartPre"] if "install -d" in line).split()
     writable = [path.lstrip("-") for path in unit.words("ReadWritePaths")]
-    sessions = [root.path for root in settings.root_directories()]
+    sessions = [
+        *(root.path for root in settings.root_directories()),
+        os.path.join(claude_code.home(), claude_code.PROJECTS, "-w"),
+        f"{home}/.pi/agent/sessions/--w--",
+    ]
 
     assert made[-1] == settings.state_dir == f"{home}/.local/state/brainsurgeon"
     assert made[made.index("-m") + 1] == "0700"

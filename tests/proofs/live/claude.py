@@ -1,0 +1,174 @@
+"""The real Claude Code, driven turn by turn against a scripted model on loopback."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+KEY = "test-key-only-here"
+TOOLS = "Bash,Read,Write,Edit,Agent,Task,mcp__brainsurgeon__purge_control,Skill"
+PATIENCE = 180
+
+
+class ClaudeCode:
+    """One home with one project; `words` start the program, `model` answers it."""
+
+    def __init__(self, base, words, model):
+        self.base, self.words, self.model = base, words, model
+        self.home = base / "claude-home"
+        self.config = self.home / ".claude"
+        self.workspace = base / "workspace"
+        for place in (self.config, self.workspace, base / "tmp"):
+            place.mkdir(parents=True)
+        self.session = str(uuid.uuid4())
+        self.turns, self.seconds = 0, []
+        self.with_server = ["--mcp-config", str(base / "mcp.json"), "--strict-mcp-config"]
+        self._configure()
+
+    def _configure(self):
+        """Answer what a first start would ask, and allow the tools of the script."""
+        (self.config / "settings.json").write_text(json.dumps({
+            "permissions": {"allow": TOOLS.split(","), "defaultMode": "acceptEdits"},
+        }))  # fmt: skip
+        (self.config / ".claude.json").write_text(json.dumps({
+            "hasCompletedOnboarding": True, "lastOnboardingVersion": "99.0.0",
+            "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+            "projects": {str(self.workspace): {"hasTrustDialogAccepted": True}},
+        }))  # fmt: skip
+        (self.base / "mcp.json").write_text(json.dumps({"mcpServers": {"brainsurgeon": {
+            "command": sys.executable, "args": ["-m", "brainsurgeon", "mcp"],
+        }}}))  # fmt: skip
+        self.environment = {
+            "HOME": str(self.home),
+            "CLAUDE_CONFIG_DIR": str(self.config),
+            "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
+            "SHELL": "/bin/bash",
+            "TMPDIR": str(self.base / "tmp"),
+            "CLAUDE_CODE_TMPDIR": str(self.base / "tmp"),
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{self.model.port}",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
+            "NO_COLOR": "1",
+            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+        }
+
+    @property
+    def project(self):
+        """The directory of the project's sessions."""
+        return next((self.config / "projects").iterdir())
+
+    @property
+    def path(self):
+        """The file of the main session."""
+        return self.project / f"{self.session}.jsonl"
+
+    def file(self, session):
+        """Give the file of another session of the project."""
+        return self.project / f"{session}.jsonl"
+
+    def turn(self, *rounds, session=None, fork=False):
+        """Do one turn in a process of its own; give its requests."""
+        number, prompt = self.model.script(*rounds)
+        said = self._run(prompt, session or self.session, fork=fork)
+        assert self.model.plans[number][1] in str(said.get("result")), said
+        return self._asked(number, rounds)
+
+    def fork(self, *rounds):
+        """Do one turn in a fork of the session; give the fork's id and the requests."""
+        number, prompt = self.model.script(*rounds)
+        said = self._run(prompt, self.session, fork=True)
+        assert self.model.plans[number][1] in str(said.get("result")), said
+        return said["session_id"], self._asked(number, rounds)
+
+    def compact(self):
+        """Let Claude Code compact the session."""
+        return self._run("/compact", self.session)
+
+    def _asked(self, number, rounds):
+        self.turns += 1
+        requests = self.model.of(number)
+        assert self.model.refused == []
+        assert len(requests) == len(rounds) + 1
+        return requests
+
+    def _run(self, prompt, session, *, fork=False):
+        began = time.monotonic()
+        done = subprocess.run(
+            [*self.words, "-p", "--output-format", "json", *self._options(session, fork=fork)],
+            env=self.environment, cwd=self.workspace, input=prompt.encode(),
+            capture_output=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        self.seconds.append(time.monotonic() - began)
+        shown = (done.stdout[-2000:], done.stderr[-2000:], self.model.refused)
+        assert done.returncode == 0, shown
+        said = json.loads(done.stdout)
+        said = said[-1] if isinstance(said, list) else said
+        assert not said.get("is_error"), shown
+        return said
+
+    def _options(self, session, *, fork=False):
+        known = list((self.config / "projects").glob(f"*/{session}.jsonl"))
+        return [
+            "--permission-mode", "acceptEdits", "--allowedTools", TOOLS,
+            *self.with_server,
+            *(["--resume", session] if known else ["--session-id", session]),
+            *(["--fork-session"] if fork else []),
+        ]  # fmt: skip
+
+    @contextlib.contextmanager
+    def stay(self):
+        """Keep one process for several turns; give the way to do one."""
+        words = [*self.words, "-p", "--input-format", "stream-json", "--output-format",
+                 "stream-json", "--verbose", *self._options(self.session)]  # fmt: skip
+        with open(self.base / "stream.log", "ab") as log:
+            process = subprocess.Popen(
+                words, env=self.environment, cwd=self.workspace,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+            try:
+                yield lambda *rounds: self._say(process, rounds)
+                process.stdin.close()
+                process.stdout.read()
+                assert process.wait(60) == 0
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+                process.stdout.close()
+
+    def _say(self, process, rounds):
+        number, prompt = self.model.script(*rounds)
+        message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+        process.stdin.write(json.dumps({"type": "user", "message": message}).encode() + b"\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            said = json.loads(line)
+            if said.get("type") == "result":
+                assert not said.get("is_error"), (said, self.model.refused)
+                if self.model.plans[number][1] in str(said.get("result")):
+                    return self._asked(number, rounds)
+        raise AssertionError(f"the process ended: {self.model.refused}")
+
+
+def printing(tag, lines=80):
+    """Give a call that prints that many lines."""
+    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    return "Bash", {"command": command, "description": "print"}
+
+
+def reading(path):
+    """Give a call that reads a file."""
+    return "Read", {"file_path": str(path)}
+
+
+def writing(path, tag):
+    """Give a call that writes a long file."""
+    return "Write", {"file_path": str(path), "content": f"{tag} is written down.\n" * 150}

@@ -1,0 +1,456 @@
+"""The live scenario: the real Claude Code, a strict scripted model, and our daemon beside it."""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.formats import FORMATS
+from building.readings import entries, survey
+from building.world import TOP
+from proofs.agent_packages import CLAUDE_CODE, OLDER_CLAUDE_CODE, node_binary, package
+from proofs.live.claude import ClaudeCode, printing, reading, writing
+from proofs.live.messages import Messages
+from proofs.live.witness import Witness
+
+pytestmark = pytest.mark.long(
+    proves=("formats", "hosts", "sessions", "rewrite", "operations", "mcp_server", "daemon")
+)
+
+QUIET = 2
+PROTECTION = 30
+DEADLINE = 90
+STUB = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
+VALUE = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
+FORM = FORMATS["claude-code"]
+README = (TOP / "README.md").read_text()
+SKILL = TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md"
+
+
+def native():
+    """Give the words that start 2.1.330."""
+    program = package(CLAUDE_CODE) / "@anthropic-ai"
+    return [str(next(path for path in program.glob("claude-code-*/claude") if path.is_file()))]
+
+
+def javascript():
+    """Give the words that start 2.1.112."""
+    return [node_binary(), str(package(OLDER_CLAUDE_CODE) / "@anthropic-ai/claude-code/cli.js")]
+
+
+def wait(what, until):
+    """Wait until something holds, and give it."""
+    end = time.monotonic() + DEADLINE
+    while not (found := until()):
+        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def ours(claude, *words):
+    """Run our program as the user does; give what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (words, done.stdout[-800:], done.stderr[-800:])
+    return done.stdout.decode()
+
+
+def chained(path):
+    """Read the chained entries of a session by uuid."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return {line["uuid"]: line for line in lines if "uuid" in line}
+
+
+def results(path):
+    """Give what the results of a session say to the model, by uuid, in order."""
+    found = {}
+    for ident, line in chained(path).items():
+        content = line.get("message", {}).get("content")
+        for block in content if isinstance(content, list) else []:
+            if block["type"] == "tool_result":
+                found[ident] = text_of(block["content"])
+    return found
+
+
+def text_of(content):
+    """Give the text of a result."""
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content)
+
+
+def answers(request):
+    """Give what a request says in its newest message, result by result."""
+    blocks = request["messages"][-1]["content"]
+    return [text_of(block["content"]) for block in blocks if block["type"] == "tool_result"]
+
+
+def sent(request):
+    """Give what a request says in its results, by the id of the call."""
+    return {
+        block["tool_use_id"]: text_of(block["content"])
+        for message in request["messages"] if isinstance(message["content"], list)
+        for block in message["content"] if block["type"] == "tool_result"
+    }  # fmt: skip
+
+
+def fresh(before, after):
+    """Give the results that a request has and the one before it had not."""
+    return [text for call, text in sent(after).items() if call not in sent(before)]
+
+
+def refused(request):
+    """Give what the results of a request say that are errors."""
+    blocks = [
+        block for message in request["messages"] if isinstance(message["content"], list)
+        for block in message["content"] if block["type"] == "tool_result"
+    ]  # fmt: skip
+    return [text_of(block["content"]) for block in blocks if block.get("is_error")]
+
+
+def stubs(request):
+    """Name the stubs that the model was shown as results."""
+    return set(STUB.findall(json.dumps(list(sent(request).values()))))
+
+
+def pruned(path):
+    """Name the results of a session that are stubs."""
+    return {stub for text in results(path).values() for stub in STUB.findall(text)}
+
+
+def live(path):
+    """Give what a session's live results say, by the id of the call: what a resume should send."""
+    data = path.read_bytes()
+    look = survey(FORM, data)
+    return {
+        answer.call_id: answer.text
+        for offset, _, _, entry in entries(data) if look.dead(offset) is None
+        for answer in FORM.answers(entry)
+    }  # fmt: skip
+
+
+def check(path):
+    """Check that each line is JSON, each parent stands above, and each call has one result."""
+    ids, calls, answered = set(), [], []
+    for line in path.read_bytes().splitlines():
+        entry = json.loads(line)
+        if "uuid" in entry:
+            assert entry["parentUuid"] is None or entry["parentUuid"] in ids
+            assert entry["uuid"] not in ids
+            ids.add(entry["uuid"])
+        calls += [call.call_id for call in FORM.calls(entry)]
+        content = entry.get("message", {}).get("content") if entry["type"] == "user" else None
+        answered += [block["tool_use_id"] for block in content or ()
+                     if isinstance(block, dict) and block["type"] == "tool_result"]  # fmt: skip
+    assert sorted(calls) == sorted(answered)
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Give a way to start the daemon, which is gone at the end."""
+    with ExitStack() as stack:
+
+        def start(claude):
+            log = stack.enter_context(open(tmp_path / "daemon.log", "ab"))
+            daemon = subprocess.Popen(
+                [sys.executable, "-m", "brainsurgeon", "run"], env=claude.environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+            stack.callback(daemon.wait, 20)
+            stack.callback(daemon.terminate)
+            return daemon
+
+        yield start
+
+
+@pytest.mark.parametrize("words", [native, javascript], ids=["2.1.330", "2.1.112"])
+def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, words):
+    """No turn fails, stubs reach the model, values asked for come back, nothing is lost."""
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, words(), model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
+            f"min_reclaim = 0\nscan_interval_seconds = 1\n"
+            f"keep_after_restore_seconds = {PROTECTION}\n"
+            f'[[roots]]\npath = "{claude.config}/projects"\n'
+        )
+        daemon = running(claude)
+        claude.turn([printing("turn 0")])
+        with Witness(claude.path) as witness:
+            _several_turns(claude)
+            _restore_by_the_shell(claude)
+            _restore_by_the_tool(claude)
+            _one_process_for_several_turns(claude)
+            agent = _sub_agent(claude)
+            fork = _fork(claude)
+            _compaction(claude)
+            wait("the last turn is pruned", lambda: _all_cut(claude.path))
+            for path in (claude.path, agent, fork):
+                check(path)
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+            wait("it is at rest", lambda: time.time() - claude.path.stat().st_mtime > QUIET)
+            small = claude.path.stat().st_size
+            ours(claude, "restore", "--all", "--pristine")
+        original = b"".join(witness.lines)
+        assert claude.path.read_bytes() == original
+        assert pruned(agent) == pruned(fork) == set()
+        requests = claude.turn([printing("after all")])
+        assert stubs(requests[0]) == set()
+        print(
+            f"{claude.turns} turns of {min(claude.seconds):.1f} to {max(claude.seconds):.1f} s, "
+            f"all ok; {witness.states} states of the file seen; {len(original):,} bytes written "
+            f"by Claude Code, {small:,} when pruned, {len(original):,} after the undo"
+        )
+
+
+def _all_cut(path):
+    long = [text for text in results(path).values() if len(text) > 500]
+    return not [text for text in long if not text.startswith("<persisted-output>")]
+
+
+def _several_turns(claude):
+    """Let five turns pass, each pruned before the next; the model is shown more and more stubs."""
+    shown = [set()]
+    for number in range(1, 6):
+        wait("the turn is pruned", lambda: _all_cut(claude.path))
+        expected = live(claude.path)
+        report = claude.workspace / f"{number}.txt"
+        requests = claude.turn(
+            [printing(f"turn {number}"), writing(report, f"turn {number}")],
+            [reading(report), printing(f"turn {number}, more", lines=200)],
+        )
+        told = sent(requests[0])  # to the last of them Claude Code may add a reminder of its own
+        assert told.keys() == expected.keys()
+        assert all(told[call].startswith(text) for call, text in expected.items())
+        assert shown[-1] < stubs(requests[0])
+        shown.append(stubs(requests[0]))
+    assert len(shown[-1]) >= 9
+
+
+def _first(claude):
+    """Give the entry of the first result."""
+    return next(iter(results(claude.path)))
+
+
+def _restore_by_the_shell(claude):
+    """Let the model ask for a value by its Bash tool."""
+    wait("the turn is pruned", lambda: _all_cut(claude.path))
+    ident = _first(claude)
+    look = f"stat -c '%i %s %y %z' {claude.path}"
+    command = f"{look} > before; brainsurgeon restore '[[extracted-{ident}]]'; {look} > after"
+    requests = claude.turn(
+        [("Bash", {"command": command, "description": "restore"})],
+        [printing("something else", lines=5)],
+    )  # fmt: skip
+    [told] = answers(requests[1])
+    assert VALUE in told
+    wait("it is back and its call redacted", lambda: _put_back(claude.path, ident, told))
+    requests = claude.turn([printing("the turn after")])
+    assert ident not in stubs(requests[0])
+    assert VALUE in sent(requests[0]).values()
+    wait("it is cut again", lambda: ident in pruned(claude.path))
+
+
+def _put_back(path, ident, told):
+    """Tell whether a value is back and the answer that gave it is gone, which one rewrite does."""
+    lines, said = chained(path), results(path)
+    if "_restored" not in lines[ident] or said[ident] != VALUE:
+        return False
+    redacted = [one for one in lines.values() if one.get("_redacted")]
+    gone = told not in said.values() and f"Restored {ident}." in said.values()
+    assert gone
+    assert len({one["type"] for one in redacted}) == 2
+    shown = json.dumps([one.get("toolUseResult") for one in redacted])
+    assert "this is a line of turn 0" not in shown
+    return True
+
+
+def _restore_by_the_tool(claude):
+    """Let the model ask again, by purge_control over MCP: Claude Code started our server itself."""
+    ident = _first(claude)
+    tool = "mcp__brainsurgeon__purge_control"
+    requests = claude.turn(
+        [(tool, {"action": "get_context"})],
+        [(tool, {"action": "show", "entry": ident, "keys": "content"})],
+        [(tool, {"action": "restore", "entry": f"[[extracted-{ident}]]"})],
+    )
+    listed = json.loads(answers(requests[1])[0])
+    assert claude.session in listed["session"]
+    assert ident in {one["entry_id"] for one in listed["extracted"]}
+    assert VALUE in json.loads(answers(requests[2])[0])["content"].values()
+    [text] = answers(requests[3])
+    told = json.loads(text)
+    assert told["pending"] is True
+    assert VALUE in told["content"].values()
+    wait("it is back and its call redacted", lambda: _put_back(claude.path, ident, text))
+    wait("it is cut again", lambda: ident in pruned(claude.path))
+
+
+def _one_process_for_several_turns(claude):
+    """Prune beside a process at rest, and try in the middle of its turn; it never notices."""
+    tried = []
+
+    def in_the_middle(_plan, round_):
+        if round_ == 2:
+            said = ours(claude, "scan", "--once", "--json", "--session", claude.session)
+            tried.append(json.loads(said)["sessions"][0])
+
+    with claude.stay() as say:
+        before = pruned(claude.path)
+        say([printing("one process")], [printing("one process, more")])
+        time.sleep(QUIET + 3)
+        assert pruned(claude.path) == before
+        ours(claude, "scan", "--once", "--session", claude.session)
+        beside = pruned(claude.path) - before
+        assert len(beside) == 2
+        claude.model.during = in_the_middle
+        requests = say([printing("one process again")], [printing("and again")])
+        claude.model.during = None
+        assert [one["outcome"] for one in tried] == ["deferred"]
+        assert not beside & stubs(requests[0])
+        say([printing("the last of one process")])
+    wait("all is pruned when it has gone", lambda: _all_cut(claude.path))
+    requests = claude.turn([printing("another process")])
+    assert beside < stubs(requests[0])
+
+
+def _sub_agent(claude):
+    """Let a sub-agent work; give its file, pruned after its end."""
+    number, prompt = claude.model.script([printing("the sub-agent")])
+    del number
+    tools = {"description": "sub work", "subagent_type": "general-purpose", "prompt": prompt}
+    name = "Agent" if claude.words[-1].endswith("claude") else "Task"
+    claude.turn([(name, {**tools, "run_in_background": False} if name == "Agent" else tools)])
+    [path] = claude.project.glob(f"{claude.session}/subagents/agent-*.jsonl")
+    wait("the sub-agent's session is pruned", lambda: pruned(path))
+    title = f"claude-code:{claude.project.name}/{path.stem}"
+    assert title in ours(claude, "sessions", "--json")
+    return path
+
+
+def _fork(claude):
+    """Restore in a fork what was cut in its origin; give the fork's file."""
+    wait("the turn is pruned", lambda: _all_cut(claude.path))
+    ident = _first(claude)
+    before = claude.path.read_bytes()
+    session, requests = claude.fork(
+        [("mcp__brainsurgeon__purge_control", {"action": "restore", "entry": ident})],
+    )
+    told = json.loads(answers(requests[1])[0])
+    assert session in told["session"]
+    assert VALUE in told["content"].values()
+    fork = claude.file(session)
+    assert fork != claude.path
+    wait("it is back in the fork", lambda: results(fork)[ident] == VALUE)
+    assert claude.path.read_bytes() == before
+    return fork
+
+
+def _compaction(claude):
+    """Let Claude Code compact; what stood before is found in the file and comes back."""
+    wait("the turn is pruned", lambda: _all_cut(claude.path))
+    claude.compact()
+    ident = _first(claude)
+    look = f"grep -o 'extracted-{ident}' {claude.path} | head -1; brainsurgeon show {ident}"
+    requests = claude.turn(
+        [("Bash", {"command": f"{look} --key content", "description": "look"})],
+        [("Bash", {"command": f"brainsurgeon restore {ident}", "description": "restore"})],
+    )
+    assert ident not in stubs(requests[0])
+    assert f"extracted-{ident}" in answers(requests[1])[0]
+    assert VALUE in answers(requests[1])[0]
+    [told] = answers(requests[2])
+    wait("it is back", lambda: _put_back(claude.path, ident, told))
+    assert os.path.exists(claude.path)
+
+
+def test_what_users_read_is_followed_word_by_word(tmp_path):
+    """README, skill and example: each line is typed, each call made, and no answer is an error."""
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, native(), model)
+        (claude.config / "skills").mkdir()
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        (tools / "claude").symlink_to(claude.words[0])
+        place = claude.home / ".local" / "bin"
+        place.mkdir(parents=True)
+        (place / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
+        del claude.environment["BRAINSURGEON_CONFIG"], claude.environment["CLAUDE_CONFIG_DIR"]
+        (claude.home / ".claude.json").symlink_to(claude.config / ".claude.json")
+        claude.environment["PATH"] = f"{place}:{tools}:{os.defpath}"
+        for number in range(4):
+            claude.turn([printing(f"turn {number}")])
+        wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)
+
+        _type(claude, re.findall(r"^\$ (.*)$", _section("Claude Code"), re.MULTILINE))
+        assert len(pruned(claude.path)) == 3
+        row = re.search(r"\| Claude Code \| `(.*?)` \| copy `(.*?)` to `(.*?)` \|", README)
+        _type(claude, [row[1], f"cp -r {row[2]} {row[3]}"])
+        ident = _first(claude)
+        claude.with_server = []
+        _follow_the_skill(claude, ident)
+        _uncomment_the_example(claude)
+
+
+def _follow_the_skill(claude, ident):
+    """Load the skill, then make each of its calls and type each of its lines."""
+    text = SKILL.read_text().replace("3e7c9d52-8a41-4b6f-9c07-1d2e5f60a8b3", ident)
+    text = text.replace("0f3c5d1e", claude.session[:8])
+    calls = [json.loads(one) for one in re.findall(r'\{"action".*?\}', text)]
+    lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
+    [tool] = set(re.findall(r"`(\w*purge_control)`", text))
+    requests = claude.turn(
+        [("Skill", {"skill": "brainsurgeon"})],
+        *([(tool, given)] for given in calls),
+        [("Bash", {"command": line, "description": "as the skill says"}) for line in lines],
+    )
+    assert "Read, restore or pin values" in json.dumps(requests[0]["messages"])
+    assert "After a compaction" in json.dumps(requests[1]["messages"])
+    assert refused(requests[-1]) == []
+    told = [fresh(*pair)[0] for pair in itertools.pairwise(requests[1:-1])]
+    for given, said in zip(calls, told, strict=True):
+        if given["action"] in ("show", "restore") and "offset" not in given:
+            assert VALUE in json.loads(said)["content"].values()
+    typed = fresh(*requests[-2:])
+    assert len(typed) == len(lines)
+    assert all(VALUE in said for said in typed[:2])
+
+    wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)
+    ours(claude, "scan", "--once", "--session", claude.session)
+    entry, said = chained(claude.path)[ident], results(claude.path)
+    assert said[ident] == VALUE
+    assert (entry["_extractable"], "_restored" in entry) == (False, True)
+    assert list(said.values()).count(f"Restored {ident}.") == 2
+
+
+def _uncomment_the_example(claude):
+    """Take the example as configuration, with the lines for Claude Code uncommented."""
+    text = (TOP / "config.toml.example").read_text()
+    lines = '[[roots]]\npath = "~/.claude/projects"'
+    commented = "\n".join(f"# {line}" for line in lines.splitlines())
+    assert text.count(commented) == 1
+    place = claude.base / "config.toml"
+    place.write_text(text.replace(commented, lines))
+    assert claude.session in ours(claude, "sessions", "--json", "--config", str(place))
+
+
+def _section(title):
+    return re.search(rf"\n## {title}\n(.*?)\n## ", README, re.DOTALL)[1]
+
+
+def _type(claude, lines):
+    done = subprocess.run(
+        ["sh", "-e"], input="\n".join(lines), text=True, capture_output=True, cwd=TOP, timeout=120,
+        env=claude.environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout, done.stderr)

@@ -1,0 +1,64 @@
+"""What default rules save of real sessions of Claude Code, and how little of them a model sees."""
+
+import os
+import time
+
+from brainsurgeon.config import Settings
+from brainsurgeon.decide.plan import plan
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats.base import parse
+from brainsurgeon.model.records import Records
+from brainsurgeon.sessions.reading import FileLines
+from building.world import SAMPLES, TOP
+
+FORM = FORMATS["claude-code"]
+SESSIONS = sorted((SAMPLES / "claude-code").rglob("*.jsonl"))
+README = (TOP / "README.md").read_text()
+LIVE = "seven written by 2.1.330"
+
+
+def measured(path):
+    """Give a session's bytes, what is left of them, and the characters that a model is sent."""
+    size = path.stat().st_size
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        lines = FileLines(descriptor, size)
+        rules = Settings(state_dir="/nowhere").decision_rules()
+        look = FORM.survey(lines, rules.window)
+        dead, sent = set(), 0
+        for line in lines:
+            entry = parse(line.raw) if line.raw else None
+            for part in FORM.parts(entry, look, line.offset) if entry else ():
+                if part.dead or look.dead(line.offset):
+                    dead.add((FORM.identity(entry, line.raw, 0), part.path))
+                else:
+                    sent += part.chars
+        done = plan(lines, FORM, rules, Records(), time.time(), look)
+    finally:
+        os.close(descriptor)
+    live = [cut for cut in done.extracted if (cut.entry_id, cut.path) not in dead]
+    spared = sum(cut.chars - len(cut.stub) for cut in live)
+    return size, size - sum(cut.gain for cut in live), size - done.gain, sent, sent - spared
+
+
+def row(name, before, live, whole, sent, after):
+    """Check that nothing grew, and give the row of the README."""
+    assert whole <= live <= before
+    assert after <= sent
+    less, share = f"{100 * (1 - whole / before):.0f} %", f"{100 * sent / before:.0f} %"
+    cells = (name, f"{before:,}", f"{live:,}", f"{whole:,} ({less} less)", share)
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_table_in_the_readme_is_what_a_scan_does():
+    """Each sample has its row, and those that 2.1.330 wrote one together, with today's figures."""
+    measures = {path: measured(path) for path in SESSIONS}
+    written = [found for path, found in measures.items() if "projects" in path.parts]
+    rows = [
+        row(f"`{path.stem}`", *found)
+        for path, found in measures.items() if "projects" not in path.parts
+    ]  # fmt: skip
+    rows.append(row(LIVE, *map(sum, zip(*written, strict=True))))
+
+    assert len(written) == 7
+    assert "\n".join(rows) in README, "\n".join(rows)
