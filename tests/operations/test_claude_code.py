@@ -9,6 +9,8 @@ import pytest
 
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.show import show
 from brainsurgeon.sessions import exchange
@@ -22,6 +24,7 @@ SAMPLE = "5a5a5a5a-000{0}-4000-8000-00000000000{0}"
 EVERYTHING = {"keep_recent": 0, "min_value_length": 20, "trigger_types": list(KINDS)}
 OLDER = sorted((SAMPLES / "claude-code").glob("*.jsonl"))
 HOUR = 3600
+DAY = 24 * HOUR
 
 
 @pytest.fixture
@@ -351,6 +354,26 @@ def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
     assert copy.read_bytes() != stubbed
     world.restore_all(SESSION, pristine=True)
     assert path.read_bytes() == conversation.bytes()
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
+def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, conversation, says):
+    """Every stub leads to a value, before and after days in which only the fork was there."""
+    world.clock = Clock()
+    world.scan()
+    copy = forked(path, OTHER, says=says)
+    assert {one.level for one in doctor(world.settings(), world.store)} == {"ok"}
+    world.scan()
+    path.unlink()
+    for _ in range(3):
+        world.clock.now += 2 * DAY
+        world.scan()
+        retention(world.settings(), world.store, clock=world.clock)
+
+    assert {one.level for one in doctor(world.settings(), world.store)} == {"ok"}
+    world.restore_all(OTHER, pristine=True)
+    assert b"[[extracted-" not in copy.read_bytes()
+    assert content(copy, conversation.results[0]).startswith("0 xxx")
 
 
 def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
