@@ -60,7 +60,7 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
     cutting = [begun("claw_cutter.py", claw.path, session, originals) for _ in range(2)]
     node, openclaw = claw.program[0], Path(claw.program[1]).parent
     writer = WORKERS / "claw_writer.mjs"
-    words = [writer, openclaw, session, claw.key(session), 4000, 4]
+    words = [writer, openclaw, session, claw.key(session), 4000, 0]
     done = subprocess.run(
         [node, "--no-warnings", *map(str, words)],
         env=claw.environment, capture_output=True, text=True, timeout=900, check=False,
