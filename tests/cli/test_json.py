@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from building.claw import Claw
 from building.processes import document, run
 from building.world import TOP, append, sql
 
@@ -60,6 +61,9 @@ def documents(world, conversation, cli):
         call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
     ]  # fmt: skip
+    claw = Claw(world.base / "claw")
+    config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
+    said.append(call("status"))
     return [document(one) for one in said]
 
 

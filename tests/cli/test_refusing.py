@@ -371,7 +371,7 @@ def large(conversation, turns=4, size=400_000):
 def test_a_disk_that_fills_up_while_storing_loses_nothing(world, conversation, cli):
     """With no room for the originals nothing is cut, the session is named, and later it works."""
     path = world.put("s.jsonl", large(conversation))
-    with small_disk(world.state, "600k") as mounted:
+    with small_disk(world.state, "900k") as mounted:
 
         def limit():
             if not mounted:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from brainsurgeon.decide.outcome import outcome_of
 from brainsurgeon.errors import (
     BrainsurgeonError,
     BusyError,
@@ -21,7 +22,6 @@ from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.model.words import counted
 from brainsurgeon.operations.databases import describe_databases
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
@@ -82,17 +82,21 @@ def scan(
     report = ScanReport(dry_run, settings.enabled)
     if store and store.facts.get("enabled") is False:
         report.fresh = False
-    if dry_run and not (store and store.facts.get("last_run_at")):
-        report.homes = unused_homes(settings)
-    if store and dry_run:
-        report.interrupted = recover.waiting(store)
+    if dry_run:
+        _describe(settings, store, report)
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
-    if dry_run:
-        report.databases = describe_databases(settings)
     _Pass(settings, store, clock, report, progress, check_stop, named=named).run(only)
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
+
+
+def _describe(settings: Settings, store: Store | None, report: ScanReport) -> None:
+    """Say what a dry run finds on the machine, the first one also which homes are not covered."""
+    report.databases = describe_databases(settings)
+    report.interrupted = recover.waiting(store) if store else []
+    if not (store and store.facts.get("last_run_at")):
+        report.homes = unused_homes(settings)
 
 
 class _Pass:
@@ -208,17 +212,16 @@ class _Pass:
             if self._store and record and not self._report.dry_run:
                 end_redactions(self._settings, self._store, record, planned)
                 noting.adopt(self._store, record, records, planned, now)
-            due_at = one.forgotten_at if put_off else planned.due_at
-            if put_off and not planned.edits:
-                planned = replace(planned, deferred=put_off)
-            outcome = self._outcome(file, one, planned)
+            if put_off:
+                deferred = planned.deferred if planned.edits else put_off
+                planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
+            outcome = self._outcome(one, planned)
             if outcome.outcome != "changed" or self._report.dry_run or self._store is None:
                 self._close_wishes(record, planned, now)
-                return _Look(
-                    outcome, one.session.fingerprint, one.format.name, one.session.identity, due_at
-                )
+                seen, form = one.session, one.format.name
+                return _Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
             record = record or noting.note(self._store, one.session, one.survey)
-            return self._rewrite(self._store, one, record, planned, outcome, due_at)
+            return self._rewrite(self._store, one, record, planned, outcome)
 
     def _record(self, one: Examination) -> SessionRecord | None:
         """Give what the store says of a session, and tell it where that lies now."""
@@ -229,7 +232,7 @@ class _Pass:
 
     def _rewrite(
         self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
-        outcome: Outcome, due_at: float | None,
+        outcome: Outcome,
     ) -> _Look:  # fmt: skip
         try:
             rewrite = change(store, one, record, planned, self._clock)
@@ -238,37 +241,20 @@ class _Pass:
         self._pending.append(rewrite)
         fingerprint = rewrite.fingerprint
         if rewrite.left:
-            outcome = self._outcome(one.session.file, one, replace(planned, edits=rewrite.done))
+            outcome = self._outcome(one, replace(planned, edits=rewrite.done))
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
         again, name = AGAIN if rewrite.left else None, one.format.name
-        return _Look(done, fingerprint, name, one.session.identity, due_at, again)
+        return _Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
 
-    def _outcome(self, file: SessionFile, one: Examination, planned: Plan) -> Outcome:
-        size = one.session.fingerprint.size
-        pays = self._settings.decision_rules().pays(planned.gain, size)
-        result: Result = "changed"
-        reason = planned.summary
-        if planned.deferred:
-            result, reason = "deferred", planned.deferred
-        elif not planned.edits:
-            result, reason = "unchanged", "nothing to extract"
-        elif not planned.forced and not pays:
-            result, reason = "deferred", f"too little to gain ({counted(planned.gain, 'byte')})"
-        done = result == "changed"
-        cuts = planned.extracted if done else ()
-        return Outcome(
-            file.title, file.path, one.format.name, result, reason, size,
-            size - planned.gain if done else size,
-            len({cut.entry_id for cut in cuts}), len(cuts),
-            len(planned.putbacks) if done else 0, seen=True, plan=planned,
-        )  # fmt: skip
+    def _outcome(self, one: Examination, planned: Plan) -> Outcome:
+        rules = self._settings.decision_rules()
+        return outcome_of(one.session.file, one.format.name, rules, planned)
 
     def _close_wishes(self, record: SessionRecord | None, planned: Plan, now: float) -> None:
         """Close the wishes of a settled session that need no edit, and note which stubs stand."""
-        if self._report.dry_run or self._store is None or record is None:
-            return
-        if not planned.wishes and not planned.sighted:
+        nothing = not planned.wishes and not planned.sighted
+        if nothing or self._report.dry_run or self._store is None or record is None:
             return
         with self._store.transaction():
             self._store.wishes.close(planned.wishes, "done", "nothing left to do")
