@@ -632,6 +632,97 @@ def test_a_copy_of_what_moved_unseen_is_a_copy(world, renamed_unseen):
     is_undone(world, (path, original), (copy, original))
 
 
+# --- written anew, then moved --------------------------------------------------------------------
+
+
+def two_secrets():
+    """Give a conversation of which two results are long."""
+    one = talk("secret")
+    one.turn("another: " + "x" * 2000)
+    one.turn("short")
+    return one
+
+
+def written_anew(path, data):
+    """Let the agent write a session anew, as another file under its name."""
+    before = path.stat().st_ino
+    fresh, _ = write(path.with_suffix(".writing"), data)
+    fresh.rename(path)
+    assert path.stat().st_ino != before
+
+
+def with_new_ids(data):
+    """Give the entries of a session other ids, as where its agent wrote it from memory."""
+    lines = [json.loads(line) for line in data.splitlines()]
+    last = None
+    for number, line in enumerate(lines[1:]):
+        line["id"], line["parentId"] = f"new-{number}", last
+        last = line["id"]
+    return b"".join(map(dump, lines))
+
+
+def without_first_turn(data):
+    """Give a session whose agent dropped its first turn, as after a compaction."""
+    header, *entries = data.splitlines(keepends=True)
+    return b"".join([header, *entries[4:]])
+
+
+@pytest.mark.parametrize("change", [with_new_ids, without_first_turn])
+def test_what_a_scan_saw_gone_holds_nothing_back(world, change):
+    """Stubs that the agent wrote away are not looked for where the rest has moved unseen."""
+    path, original = write(world.directory / "s.jsonl", two_secrets())
+    assert cut(world) == 2
+    said = change(original)
+    written_anew(path, said)
+    left = cut(world)
+    [listed] = sessions(world.settings(), world.store, world.clock())
+    assert listed.extracted == left
+    written_anew(path, path.read_bytes())
+    moved = renamed_agent(world)(path)
+
+    assert b"".join(cat(world.settings(), world.store, str(moved), world.clock())) == said
+    is_undone(world, (moved, said))
+
+
+def test_what_stands_in_a_fork_does_not_stand_in_its_parent(world):
+    """The parent was written anew; scans and retention come upon its old stubs in the fork."""
+    path, original = write(world.directory / "s.jsonl", two_secrets())
+    assert cut(world) == 2
+    child = fork(path, OTHER)
+    os.utime(child, (time.time() - LONG_AGO,) * 2)
+    world.scan(**SHORT)
+    said = with_new_ids(original)
+    written_anew(path, said)
+    assert cut(world) == 2
+    assert let_go(world) == 0
+    os.utime(child, (time.time() - LONG_AGO - 60,) * 2)
+    world.scan(**SHORT)
+    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+    assert listed["main/s"].extracted == listed[f"main/{OTHER}"].extracted == 2
+    written_anew(path, path.read_bytes())
+    moved = renamed_agent(world)(path)
+
+    is_undone(world, (moved, said))
+
+
+def test_what_went_and_moved_between_two_scans_is_named(world):
+    """Nothing tells it from an older copy: nothing is written, and nothing that stands deleted.
+
+    Once what went has expired, nothing misses it any more, and what stands comes back.
+    """
+    path, original = write(world.directory / "s.jsonl", two_secrets())
+    assert cut(world) == 2
+    written_anew(path, without_first_turn(path.read_bytes()))
+    moved = renamed_agent(world)(path)
+    before = moved.read_bytes()
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert moved.read_bytes() == before
+    assert done["prime/s"].unfinished
+    assert let_go(world) == 1
+    is_undone(world, (moved, without_first_turn(original)))
+
+
 # --- exchanged -----------------------------------------------------------------------------------
 
 

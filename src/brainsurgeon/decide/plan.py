@@ -125,6 +125,7 @@ class _Planner:
             gain=sum(edit.gain for edit in edits),
             due_at=self._judge.tally.due_at,
             sighted=tuple(self._found.sighted),
+            gone=tuple(self._gone()),
             wishes=tuple(
                 wish.id for wish in self._records.wishes
                 if wish.id is not None and not verdict.blocked and self._ends(wish)
@@ -138,6 +139,14 @@ class _Planner:
             unsent=self._judge.tally.unsent,
             left=(*self._found.left(back), *self._found.unexplained),
         )  # fmt: skip
+
+    def _gone(self) -> Iterator[int]:
+        """Give the session's own extractions that were thought to stand, and were not met."""
+        met = set(self._found.sighted)
+        for one in self._records.extractions:
+            own = one.session_id == self._records.own
+            if own and one.state == "standing" and one.id not in met:
+                yield one.id
 
     def _seals(self, edits: list[Edit]) -> Verdict:
         """Judge the seals behind what is to be done, and count those that stay."""

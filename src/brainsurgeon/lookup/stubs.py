@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stubs of one session.
+    """The stubs of one session, of which the store has the record `session_id` or none.
 
     `standing` are the extractions that they lead to, of which `expired` are tombstones. `orphans`
     names the entries with stubs of ours that no record puts back, each with why; `unknown` counts
@@ -34,6 +34,7 @@ class Stubs:
     expired: int
     orphans: tuple[tuple[str, str], ...]
     unknown: int
+    session_id: int | None = None
 
 
 def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
@@ -54,7 +55,7 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
     texts = sum(1 for _ in _texts(session))
     return Stubs(
         standing, sum(gone[ident] for ident in standing), orphans,
-        texts - len(standing) - len(orphans),
+        texts - len(standing) - len(orphans), records.own,
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ class Plan:
 
     `edits` are in the order of the file. `gain` is how many bytes the file would lose. `due_at`
     is when a decision next changes by time alone. `sighted` are the extractions whose stubs stand
-    in the file. `missed` says, entry by entry, what was asked for and could not be done.
+    in the file, `gone` those of the session's own that were thought to stand and do not.
+    `missed` says, entry by entry, what was asked for and could not be done.
     `restored` names the entries that the store is to remember as restored, `wishes` the wishes
     that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
     found to redact. `asked_until` is the newest wish that it took into account. `deferred` is why
@@ -40,6 +41,7 @@ class Plan:
     gain: int = 0
     due_at: float | None = None
     sighted: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
     wishes: tuple[int, ...] = ()
     unanswered: tuple[int, ...] = ()
     asked_until: int = 0

@@ -276,5 +276,5 @@ def _looked(
         return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
     if repair and store and found.standing:
         with store.transaction():
-            store.expiry.stand_again(found.standing)
+            store.extractions.stand(found.session_id, found.standing)
     return found, obstacle

@@ -253,12 +253,14 @@ class _Pass:
 
     def _close_wishes(self, record: SessionRecord | None, planned: Plan, now: float) -> None:
         """Close the wishes of a settled session that need no edit, and note which stubs stand."""
-        nothing = not planned.wishes and not planned.sighted
-        if nothing or self._report.dry_run or self._store is None or record is None:
+        something = planned.wishes or planned.sighted or planned.gone
+        if not something or self._report.dry_run or self._store is None or record is None:
             return
         with self._store.transaction():
             self._store.wishes.close(planned.wishes, "done", "nothing left to do")
             self._store.extractions.sight(planned.sighted, now)
+            self._store.extractions.stand(record.id, planned.sighted)
+            self._store.extractions.stand_no_more(planned.gone)
 
     def _finish(self, due_by: float | None) -> None:
         """Finish the rewrites whose old files may go now; all of them when `due_by` is None."""

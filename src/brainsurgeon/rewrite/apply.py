@@ -208,7 +208,10 @@ def _confirm(
         store.journal.confirm(begun.journal_id, record_id(record), begun.confirmation)
         store.sessions.stands_as(record_id(record), exchanged.fingerprint.place)
         store.journal.ended(begun.journal_id, exchanged.ends)
-        store.extractions.sight(set(plan.sighted) - set(begun.confirmation.put_back), now)
+        standing = set(plan.sighted) - set(begun.confirmation.put_back)
+        store.extractions.sight(standing, now)
+        store.extractions.stand(record.id, standing)
+        store.extractions.stand_no_more(plan.gone)
 
 
 @contextmanager

@@ -90,13 +90,6 @@ class Expiry:
         # As a script: `execute` would step once, and each step frees a single page.
         self._connection.executescript("PRAGMA incremental_vacuum")
 
-    def stand_again(self, ids: Iterable[int]) -> None:
-        """Note that these stubs, of values thought restored, were seen standing in a file."""
-        self._connection.executemany(
-            "UPDATE extractions SET state = 'standing' WHERE id = ? AND state = 'restored'",
-            ((row,) for row in ids),
-        )
-
     def count_marked(self) -> int:
         """Count the values that a later run will let go."""
         row = self._connection.execute(

@@ -102,11 +102,27 @@ class Extractions:
         )
 
     def sight(self, ids: Iterable[int], now: float) -> None:
-        """Note that the stubs of these extractions were seen standing in a file."""
+        """Note that the stubs of these extractions were seen standing in some file."""
         self._connection.executemany(
-            "UPDATE extractions SET sighted_at = ?,"
-            " state = CASE state WHEN 'restored' THEN 'standing' ELSE state END WHERE id = ?",
-            ((now, row) for row in ids),
+            "UPDATE extractions SET sighted_at = ? WHERE id = ?", ((now, row) for row in ids)
+        )
+
+    def stand(self, session_id: int | None, ids: Iterable[int]) -> None:
+        """Note that these stubs were seen standing in a session.
+
+        Those that it has from another session say nothing of that one.
+        """
+        self._connection.executemany(
+            "UPDATE extractions SET state = 'standing'"
+            " WHERE id = ? AND session_id = ? AND state = 'restored'",
+            ((row, session_id) for row in ids),
+        )
+
+    def stand_no_more(self, ids: Iterable[int]) -> None:
+        """Note that these stubs stand no more in the session out of which they were cut."""
+        self._connection.executemany(
+            "UPDATE extractions SET state = 'restored' WHERE id = ? AND state = 'standing'",
+            ((row,) for row in ids),
         )
 
     def value(self, extraction_id: int) -> bytes:
