@@ -13,16 +13,21 @@ import time
 import pytest
 
 from brainsurgeon import clock as clocks
+from brainsurgeon.decide.matching import ELSEWHERE
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
+from brainsurgeon.render import as_json
+from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
+from building.tool import answered, asking, pruned
 from building.world import LONG_AGO, Clock, Conversation, dump, fork, sql, text_of
 
 OTHER = "22222222-0000-4000-8000-000000000002"
@@ -705,22 +710,49 @@ def test_what_stands_in_a_fork_does_not_stand_in_its_parent(world):
     is_undone(world, (moved, said))
 
 
-def test_what_went_and_moved_between_two_scans_is_named(world):
+def test_a_redacted_call_with_a_new_id_holds_nothing_back(world):
+    """What the store shortened is known by what it says where the agent gave it another id."""
+    agent = pruned(world)
+    path, cut_out = agent.path, agent.path.read_bytes().count(b"[[extracted-")
+    assert cut_out > 1
+    before = asking(agent, {"action": "restore", "entry": "00000003"})
+    answer = world.restore("00000003", session=str(path))
+    note_answer(world.store, answer)
+    answered(agent, before, as_json(restored_json(answer)))
+    world.scan(**SHORT)
+    assert b'"Restored 00000003."' in path.read_bytes()
+    assert path.read_bytes().count(b"[[extracted-") >= cut_out - 1
+    written_anew(path, with_new_ids(path.read_bytes()))
+    moved = renamed_agent(world)(path)
+
+    is_undone(world)
+    assert b"[[extracted-" not in moved.read_bytes()
+    assert b'"Restored 00000003."' in moved.read_bytes()
+
+
+def with_new_ids_and_without_first_turn(data):
+    """Let the agent do both."""
+    return with_new_ids(without_first_turn(data))
+
+
+@pytest.mark.parametrize("change", [without_first_turn, with_new_ids_and_without_first_turn])
+def test_what_went_and_moved_between_two_scans_is_named(world, change):
     """Nothing tells it from an older copy: nothing is written, and nothing that stands deleted.
 
     Once what went has expired, nothing misses it any more, and what stands comes back.
     """
     path, original = write(world.directory / "s.jsonl", two_secrets())
     assert cut(world) == 2
-    written_anew(path, without_first_turn(path.read_bytes()))
+    written_anew(path, change(path.read_bytes()))
     moved = renamed_agent(world)(path)
     before = moved.read_bytes()
     done = {one.session: one for one in world.restore_all(pristine=True)}
 
     assert moved.read_bytes() == before
-    assert done["prime/s"].unfinished
+    assert [why.partition(": ")[2] for why in done["prime/s"].left] == [ELSEWHERE]
+    assert any("1 stub is an orphan" in one.what for one in doctor(world.settings(), world.store))
     assert let_go(world) == 1
-    is_undone(world, (moved, without_first_turn(original)))
+    is_undone(world, (moved, change(original)))
 
 
 # --- exchanged -----------------------------------------------------------------------------------

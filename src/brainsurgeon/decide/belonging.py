@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.matching import Matcher
 from brainsurgeon.formats import digests
 from brainsurgeon.formats.base import parse
-from brainsurgeon.model.entries import STUB_PREFIX
+from brainsurgeon.model.entries import REDACTED, STUB_PREFIX, value_at
 from brainsurgeon.model.sessions import NO_SURVEY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.entries import Lines
-    from brainsurgeon.model.records import Records
+    from brainsurgeon.model.entries import Entry, Lines
+    from brainsurgeon.model.records import Extraction, Records
+
+_REDACTED = REDACTED.encode()
 
 
 def holds(lines: Lines, form: Format, records: Records, *, whole: bool) -> bool:
@@ -39,6 +45,8 @@ def holds(lines: Lines, form: Format, records: Records, *, whole: bool) -> bool:
         if entry is None or line.raw is None:
             continue
         ident = form.identity(entry, line.raw, line.number)
+        if ident not in wanted and _REDACTED in line.raw:
+            moved |= set(_redacted_as(form, entry, own))
         if ident not in wanted and STUB_PREFIX not in line.raw:
             continue
         here = matcher.standing(line.raw, entry, ident)
@@ -51,3 +59,15 @@ def holds(lines: Lines, form: Format, records: Records, *, whole: bool) -> bool:
             home |= {one.entry_id for one in again if one.whole == said}
     seen = home | (moved - met)  # an id that stands there speaks for itself
     return bool(seen) and not ((standing if whole else standing & met) - seen)
+
+
+def _redacted_as(form: Format, entry: Entry, own: Iterable[Extraction]) -> Iterator[str]:
+    """Name the entries of which this is one, as it was redacted, under a new id."""
+    redacted: dict[str, list[Extraction]] = defaultdict(list)
+    for one in own:
+        text = json.loads(one.replacement or "null")
+        if one.whole and text is not None and value_at(entry, one.path) == text:
+            redacted[one.entry_id].append(one)
+    for ident, listed in redacted.items():
+        if digests.whole_of(form, entry, digests.undone_by(listed)) == listed[-1].whole:
+            yield ident

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.entries import Entry, KeyPath
+    from brainsurgeon.model.entries import Entry, KeyPath, Part
     from brainsurgeon.model.records import Extraction, Records
     from brainsurgeon.model.sessions import Survey
 
     _Parts = frozenset[tuple[KeyPath, str, str | None]]
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the rest of the entry is not as recorded"
+ELSEWHERE = "cut out of a session that says the same of itself, which this is not shown to be"
 _Places = dict["KeyPath", list["Extraction"]]
 
 
@@ -43,6 +44,9 @@ class Matcher:
                 self._by_stub[one.stub].append(one)
             else:
                 self._redacted[one.entry_id].append(one)
+        self._elsewhere: dict[str, list[Extraction]] = defaultdict(list)
+        for one in records.elsewhere:
+            self._elsewhere[one.stub].append(one)
 
     @property
     def redacted(self) -> Iterable[str]:
@@ -79,12 +83,12 @@ class Matcher:
             text = stub_in(value_at(entry, part.path))
             if text is None or {part.path, part.path[:-1]} & explained:
                 continue
-            known = any(
-                one.path in (part.path, part.path[:-1]) and (one.kind == part.kind or one.block)
-                for one in self._by_stub.get(text, ())
-            )
-            if known or text == own:
-                yield ident or "", ANOTHERS if known else NOBODYS
+            if any(_stood_at(part, one) for one in self._by_stub.get(text, ())):
+                yield ident or "", ANOTHERS
+            elif any(_stood_at(part, one) for one in self._elsewhere.get(text, ())):
+                yield ident or "", ELSEWHERE
+            elif text == own:
+                yield ident or "", NOBODYS
 
     def _as_recorded(
         self, entry: Entry, ident: str | None, places: _Places
@@ -154,3 +158,8 @@ class Matcher:
         if one.anchor is None and not (self._survey.appends_anew and one.whole):
             self.moved[one.id] = one.entry_id
         return True
+
+
+def _stood_at(part: Part, one: Extraction) -> bool:
+    """Tell whether a value of this kind was cut out at this place."""
+    return one.path in (part.path, part.path[:-1]) and (one.kind == part.kind or one.block)

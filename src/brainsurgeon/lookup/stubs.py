@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.matching import ANOTHERS, NOBODYS
+from brainsurgeon.decide.matching import ANOTHERS, ELSEWHERE, NOBODYS
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.noting import record_for
@@ -43,15 +43,16 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
     record = record_for(store, session, survey) if store else None
-    values = (
-        store.extractions.of_sessions(store.sessions.family(record)) if store and record else []
-    )
-    records = Records(tuple(values), wishes=(everything,), own=record.id if record else None)
+    family = store.sessions.family(record) if store and record else []
+    values = store.extractions.of_sessions(family) if store else []
+    alike = store.extractions.elsewhere(session.identity, family) if store else []
+    own = record.id if record else None
+    records = Records(tuple(values), tuple(alike), wishes=(everything,), own=own)
     rules = settings.decision_rules()
     planned = plan(session.lines, form, rules, records, 0.0, survey, cut=False)
     gone = {value.id: value.blob_id is None for value in values if value.replacement is None}
     standing = tuple(ident for ident in planned.sighted if ident in gone)
-    orphans = tuple(one for one in planned.left if one[1] in (NOBODYS, ANOTHERS))
+    orphans = tuple(one for one in planned.left if one[1] in (NOBODYS, ANOTHERS, ELSEWHERE))
     texts = sum(1 for _ in _texts(session))
     return Stubs(
         standing, sum(gone[ident] for ident in standing), orphans,

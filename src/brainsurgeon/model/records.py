@@ -135,9 +135,12 @@ class Records:
     open or not, and 0 without any.
 
     Of two extractions of one place the later in the list speaks: the session's own come last.
+    `elsewhere` are those of other sessions that say the same of themselves: they are never put
+    back here, but what stands there is ours.
     """
 
     extractions: tuple[Extraction, ...] = ()
+    elsewhere: tuple[Extraction, ...] = ()
     fields: tuple[FieldRecord, ...] = ()
     restores: dict[str, float] = field(default_factory=dict)
     wishes: tuple[Wish, ...] = ()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brainsurgeon.decide.matching import NOBODYS
 from brainsurgeon.errors import (
     BusyError,
     DamagedError,
@@ -100,7 +101,7 @@ def _restore_session(
 ) -> tuple[SessionRestore, AnyRewrite | None]:  # fmt: skip
     now = clock()
     if session.record is None:
-        return _unknown(settings, session, now), None
+        return _unknown(settings, store, session, now), None
     if session.file is None:
         return _gone(store, session), None
     wish = wish_to_restore(session.record, None, None, pristine, now)
@@ -134,13 +135,14 @@ def _left(planned: Plan) -> tuple[str, ...]:
     return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(planned.left))
 
 
-def _unknown(settings: Settings, session: Session, now: float) -> SessionRestore:
+def _unknown(settings: Settings, store: Store, session: Session, now: float) -> SessionRestore:
     """Look for stubs of ours in a session of which the store knows nothing."""
     assert session.file is not None  # noqa: S101  what has neither a file nor a record is not known
     everything = Wish(None, 0, None, "restore", None, None, True, now, None)
     try:
         with examine(settings, session.file, None, now, window=0) as one:
-            planned = one.plan(Records(wishes=(everything,)), cut=False)
+            alike = tuple(store.extractions.elsewhere(one.session.identity, ()))
+            planned = one.plan(Records(elsewhere=alike, wishes=(everything,)), cut=False)
     except RefusedError:
         return SessionRestore(session.title, "nothing to undo", 0)
     except BusyError as why:
@@ -149,7 +151,8 @@ def _unknown(settings: Settings, session: Session, now: float) -> SessionRestore
         told = why.strerror or type(why).__name__
         return SessionRestore(session.title, "failed", 0, reason=f"{told}; nobody knows its stubs")
     state = "nothing put back" if planned.left else "nothing to undo"
-    return SessionRestore(session.title, state, 0, reason=LOST if planned.left else "",
+    lost = any(why == NOBODYS for _, why in planned.left)
+    return SessionRestore(session.title, state, 0, reason=LOST if lost else "",
                           left=_left(planned))  # fmt: skip
 
 

@@ -267,12 +267,15 @@ def records_of(
     """
     if store is None or record is None:
         return Records(wishes=asked)
-    extractions = store.extractions.of_sessions(store.sessions.family(record))
+    family = store.sessions.family(record)
+    extractions = tuple(store.extractions.of_sessions(family))
+    elsewhere = tuple(store.extractions.elsewhere(record.identity, family) if asked else ())
     if record.id is None:
-        return Records(tuple(extractions), wishes=asked)
+        return Records(extractions, elsewhere, wishes=asked)
     return Records(
         own=record.id,
-        extractions=tuple(extractions),
+        extractions=extractions,
+        elsewhere=elsewhere,
         fields=tuple(store.fields.of_session(record.id)),
         restores=store.extractions.restores(record.id),
         wishes=(

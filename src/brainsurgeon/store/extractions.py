@@ -10,13 +10,14 @@ from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import stub_named, stub_token
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.texts import storable
+from brainsurgeon.store.texts import identity_text, storable
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
     from brainsurgeon.model.edits import Cut
+    from brainsurgeon.model.sessions import Identity
 
 
 _EXTRACTION = (
@@ -56,6 +57,15 @@ class Extractions:
         slots = ",".join("?" * len(listed))
         found = self._extractions(f"session_id IN ({slots}) AND state != 'pending'", listed)
         return sorted(found, key=lambda one: -listed.index(one.session_id))
+
+    def elsewhere(self, identity: Identity | None, ids: Iterable[int]) -> list[Extraction]:
+        """Give the extractions of sessions that say this of themselves, but for some sessions."""
+        if identity is None:
+            return []
+        alike = "session_id IN (SELECT id FROM sessions WHERE identity = ?) AND state != 'pending'"
+        others = set(ids)
+        found = self._extractions(alike, [identity_text(identity)])
+        return [one for one in found if one.session_id not in others]
 
     def of_entry(self, entry_id: str) -> list[Extraction]:
         """Give the extractions of an entry, by its own id or by the one that stands in its stub."""
