@@ -421,6 +421,13 @@ class Agents(RuleBasedStateMachine):
         session.name, session.agent = name, agent
         self.sessions[name] = session
         old.rename(self._path(session))
+        self._part()
+
+    def _part(self):
+        """Mark what lies elsewhere than the session that it was made from, before a scan saw it.
+
+        One that was deleted lay last in a directory of the name that this had then.
+        """
         for one in self.sessions.values():
             one.parted |= not one.scanned and any(
                 source.agent != one.agent for source in one.sources
@@ -432,6 +439,7 @@ class Agents(RuleBasedStateMachine):
         for session in (*self.sessions.values(), *self.archives.values()):
             if session.agent == old:
                 session.agent = new
+        self._part()
 
     @rule(seconds=st.sampled_from([1, 60, 700, 4000, DAY + 60, 31 * DAY]))
     def wait(self, seconds):
