@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 LONGEST_CHAIN = 16
-"""So many forks of forks of which nothing is known yet are followed, each by reading its file."""
+"""So many files are read on the way through forks of forks of which nothing is known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +91,21 @@ def whose(
 
 
 def source_of(
-    store: Store, file: SessionFile, parent: str | None, *, steps: int = LONGEST_CHAIN
+    store: Store, file: SessionFile, parent: str | None, *, seen: set[str] | None = None
 ) -> int | None:
     """Give the record of the session that a file was forked from, or of the nearest known before.
 
     `parent` is the path that the file names. Its session may have moved since, unseen, and another
     may have taken the path: what the file holds decides, and where that fits sessions that would
-    put back different values, it is nobody's.
+    put back different values, it is nobody's. No file that was `seen` on the way is read again:
+    sessions that exchanged their names may each name the other.
     """
-    if not parent or "\0" in parent or not steps:
+    if not parent or "\0" in parent:
         return None
-    there = _standing_at(store, file, parent, steps)
+    seen = {file.path} if seen is None else seen
+    there = _standing_at(store, file, parent, seen)
     beside = os.path.join(file.directory, os.path.basename(parent))
-    there = there or _standing_at(store, file, beside, steps)
+    there = there or _standing_at(store, file, beside, seen)
     listed = store.sessions.named(file.agent_directory, parent)
     likely = list({one.id: one for one in (there, *listed) if one}.values())
     fitting = _fitting(store, file, likely) or _fitting(store, file, _owners(store, file))
@@ -148,16 +150,21 @@ def _owners(store: Store, file: SessionFile) -> Iterator[SessionRecord]:
             yield one
 
 
-def _standing_at(store: Store, file: SessionFile, path: str, steps: int) -> SessionRecord | None:
+def _standing_at(
+    store: Store, file: SessionFile, path: str, seen: set[str]
+) -> SessionRecord | None:
     """Give the session of the same agent that stands at a path, or what that was made from."""
+    if path in seen or len(seen) > LONGEST_CHAIN:
+        return None
+    seen.add(path)
     root = Root(file.root, file.hint, exclusive=file.exclusive)
     there = look_at([root], path)
     if not isinstance(there, SessionFile) or there.agent_directory != file.agent_directory:
         return None
     origin = whose(store, there, identity_of(there))
-    if there.path == file.path or origin.record or origin.copied:
+    if origin.record or origin.copied:
         return origin.record or origin.copied
-    source = source_of(store, there, _parent_of(there), steps=steps - 1)
+    source = source_of(store, there, _parent_of(there), seen=seen)
     return None if source is None else store.sessions.known(source)
 
 
