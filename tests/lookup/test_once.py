@@ -4,13 +4,23 @@ import sys
 
 import pytest
 
+from brainsurgeon.lookup.whose import source_of
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions.discover import discover
 from building.tool import SESSION, pruned
 from building.world import Conversation
 
-_listings = []
-sys.addaudithook(lambda event, _: event == "os.scandir" and _listings.append(event))
+_listings, _openings = [], []
+
+
+def _heard(event, arguments):
+    if event == "os.scandir":
+        _listings.append(event)
+    elif event == "open" and str(arguments[0]).endswith(".jsonl"):
+        _openings.append(arguments[0])
+
+
+sys.addaudithook(_heard)
 
 
 class Counted:
@@ -148,3 +158,17 @@ def test_a_session_file_is_complete_when_it_is_found(world, conversation):
     found = {file.name: file.agent for file in discover(world.settings().root_directories())}
 
     assert found == {"s.jsonl": "pi:-home-me", "t.jsonl": "unknown:-home-me"}
+
+
+def test_forks_that_name_each_other_are_read_once_each(world):
+    """Sessions that exchanged their names name each other as parents: no file is read for ever."""
+    names = [f"{letter}.jsonl" for letter in "abcdef"]
+    for name, parent in zip(names, [*names[1:], names[0]], strict=True):
+        talk = Conversation(name, parentSession=str(world.directory / parent))
+        talk.turn("short")
+        world.put(name, talk.bytes())
+    file = next(iter(discover(world.settings().root_directories())))
+    _openings.clear()
+
+    assert source_of(world.store, file, str(world.directory / "b.jsonl")) is None
+    assert len(_openings) <= 3 * len(names)
