@@ -10,6 +10,7 @@ from brainsurgeon import clock as clocks
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.hosts import databases
 from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
@@ -20,6 +21,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import passes as render
+from brainsurgeon.rewrite import recover_rows
 from brainsurgeon.sessions import row_edits, rows
 from building import claw_agent
 from building.claw import (
@@ -352,6 +354,32 @@ class TestLeavingAlone:
         assert done.failed
         assert "cannot be read" in done.problems[0].why
 
+    @pytest.mark.parametrize("odd", [
+        NODE.format("entry_json = json_set(entry_json, '$.agentHarnessId', 5)"),
+        NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 7)"),
+        WINDOW.format("updated_at = 9000000000000000"),
+    ])  # fmt: skip
+    def test_an_odd_description_closes_its_session_alone(self, world, odd):
+        """A number where a name belongs, or a time beyond all clocks, stops nobody else."""
+        world.claw.lease()
+        world.claw.sql(odd)
+        before = world.claw.texts(GATEWAY)
+
+        done = world.scan()
+
+        assert not done.failed
+        assert done.sessions_changed > 0
+        assert world.claw.texts(GATEWAY) == before
+
+    def test_an_index_of_a_log_that_cannot_be_opened_is_a_problem_of_its_database(self, world):
+        """A link in the place of the log's index is followed by nobody, and stops nobody."""
+        (world.claw.path.parent / (world.claw.path.name + "-shm")).symlink_to("/elsewhere")
+
+        done = world.scan()
+
+        assert [one.path for one in done.problems] == [str(world.claw.path)]
+        assert done.files_seen == 0
+
     def test_a_session_that_vanishes_is_a_deferral(self, world):
         """A session that is deleted between the listing and its look costs nothing."""
         found = world.claw.session(GATEWAY)
@@ -531,6 +559,43 @@ class TestAsking:
         assert len(world.stubs()) > 2
         world.restore_all(pristine=True)
         assert world.claw.texts(GATEWAY) == before
+
+
+class TestUndoingEverything:
+    """Who undoes everything hears of every stub that stays."""
+
+    def test_archives_that_cannot_be_read_are_named(self, world):
+        """An archive that is damaged is no archive without stubs."""
+        world.scan()
+        world.claw.sql(
+            "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
+            " encoding, archive_blob, archive_sha256, archive_name, created_at)"
+            " VALUES (?, 'g', 'k', 'deleted', 'zstd', x'28b52ffd00', hex(zeroblob(32)), 'n', 1)",
+            (COMPACTED,),
+        )
+
+        answers = world.restore_all()
+
+        (told,) = [one for one in answers if one.session == str(world.claw.path)]
+        assert told.unfinished
+        assert "stubs may stand there" in told.reason
+
+    def test_a_step_that_nobody_can_tell_of_fulfils_no_wish(self, world):
+        """Killed before a put-back, with its rows gone since: it stays to be put back."""
+        world.scan()
+        store = world.store
+        record = next(one for one in store.sessions.all() if GATEWAY in one.path)
+        held = store.extractions.of_sessions([record.id])
+        note = Confirmation(put_back=[one.id for one in held], rows=[(1, "aa", "bb")])
+        with store.transaction():
+            store.journal.begin(record.id, world.claw.session(GATEWAY), "", note)
+        (rewrite,) = store.journal.open_rewrites()
+
+        recover_rows.settle(store, rewrite, {})
+
+        states = {one.id: one.state for one in store.extractions.of_sessions([record.id])}
+        assert set(states.values()) == {"standing"}
+        assert store.journal.open_rewrites() == []
 
 
 class TestRetention:

@@ -85,6 +85,8 @@ class Window:
     cold: bool
 
 
+_LAST_MOMENT = 9_000_000_000_000
+"""Milliseconds, in the year 2255: as nanoseconds it still fits a column of a database."""
 _COLUMNS = """
     w.session_id, w.session_key, n.current_session_id,
     coalesce(w.transcript_updated_at, 0), coalesce(w.transcript_observed_at, 0), w.updated_at,
@@ -135,9 +137,16 @@ def _window(row: tuple[Any, ...]) -> Window:
     session, key, current = row[:3]
     harness, entry_harness, acp, cold = row[23:]
     named = {name for name in (harness, entry_harness) if name} | ({"acp"} if acp else set())
+    said = (*row[10:15], harness, entry_harness)
+    readable = bool(row[17]) and all(isinstance(one, str | None) for one in said)
     return Window(
-        session, key, current, Times(*row[3:7]),
+        session, key, current, Times(*map(_moment, row[3:7])),
         Extent(row[7], row[8], row[9] is None or bool(row[9])),
-        Work(tuple(row[10:13]), row[13], row[14], bool(row[15]), row[16], bool(row[17])),
-        Kin(*row[18:23]), tuple(sorted(named)), bool(cold),
+        Work(tuple(row[10:13]), row[13], row[14], bool(row[15]), row[16], readable),
+        Kin(*row[18:23]), tuple(sorted(map(str, named))), bool(cold),
     )  # fmt: skip
+
+
+def _moment(said: object) -> int:
+    """Read a time; what is none, or lies too far in the future to count on, is the last one."""
+    return said if isinstance(said, int) and said < _LAST_MOMENT else _LAST_MOMENT

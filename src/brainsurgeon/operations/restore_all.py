@@ -194,8 +194,11 @@ def _archives_in_databases(settings: Settings) -> Iterator[SessionRestore]:
         for database in databases(root.path):
             if isinstance(database, Unreadable):
                 continue
-            with suppress(OSError):
+            try:
                 for session, lines in archived(database):
                     entries = with_own_stubs(lines, OpenClawRows())
                     if ours := tuple(f"{entry}: {ARCHIVED}" for entry in entries):
                         yield SessionRestore(f"{database.path}/{session}", PUT_AWAY, 0, left=ours)
+            except (OSError, RefusedError, BusyError) as why:
+                told = f"its archives cannot be read ({why}); stubs may stand there"
+                yield SessionRestore(database.path, "failed", 0, reason=told)

@@ -131,7 +131,6 @@ class _Steps:
         shelved, stored = shelve(store, _reader(step, before), self._record, part, now)
         told = [(e.seq, _told(e.before), _told(e.after)) for e in edits]
         confirmation = replace(confirmation_of(part, now), rows=told)
-        gate = self._gate()
         with store.transaction():
             check_still_so(store, self._record, part, shelved)
             journal_id = store.journal.begin(ident, self._session.file, "", confirmation)
@@ -139,13 +138,17 @@ class _Steps:
             note_fields(store, ident, journal_id, part.fields)
             self._keep_columns(ident, step, before)
         with self._resolved_whatever_happens(journal_id):
+            gate = self._gate()
             written = self._writer.change(
                 self._session.file.name, edits, gate, durable=_durable(part), clock=self._clock,
                 compressing=self._session.schema.compressing,
             )  # fmt: skip
             with store.transaction():
                 store.journal.confirm(journal_id, ident, confirmation)
-                store.extractions.sight(set(part.sighted) - set(confirmation.put_back), now)
+                standing = set(part.sighted) - set(confirmation.put_back)
+                store.extractions.sight(standing, now)
+                store.extractions.stand(ident, standing)
+                store.extractions.stand_no_more(part.gone)
                 store.rows.wrote(ident, written.at)
                 store.journal.close(journal_id)
         self._window = after_our_write(self._window, written.at, written.generation)
@@ -177,10 +180,11 @@ class _Steps:
 
     def _gate(self) -> Callable[..., str | None]:
         """Return what is asked once more under the lock; who is at work is looked up before."""
-        presence = self._session.presence
-        if presence.owners is not None:
-            database = Database.of(self._session.file)
-            presence = openclaw_state.presence(database.state_directory, database.path, opened=True)
+        seen, database = self._session.presence, Database.of(self._session.file)
+        presence = openclaw_state.presence(database.state_directory, database.path, opened=True)
+        maintained = max(seen.maintained, presence.maintained)  # 0 where it cannot be read now
+        owners = None if seen.owners is None else presence.owners  # a process out of our sight
+        presence = replace(presence, owners=owners, maintained=maintained)
         gate = Gate(self._one.settings.quiet_seconds, presence, self._own)
         return fence(gate, self._window, self._session.schema, self._clock)
 
@@ -210,7 +214,7 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     if last:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.putbacks))
-    return replace(part, wishes=(), sighted=(), restored=restored)
+    return replace(part, wishes=(), sighted=(), gone=(), restored=restored)
 
 
 def _durable(part: Plan) -> bool:

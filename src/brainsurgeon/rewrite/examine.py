@@ -228,7 +228,9 @@ def as_it_is_now(file: SessionFile) -> SessionFile:
 
 def _row_session_as_it_is_now(file: SessionFile) -> SessionFile:
     own = {} if file.own_ms is None else {file.path: file.own_ms}
-    for found in list_rows_at([Root(file.root, file.hint)], file.path, own):
+    for found in list_rows_at(
+        [Root(file.root, file.hint, exclusive=file.exclusive)], file.path, own
+    ):
         return found
     raise FileNotFoundError(file.path)
 

@@ -1,13 +1,15 @@
 """Find out what became of an interrupted change of rows: the rows themselves tell.
 
 A step is one transaction, so that either all of its rows say what they were to say, or none does.
-Where that cannot be told any more, because the agent rewrote or deleted them, it counts as done:
-a record without a stub is idle, a stub without a record would be lost.
+Where that cannot be told any more, because the agent rewrote or deleted them, what was cut counts
+as done and what was put back does not: a record without a stub is idle, a stub without a record
+would be lost, and so would a wish that nobody fulfilled.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.sessions.row_digests import digests_at
@@ -44,7 +46,9 @@ def settle(store: Store, rewrite: OpenRewrite, said: Digests) -> bool:
     `said` is what its rows say now.
     """
     note = rewrite.confirmation
-    happened = any(said.get(seq) != before for seq, before, _ in note.rows)
+    happened = all(said.get(seq) != before for seq, before, _ in note.rows)
+    if not any(said.get(seq) == after for seq, _, after in note.rows):
+        note = replace(note, put_back=[], fields_gone=[], wishes=[], restored=[])
     with store.transaction():
         if happened:
             store.journal.confirm(rewrite.id, rewrite.session_id, note)

@@ -116,12 +116,12 @@ def _above(roots: Iterable[Root], path: str) -> list[Root]:
 def _sessions(
     database: Database, root: Root, own: Mapping[str, int]
 ) -> Iterator[SessionFile | Unreadable]:
-    if why := openclaw_database.misplaced(database):
-        yield Unreadable(database.root, database.path, why, failed=False)
-        return
-    presence = openclaw_state.presence(database.state_directory, database.path)
     unknown = None
     try:
+        if why := openclaw_database.misplaced(database):
+            yield Unreadable(database.root, database.path, why, failed=False)
+            return
+        presence = openclaw_state.presence(database.state_directory, database.path)
         with databases.reading(database.path, owned=not presence.nobody) as opened:
             schema = openclaw_schema.examine(opened)
             unknown = schema.unknown

@@ -83,9 +83,11 @@ def _opened(database: Database) -> AbstractContextManager[sqlite3.Connection]:
 def _as_os_errors() -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, zstandard.ZstdError, RefusedError, BusyError) as error:
-        why = getattr(error, "sqlite_errorname", None) or str(error) or type(error).__name__
+    except sqlite3.Error as error:  # its message may quote what stands in a column
+        why = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
         raise OSError(errno.EIO, why) from error
+    except (zstandard.ZstdError, RefusedError, BusyError) as error:
+        raise OSError(errno.EIO, str(error) or type(error).__name__) from error
 
 
 def _in_events(
@@ -136,7 +138,14 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return what an archive holds, packed with zstd or as it is."""
+    """Return what an archive holds, packed with zstd or as it is; raise ZstdError if damaged."""
     if not data.startswith(_ZSTD):
         return data
-    return b"".join(zstandard.ZstdDecompressor().read_to_iter(data))
+    pieces = []
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        pieces.append(frame.decompress(data))
+        if not frame.eof:
+            raise zstandard.ZstdError("an archive is cut off")
+        data = frame.unused_data
+    return b"".join(pieces)

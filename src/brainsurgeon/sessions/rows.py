@@ -10,6 +10,7 @@ trigger fires.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 import uuid
@@ -107,6 +108,8 @@ def writing(path: str) -> Iterator[RowWriter]:
     closes it.
     """
     with _explained(path), databases.opened(path, "rw", PATIENCE) as database:
+        if os.path.realpath(path) != path:
+            raise RefusedError("a link was put into its path meanwhile")
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("PRAGMA wal_autocheckpoint = 0")
         database.execute("PRAGMA trusted_schema = ON")  # the table's constraint calls a function
