@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+import zstandard
 
 from brainsurgeon import clock as clocks
 from brainsurgeon.errors import NotFoundError
@@ -641,17 +642,17 @@ class TestRetention:
         assert gone.isdisjoint({value.id for value in world.store.expiry.held()})
         assert world.store.expiry.held()
 
-    def test_an_archive_of_its_agent_keeps_the_values(self, world):
-        """A deleted session that its agent archived, in a table or a packed file, still counts."""
+    @pytest.mark.parametrize("cut_off", [0, 20])
+    def test_an_archive_of_its_agent_keeps_the_values(self, world, cut_off):
+        """A deleted session that its agent archived still counts, also where that was cut off."""
         world.scan()
         kept = {value.id for value in world.store.expiry.held() if value.path.endswith(COMPACTED)}
         text = b"".join(one + b"\n" for one in world.claw.texts(COMPACTED))
         _delete(world, COMPACTED)
         directory = world.claw.root / "main" / "sessions"
         directory.mkdir()
-        import zstandard  # noqa: PLC0415
-
-        packed = zstandard.ZstdCompressor().compress(text)
+        whole = zstandard.ZstdCompressor().compress(text)
+        packed = whole[: len(whole) - cut_off]
         (directory / f"{COMPACTED}.jsonl.deleted.1795275520000.abc.zst").write_bytes(packed)
 
         self.let_expire(world)
