@@ -372,7 +372,7 @@ class TestLeavingAlone:
         assert done.sessions_changed > 0
         assert world.claw.texts(GATEWAY) == before
 
-    def test_an_index_of_a_log_that_cannot_be_opened_is_a_problem_of_its_database(self, world):
+    def test_a_logs_index_that_cannot_be_opened_stops_nobody(self, world):
         """A link in the place of the log's index is followed by nobody, and stops nobody."""
         (world.claw.path.parent / (world.claw.path.name + "-shm")).symlink_to("/elsewhere")
 
