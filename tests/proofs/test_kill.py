@@ -34,6 +34,9 @@ LEAST = {
 KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
 EXCHANGED = KNIFE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore")
+LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
+AT_LENGTH = {("follow", "eio"), ("follow", "enospc"), ("follow-undo", "eio")}
+"""What a disk that fails does to the records of a session that moved: a proof of its own."""
 RACES = ("late", "kept", "followed", "beat")
 
 
@@ -87,7 +90,9 @@ def trial(place, scenario, fault):
     return done.stdout
 
 
-@pytest.mark.parametrize(("scenario", "fault"), LEAST)
+@pytest.mark.parametrize(("scenario", "fault"), [
+    pytest.param(*one, marks=LONG if one in AT_LENGTH else ()) for one in LEAST
+])  # fmt: skip
 def test_nothing_is_lost_wherever_it_stops(trials, scenario, fault):
     """Stopped at any change to the disk, each session is as before or as after, and undoable.
 

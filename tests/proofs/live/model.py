@@ -1,5 +1,6 @@
 """A scripted model on loopback that speaks OpenAI's chat completions, as a stream."""
 
+import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ class Model:
     def __init__(self):
         self.plan, self.closing = [], "nothing to do"
         self.requests = []
+        self.numbers = itertools.count(1)
         outer = self
 
         class Handler(_Handler):
@@ -68,8 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._say({"role": "assistant", "content": text})
         for index, (name, arguments) in enumerate(calls):
-            # Letters and digits of one length: other ids OpenClaw rewrites for some providers.
-            ident = f"call{len(self.model.requests):04d}{index:02d}"
+            # Letters and digits, and none twice: other ids OpenClaw rewrites for some providers.
+            ident = f"call{next(self.model.numbers):06d}"
             function = {"name": name, "arguments": ""}
             self._say({"tool_calls": [
                 {"index": index, "id": ident, "type": "function", "function": function}
