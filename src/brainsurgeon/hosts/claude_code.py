@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from glob import escape, glob
 from typing import TYPE_CHECKING
 
-from brainsurgeon.hosts import claude_processes
+from brainsurgeon.hosts import claude_processes, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +174,7 @@ def calling_session() -> str | None:
     need not be there yet. A sub-agent's call counts as its main session's.
     """
     records = os.path.join(home(), RECORDS)
-    for pid in claude_processes.ancestors():
+    for pid in processes.ancestors():
         record = claude_processes.read(records, pid)
         if record is not None and record.session and record.lives(time.time(), 0.0):
             return _path_of(record.session, record.directory)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from brainsurgeon.hosts.processes import exists, start_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,11 +26,8 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _LARGEST_RECORD = 1 << 20
 _PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)
 """How long (seconds) to wait before each look at a record that seems to be half written."""
-_MOST_ANCESTORS = 64
 _START_SLACK = 5.0
 """Seconds by which a process may seem to have begun after it wrote when it did."""
-_PARENT_FIELD, _STARTTIME_FIELD = 1, 19
-"""Fields 4 and 22 of /proc/<pid>/stat, counted after the command name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,9 @@ class Record:
         """Tell whether the process that wrote the record lives."""
         if self.namespace is not None and self.namespace != _own_namespace():
             return now - self.written < abandoned
-        if not _exists(self.pid):
+        if not exists(self.pid):
             return False
-        ticks = _start_of(self.pid)
+        ticks = start_of(self.pid)
         if ticks is None:
             return True
         if self.started is not None:
@@ -83,7 +82,7 @@ def read(directory: str, pid: int) -> Record | None:
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
-        if pause and not _exists(pid):
+        if pause and not exists(pid):
             return None
         time.sleep(pause)
         try:
@@ -124,48 +123,11 @@ def _object(raw: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass  # somebody else's process may have got the number, which its start time tells
-    return True
-
-
-def ancestors() -> Iterator[int]:
-    """Yield this process, the one that started it, and so on, as far as the system tells."""
-    pid = os.getpid()
-    for _ in range(_MOST_ANCESTORS):
-        yield pid
-        fields = _status_of(pid)
-        pid = int(fields[_PARENT_FIELD]) if fields else 0
-        if pid <= 1:
-            return
-
-
 def _own_namespace() -> str | None:
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return None
-
-
-def _start_of(pid: int) -> int | None:
-    """Give when a process began, in ticks since boot; None where the system does not tell."""
-    fields = _status_of(pid)
-    return int(fields[_STARTTIME_FIELD]) if fields else None
-
-
-def _status_of(pid: int) -> list[bytes]:
-    """Give what the kernel says of a process, from after its name on; nothing where it does not."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as handle:
-            fields = handle.read().rsplit(b")", 1)[-1].split()
-    except OSError:
-        return []
-    return fields if len(fields) > _STARTTIME_FIELD else []
 
 
 def _boot_time() -> float:

@@ -1,28 +1,12 @@
-"""OpenClaw on this machine: where its sessions lie, how they are named, and who is at work.
-
-What OpenClaw does was observed with versions 2026.2.19 and 2026.7.35: the lock is taken for a run
-and let go at each model call for 30 to 110 ms; `sessions.json` says `running` meanwhile (gateway
-only); an empty lock file is one whose payload comes a millisecond later. Read the lock first,
-then the status, then the lock again. We never create an agent's lock.
-"""
+"""OpenClaw on this machine: where its sessions lie, and how they are named."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sqlite3
-import stat
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
 from urllib.parse import quote
-
-import orjson
-
-from brainsurgeon.formats.density import too_dense
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 _SIDE_FILE = re.compile(
@@ -35,17 +19,6 @@ _IMPORTED = "session-sqlite-import-archive"
 """Where OpenClaw (2026.9.6) keeps the files whose sessions it took over into a database."""
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 """Directories in which no session stands."""
-
-REGISTRY = "sessions.json"
-"""Where the gateway keeps what it knows of an agent's sessions."""
-LARGEST_REGISTRY = 64 << 20
-"""Bytes; a larger registry is not read."""
-UNREADABLE_LOCK = 1800.0
-"""Seconds a lock whose owner cannot be told counts as held (another container's pid, say)."""
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_STARTTIME_FIELD = 19
-"""Field 22 of /proc/<pid>/stat, counted after the command name."""
 
 
 def agents_directory() -> str:
@@ -84,179 +57,6 @@ def agent_names(agent: str) -> tuple[str, ...]:
     return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
-class Signs:
-    """What shows whether an agent is at work on a session.
-
-    It is read before a lease is taken, and only compared under it, by status alone: whoever waits
-    in an open then must not wait for a registry of many megabytes to be parsed.
-    """
-
-    def __init__(
-        self, directory: int, name: str, clock: Callable[[], float], abandoned: float
-    ) -> None:  # fmt: skip
-        self._directory, self._name = directory, name
-        self._clock, self._abandoned = clock, abandoned
-        self._marks: list[object] = []
-
-    def read(self) -> str | None:
-        """Say what shows that the agent is at work, or None."""
-        self._marks = self._status()
-        return agent_busy(self._directory, self._name, self._clock(), self._abandoned)
-
-    def changed(self) -> str | None:
-        """Say that the agent's lock or registry is not what was read, or None."""
-        return None if self._status() == self._marks else "its agent's signs changed just now"
-
-    def _status(self) -> list[object]:
-        return [_mark(self._directory, name) for name in (f"{self._name}.lock", REGISTRY)]
-
-
-def _mark(directory: int, name: str) -> object:
-    """Give what tells two states of a file apart, or why it has none."""
-    try:
-        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except OSError as error:
-        return error.errno
-    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode
-
-
-def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Say what shows that the agent is at work on this session, or None."""
-    return (
-        lock_held(directory, name, now)
-        or _marked_running(directory, name, now, abandoned)
-        or lock_held(directory, name, now)
-    )
-
-
-def lock_held(directory: int, name: str, now: float) -> str | None:
-    """Say who holds the agent's lock on a session, or None; the lock is only ever looked at."""
-    try:
-        with _opened(name + ".lock", directory) as descriptor:
-            modified = os.fstat(descriptor).st_mtime
-            payload = _object(os.read(descriptor, 65536))
-    except FileNotFoundError:
-        return None
-    except OSError as error:  # a directory serves some programs as a lock
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise
-        return "a lock stands that cannot be read"
-    pid = payload.get("pid")
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
-        return "a lock stands" if now - modified < UNREADABLE_LOCK else None
-    return f"locked by process {pid}" if _lives(pid, payload.get("starttime")) else None
-
-
-@contextmanager
-def _opened(name: str, directory: int) -> Iterator[int]:
-    descriptor = os.open(name, _READ, dir_fd=directory)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _lives(pid: int, started: object) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as handle:
-            fields = handle.read().rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return True
-    return not isinstance(started, int) or int(fields[_STARTTIME_FIELD]) == started
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    value = _parsed(raw)
-    return value if isinstance(value, dict) else {}
-
-
-def _parsed(raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-
-
-class OddRegistryError(OSError):
-    """`sessions.json` is there and does not say in a way we know who is at work."""
-
-
-def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the session keys of `sessions.json` with their entries; nothing without the file.
-
-    Raise OSError where it cannot be read, OddRegistryError where it is torn or of another shape.
-    """
-    try:
-        with (
-            _opened(REGISTRY, directory) as descriptor,
-            open(descriptor, "rb", closefd=False) as handle,
-        ):
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OddRegistryError(errno.EINVAL, "no regular file")
-            raw = handle.read(LARGEST_REGISTRY + 1)
-    except FileNotFoundError:
-        return
-    listed = None if len(raw) > LARGEST_REGISTRY or too_dense(raw) else _parsed(raw)
-    if not isinstance(listed, dict):
-        raise OddRegistryError(errno.EINVAL, "not one object")
-    for key, entry in listed.items():
-        if not isinstance(entry, dict):
-            raise OddRegistryError(errno.EINVAL, "an entry is no object")
-        yield key, entry
-
-
-def names_session(entry: dict[str, Any], name: str) -> bool:
-    """Tell whether an entry of `sessions.json` speaks of the session file `name`."""
-    file = entry.get("sessionFile")
-    if isinstance(file, str) and os.path.basename(file) == name:
-        return True
-    return entry.get("sessionId") == name.removesuffix(".jsonl")
-
-
-def _marked_running(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Say that the registry marks this session as running; one that cannot be read may do so."""
-    try:
-        return next(
-            (
-                "marked as running by its agent"
-                for _, entry in registry(directory)
-                if _may_run(entry, name) and _age(entry, now) < abandoned
-            ),
-            None,
-        )
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise
-        return "its agent may be at work: sessions.json cannot be read or understood"
-
-
-def _may_run(entry: dict[str, Any], name: str) -> bool:
-    """Tell whether an entry says that this session is running; one that is odd may say so."""
-    status = entry.get("status")
-    if status is not None and not isinstance(status, str):
-        raise OddRegistryError(errno.EINVAL, "an odd status")
-    if status != "running":
-        return False
-    named = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
-    if not named or not all(isinstance(value, str) for value in named):
-        raise OddRegistryError(errno.EINVAL, "it does not say which session runs")
-    return names_session(entry, name)
-
-
-def _age(entry: dict[str, Any], now: float) -> float:
-    """Give how long ago (seconds) an entry was updated: just now where it does not say."""
-    updated = entry.get("updatedAt")
-    if isinstance(updated, bool) or not isinstance(updated, int | float):
-        return 0.0
-    return now - updated / 1000
-
-
 def migrated(agent_directory: str) -> bool:
     """Tell whether OpenClaw keeps this agent's transcripts in SQLite (since 2026.8.1).
 
@@ -284,17 +84,3 @@ def migrated(agent_directory: str) -> bool:
             )
     except sqlite3.Error:
         return True
-
-
-def keyed(directory: str, key: str) -> list[dict[str, Any]]:
-    """Give what `sessions.json` in a directory says under a key; nothing where it is odd."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return []
-    try:
-        return [entry for listed, entry in registry(descriptor) if listed == key]
-    except OSError:
-        return []
-    finally:
-        os.close(descriptor)

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import databases
+from brainsurgeon.hosts.processes import lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Said = TypeVar("_Said")
-_START_TIME = 19
-"""Field 22 of /proc/<pid>/stat, counted after the command name."""
 _HERE = ("local", "reclaimed", "failed")
 """The placements of a session that no worker on another machine carries on."""
 
@@ -97,7 +96,7 @@ def presence(state_directory: str, path: str, *, opened: bool = False) -> Presen
         owners = tuple(
             Owner(pid, since)
             for leased, pid, started, since in leases
-            if _same(os.path.join(state_directory, leased), path) and _lives(pid, started)
+            if _same(os.path.join(state_directory, leased), path) and lives(pid, started)
         )
         return Presence(owners, (maintained or 0) / 1000, _elsewhere(connection))
 
@@ -130,17 +129,3 @@ def _elsewhere(connection: sqlite3.Connection) -> frozenset[str]:
 
 def _same(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _lives(pid: int, started: int | None) -> bool:
-    """Return whether the process lives and is the one that started then."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as handle:
-            fields = handle.read().rsplit(b")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    except (OSError, IndexError):
-        return True
-    if fields[0] in (b"Z", b"X"):
-        return False
-    return started is None or int(fields[_START_TIME]) == started

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import AmbiguousError, BusyError, GoneError, NotFoundError
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import openclaw_signs
 from brainsurgeon.lookup import names
 from brainsurgeon.lookup.whose import source_of, whose
 from brainsurgeon.model.sessions import Root, Unreadable
@@ -226,9 +226,9 @@ class _ByKey:
         if file.in_database:
             return file.key == self._key
         if file.directory not in self._keyed:
-            self._keyed[file.directory] = openclaw.keyed(file.directory, self._key)
+            self._keyed[file.directory] = openclaw_signs.keyed(file.directory, self._key)
         return any(
-            openclaw.names_session(entry, file.name) for entry in self._keyed[file.directory]
+            openclaw_signs.names_session(entry, file.name) for entry in self._keyed[file.directory]
         )
 
 

@@ -15,7 +15,7 @@ from brainsurgeon.decide import settled
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
-from brainsurgeon.hosts import claude_code, openclaw, pi
+from brainsurgeon.hosts import claude_code, openclaw, openclaw_signs, pi
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.rewrite.untouchable import check_replaceable
@@ -100,7 +100,7 @@ class Examination:
         if where is not None:
             quiet = float(self.settings.quiet_seconds)
             return claude_code.Signs(where, clock, quiet, abandoned)
-        return openclaw.Signs(session.directory, session.file.name, clock, abandoned)
+        return openclaw_signs.Signs(session.directory, session.file.name, clock, abandoned)
 
     @property
     def _place(self) -> claude_code.Place | None:

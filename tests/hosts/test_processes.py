@@ -1,0 +1,50 @@
+"""Processes of this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from brainsurgeon.hosts.processes import ancestors, lives, start_of
+from building.processes import Puppet, wait_until
+
+
+@pytest.fixture
+def puppet():
+    """Give a process that lives."""
+    one = Puppet()
+    yield one
+    one.kill()
+
+
+def test_a_process_is_the_one_that_began_then(puppet):
+    """Who got the number of another process later is not that one."""
+    began = start_of(puppet.pid)
+
+    assert lives(puppet.pid)
+    assert lives(puppet.pid, began)
+    assert not lives(puppet.pid, began - 1)
+
+
+def test_what_has_ended_does_not_live():
+    """Also while its parent has not collected it, for nobody can be at work any more."""
+    ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ended.send_signal(signal.SIGKILL)
+    wait_until(lambda: not lives(ended.pid))
+    os.kill(ended.pid, 0)  # it is there still
+
+    ended.communicate()
+    assert not lives(ended.pid)
+
+
+def test_a_start_that_is_no_number_says_nothing(puppet):
+    """An odd time of its start does not make a living process a dead one."""
+    assert lives(puppet.pid, "yesterday")
+    assert lives(puppet.pid, None)
+
+
+def test_who_started_a_process_is_found():
+    """This process comes first, then its parent."""
+    assert list(ancestors())[:2] == [os.getpid(), os.getppid()]
