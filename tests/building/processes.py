@@ -14,7 +14,9 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import brainsurgeon
 from building.world import NOBODY, TESTS, Conversation, text_of
 
 WORKERS = TESTS / "workers"
@@ -276,3 +278,16 @@ def wait_until(happened, patience=PATIENCE):
         if time.monotonic() > deadline:
             raise SilentError
         time.sleep(0.001)
+
+
+def trial(worker, place, scenario, fault):
+    """Let a worker carry out one trial below a place; give what it prints."""
+    source = str(Path(brainsurgeon.__file__).parent.parent)
+    beside = os.environ.get("PYTHONPATH")
+    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
+    done = subprocess.run(
+        [sys.executable, str(worker), str(place), scenario, fault],
+        env={**os.environ, **ours}, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout

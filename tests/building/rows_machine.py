@@ -20,6 +20,7 @@ from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
 from building.claw import GATEWAY, NEWEST, plain_connection, start_time, unpack
+from building.swaps import differences
 from building.world import dump
 
 DAY = 86_400
@@ -291,7 +292,7 @@ class WithRows:
 
     def _must_have_expired(self, session, line, true):
         """Whatever does not come back was let go rightly: a tombstone says so."""
-        for place, value in _differences(line, true):
+        for place, value in differences(line, true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
             stub = value.get("text") if isinstance(value, dict) else value
@@ -397,7 +398,7 @@ class WithRows:
     def _row_stubs(self, session, ident):
         for seq, text in self._texts(session):
             if json.loads(text)["id"] == ident:
-                differing = _differences(json.loads(text), json.loads(session.true[seq]))
+                differing = differences(json.loads(text), json.loads(session.true[seq]))
                 return {where for where, value in differing if STUB.search(dump(value))}
         return set()
 
@@ -476,7 +477,7 @@ class WithRows:
 def _as_taken_over(ours, true):
     """Say what an agent means that takes a shortened event over: its own text, but for stubs."""
     said, meant = json.loads(ours), json.loads(true)
-    for place, value in list(_differences(said, meant)):
+    for place, value in list(differences(said, meant)):
         if STUB.fullmatch(dump(value).strip(b'"\n')):
             target, source = said, meant
             for step in place[:-1]:
@@ -497,15 +498,3 @@ def _result(call, text, tool):
     return {"role": "toolResult", "toolCallId": call["content"][-1]["id"], "toolName": tool,
             "content": [{"type": "text", "text": text}], "details": {"output": text},
             "isError": False}  # fmt: skip
-
-
-def _differences(one, other, place=()):
-    """Give the places where two values differ, with what stands in the first."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted(one.keys() | other.keys()):
-            yield from _differences(one.get(key), other.get(key), (*place, key))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _differences(left, right, (*place, index))
-    elif one != other:
-        yield place, one

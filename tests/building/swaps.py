@@ -84,3 +84,15 @@ def swaps(old, new):
         assert len(leaves_that_differ(parse(line), parse(after))) == len(cuts) > 0
         found += cuts
     return found
+
+
+def differences(one, other, place=()):
+    """Give the places where two values differ, with what stands in the first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            yield from differences(one.get(key), other.get(key), (*place, key))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from differences(left, right, (*place, index))
+    elif one != other:
+        yield place, one

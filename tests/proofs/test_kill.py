@@ -7,13 +7,10 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from brainsurgeon import store
-from building.processes import WORKERS
+from building.processes import WORKERS, trial
 from building.world import Conversation
 
 WORKER = WORKERS / "killing.py"
@@ -71,23 +68,10 @@ def found(trials, scenario, fault):
         if not (told := place.with_suffix(".json")).exists():
             shutil.rmtree(place, ignore_errors=True)
             sessions(place / "world/agents/main/sessions", 1 + (scenario in TWO_SESSIONS))
-            told.write_text(trial(place, scenario, fault))
+            told.write_text(trial(WORKER, place, scenario, fault))
     report = json.loads(told.read_text().splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
     return report
-
-
-def trial(place, scenario, fault):
-    """Carry out one trial; give what it says."""
-    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
-    beside = os.environ.get("PYTHONPATH")
-    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
-    done = subprocess.run(
-        [sys.executable, str(WORKER), str(place), scenario, fault],
-        env={**os.environ, **ours}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(("scenario", "fault"), [

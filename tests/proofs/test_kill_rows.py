@@ -4,14 +4,10 @@ The trials are carried out by `workers/killing_rows.py`.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from brainsurgeon import store
-from building.processes import WORKERS
+from building.processes import WORKERS, trial
 
 PROOF = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
 WORKER = WORKERS / "killing_rows.py"
@@ -41,7 +37,7 @@ def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault):
     stands beside the agent's database; doing it again ends as if nothing had happened; undoing
     everything gives back the original columns.
     """
-    report = trial(tmp_path, scenario, fault)
+    report = json.loads(trial(WORKER, tmp_path, scenario, fault).splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
 
     assert report["bad"] == []
@@ -50,16 +46,3 @@ def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault):
     if fault == "kill" and scenario != "put-back":
         assert report["outcomes"]["untouched, killed"] > 10
         assert report["outcomes"]["changed, killed"] > 10
-
-
-def trial(place, scenario, fault):
-    """Carry out one trial; give what it says."""
-    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
-    beside = os.environ.get("PYTHONPATH")
-    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
-    done = subprocess.run(
-        [sys.executable, str(WORKER), str(place), scenario, fault],
-        env={**os.environ, **ours}, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])

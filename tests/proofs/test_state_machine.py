@@ -43,6 +43,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import leases, openers, retire
 from brainsurgeon.store import open_store
 from building.rows_machine import WithRows
+from building.swaps import differences
 from building.world import World, dump
 
 DAY = 86_400
@@ -655,7 +656,7 @@ class Agents(RuleBasedStateMachine):
 
     def _must_be_expired(self, session, line, true):
         """Whatever does not come back was let go rightly: a tombstone says so."""
-        for place, value in _differences(json.loads(line), true):
+        for place, value in differences(json.loads(line), true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
             if self._parted(session) and any(blob for blob, _ in self._rows(_text(value))):
@@ -686,7 +687,7 @@ class Agents(RuleBasedStateMachine):
         if self.crashed:
             return
         for line, true in zip(raw.splitlines(keepends=True), session.lines, strict=True):
-            for place, value in _differences(json.loads(line), true):
+            for place, value in differences(json.loads(line), true):
                 if place[0].startswith("_") or not STUB.fullmatch(_text(value).encode()):
                     continue
                 ident = STUB.fullmatch(_text(value).encode())[1]
@@ -905,7 +906,7 @@ class Agents(RuleBasedStateMachine):
                 continue
             if lines[number].get("_redacted") and lines[number] is not true:
                 said = copy.deepcopy(lines[number]["message"])
-                for place, value in _differences(said, true["message"]):
+                for place, value in differences(said, true["message"]):
                     if STUB.fullmatch(_text(value).encode()):
                         _put(said, place, _at(true["message"], [str(step) for step in place]))
                 true["message"] = said
@@ -944,7 +945,7 @@ class Agents(RuleBasedStateMachine):
     def _stubs_of(self, session, ident):
         for raw, true in zip(self._read(session), session.lines, strict=True):
             if true.get("id") == ident:
-                return {place for place, value in _differences(json.loads(raw), true)
+                return {place for place, value in differences(json.loads(raw), true)
                         if STUB.fullmatch(_text(value).encode())}  # fmt: skip
         return set()
 
@@ -968,18 +969,6 @@ def _text(value):
 def _without_stubs(line):
     """Parse a line; None where something of ours stands in it."""
     return None if STUB.search(line) or OURS.search(line) else json.loads(line)
-
-
-def _differences(one, other, place=()):
-    """Give the places where two values differ, with what stands in the first."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted(one.keys() | other.keys()):
-            yield from _differences(one.get(key), other.get(key), (*place, key))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _differences(left, right, (*place, index))
-    elif one != other:
-        yield place, one
 
 
 def _stands(path, inode):

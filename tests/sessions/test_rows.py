@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from brainsurgeon.sessions.row_edits import RowEdit, RowPlan, by_row, chunks, re
 from brainsurgeon.sessions.row_lines import RowIndex, RowPlace
 from brainsurgeon.sessions.row_session import open_rows
 from building.claw import GATEWAY, KILLED, LATER, LOCAL, VERSIONS, Claw, plain_connection
+from building.edits import Swap, know_nothing
 
 STUB = b'"[[extracted-x]]"'
 NOBODY = 65534
@@ -41,28 +42,6 @@ def every_claw(request, tmp_path):
 def claw(tmp_path):
     """Give a state directory of the newest version."""
     return Claw(tmp_path / "claw")
-
-
-@dataclass(frozen=True)
-class Swap:
-    """An edit that puts some bytes in the place of others."""
-
-    start: int
-    end: int
-    new: bytes
-
-    @property
-    def gain(self):
-        """Bytes by which the line shrinks."""
-        return self.end - self.start - len(self.new)
-
-    def bytes_after(self, _):
-        """Give the new bytes."""
-        return self.new
-
-
-def nothing(_):
-    """Know nothing."""
 
 
 def cuts(session, largest=1000):
@@ -83,7 +62,9 @@ def prepared(session, edits, originals=()):
     """Prepare the new columns of all rows that edits fall on."""
     wide = session.schema.compressing
     return [
-        rewritten(session.lines.row(row.place), row, nothing, dict(originals).get, compressing=wide)
+        rewritten(
+            session.lines.row(row.place), row, know_nothing, dict(originals).get, compressing=wide
+        )
         for row in by_row(session.lines.index, edits)
     ]
 
@@ -238,8 +219,8 @@ class TestPlanning:
         assert [(row.place.seq, row.edits) for row in found] == [
             (0, (swaps[1],)), (5, (swaps[0], swaps[2])),
         ]  # fmt: skip
-        assert found[0].text_after(b"0123456789", nothing) == b"01y456789"
-        assert found[1].text_after(b"abcdefghijklmnopqrst", nothing) == b"abxefghzijklmnopqrst"
+        assert found[0].text_after(b"0123456789", know_nothing) == b"01y456789"
+        assert found[1].text_after(b"abcdefghijklmnopqrst", know_nothing) == b"abxefghzijklmnopqrst"
 
     def test_an_edit_stays_in_its_line(self):
         """An edit over the end of a line, or with a newline, is a mistake of ours."""
@@ -247,13 +228,13 @@ class TestPlanning:
             by_row(self.INDEX, [Swap(8, 13, b"")])
         (row,) = by_row(self.INDEX, [Swap(2, 4, b"a\nb")])
         with pytest.raises(ValueError, match="beyond"):
-            row.text_after(b"0123456789", nothing)
+            row.text_after(b"0123456789", know_nothing)
 
     def test_overlapping_edits_are_a_mistake(self):
         """Edits that overlap are never carried out."""
         row = RowPlan(RowPlace(0, 0, 10), (Swap(1, 5, b"a"), Swap(3, 6, b"b")))
         with pytest.raises(ValueError, match="out of order"):
-            row.text_after(b"0123456789", nothing)
+            row.text_after(b"0123456789", know_nothing)
 
     def test_a_text_takes_its_own_columns_back(self):
         """A row whose text is what the agent once kept takes those columns, another is plain."""
@@ -263,7 +244,7 @@ class TestPlanning:
         ours = plain(b"a__d", compressing=True)
 
         def edit(original):
-            return rewritten(ours, row, nothing, lambda _: original, compressing=True)
+            return rewritten(ours, row, know_nothing, lambda _: original, compressing=True)
 
         assert edit(known) == RowEdit(3, ours, known)
         assert edit(other).after == edit(None).after == Payload(b"abcd", None, 4, None)

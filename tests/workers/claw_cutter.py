@@ -13,15 +13,16 @@ import json
 import os
 import select
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_edits, rows
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.row_session import open_rows
+from building.edits import Swap, know_nothing
 
 LONG = 1000
 AT_ONCE = 128
@@ -79,28 +80,6 @@ def cut(line, directory):
         os.fsync(file.fileno())
     stub = f'"[[extracted-{digest}]]"'.encode()
     return Swap(line.offset + at, line.offset + at + len(token), stub)
-
-
-@dataclass(frozen=True)
-class Swap:
-    """An edit that puts some bytes in the place of others."""
-
-    start: int
-    end: int
-    new: bytes
-
-    @property
-    def gain(self):
-        """Bytes by which the line shrinks."""
-        return self.end - self.start - len(self.new)
-
-    def bytes_after(self, _):
-        """Give the new bytes."""
-        return self.new
-
-
-def know_nothing(_):
-    """Say nothing, and object to nothing."""
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
-import threading
 import time
 from collections import defaultdict
 from contextlib import closing, suppress
@@ -16,6 +14,7 @@ from contextlib import closing, suppress
 from building.claw import event, plain_connection
 from proofs.live.gateway import OpenClaw, wait
 from proofs.live.model import Model
+from proofs.live.witness import Watching
 
 PLAN = re.compile(r"#PLAN(\{.*?\})#", re.DOTALL)
 STUB = re.compile(r"\[\[extracted-([0-9a-f-]+)\]\]")
@@ -155,22 +154,18 @@ def events(agent, since=None):
         yield session, seq, event((text, zstd, size, None))
 
 
-class Rows:
+class Rows(Watching):
     """Somebody who watches all sessions, and keeps each event's text as OpenClaw wrote it first."""
+
+    every = 0.2
 
     def __init__(self, claw):
         self.claw, self.first, self.looks = claw, {}, 0
-        self._seen = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
+    def state(self):
+        """Give what changes when a row does."""
+        files = (self.claw.path, f"{self.claw.path}-wal")
+        return tuple((one.st_size, one.st_mtime_ns) for one in map(os.stat, files))
 
     def look(self):
         """Read what is new."""
@@ -181,19 +176,6 @@ class Rows:
                 if ident and not STUB.search(text.decode()):
                     self.first.setdefault(ident, hashlib.sha256(text).digest())
         self.looks += 1
-
-    def _watch(self):
-        while not self._stop.wait(0.2):
-            try:
-                state = tuple(
-                    (one.st_size, one.st_mtime_ns)
-                    for one in map(os.stat, (self.claw.path, f"{self.claw.path}-wal"))
-                )
-                if state != self._seen:
-                    self.look()
-                    self._seen = state
-            except (FileNotFoundError, sqlite3.OperationalError):
-                continue
 
     def differing(self):
         """Name the events that do not stand as they were written."""

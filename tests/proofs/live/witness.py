@@ -1,18 +1,20 @@
-"""Somebody who watches a session file while its agent and we work on it."""
+"""Somebody who watches a session while its agent and we work on it."""
 
 import os
+import sqlite3
 import threading
+from contextlib import suppress
 
 
-class Witness:
-    """Keeps each line of the session as it stood first: as OpenClaw wrote it."""
+class Watching:
+    """A look that a thread of its own repeats as long as the block runs."""
 
-    def __init__(self, path):
-        self.path, self.lines, self.states = path, [], 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+    every = 0.02
+    """Seconds between two looks."""
 
     def __enter__(self):
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
         self._thread.start()
         return self
 
@@ -22,16 +24,28 @@ class Witness:
 
     def _watch(self):
         seen = None
-        while not self._stop.wait(0.02):
-            try:
-                status = os.stat(self.path)
-                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                if state == seen:
-                    continue
-                data = self.path.read_bytes()
-            except FileNotFoundError:
-                continue
-            seen = state
-            self.states += 1
-            whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-            self.lines += whole[len(self.lines) :]
+        while not self._stop.wait(self.every):
+            with suppress(FileNotFoundError, sqlite3.OperationalError):
+                state = self.state()
+                if state != seen:
+                    self.look()
+                    seen = state
+
+
+class Witness(Watching):
+    """Keeps each line of the session as it stood first: as OpenClaw wrote it."""
+
+    def __init__(self, path):
+        self.path, self.lines, self.states = path, [], 0
+
+    def state(self):
+        """Give what changes when the file does."""
+        status = os.stat(self.path)
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    def look(self):
+        """Read what is new."""
+        data = self.path.read_bytes()
+        self.states += 1
+        whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+        self.lines += whole[len(self.lines) :]
