@@ -76,7 +76,7 @@ def run(
     if fresh or limit or stdout != subprocess.PIPE:
         done = subprocess.run(
             [*program, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-            timeout=180, check=False, env=surroundings, cwd="/", preexec_fn=limit,
+            timeout=900, check=False, env=surroundings, cwd="/", preexec_fn=limit,
         )  # fmt: skip
     else:
         with _preparing:

@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import subprocess
 import sys
 
 import pytest
@@ -15,7 +16,8 @@ ALLOWED = 512 * MB
 STATED = 320 * MB
 """What the README says that a pass needs at most, for lines of any kind."""
 MEASURED = """
-import runpy, sys
+import faulthandler, runpy, sys
+faulthandler.enable()
 sys.argv[0] = "brainsurgeon"
 try:
     runpy.run_module("brainsurgeon", run_name="__main__")
@@ -96,11 +98,35 @@ def test_no_line_takes_more_memory_than_is_stated(world, allowed, monkeypatch, t
         "scan", "--once", "--json", "--config", config, limit=allowed,
         program=(sys.executable, str(tmp_path / "measured.py")),
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
     report = document(done)
     changed = {one["session"] for one in report["sessions"] if one["outcome"] == "changed"}
     print(f"peak {int(peak.read_text()) // 1024} MB over {len(LINES)} kinds of lines; {ROOT=}")
 
-    assert done.returncode == 0
     assert {f"main/{number}" for number in range(7)} <= changed
     assert "main/z" in changed
     assert int(peak.read_text()) * 1024 < STATED
+
+
+SHORT = """
+import os, resource, sys
+from brainsurgeon.formats.base import parse
+raw = b'{"a":"' + b"x" * (31 << 20) + b'"}'
+for limit in range(40, 560, 20):
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit << 20, limit << 20))
+        said = parse(raw)
+        os._exit(0 if said is None or len(said["a"]) == 31 << 20 else 1)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(limit, ended)
+"""
+
+
+def test_a_long_line_for_which_memory_lacks_ends_nothing():
+    """However little memory there is, a long line is read or is carried along unseen."""
+    done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, check=True, text=True)
+    ended = dict(line.split() for line in done.stdout.splitlines())
+
+    assert len(ended) == 26
+    assert set(ended.values()) == {"0"}
