@@ -773,6 +773,25 @@ def test_agents_that_exchange_their_names_keep_their_secrets(world, write_one, s
     is_undone(world, (two[0], one[1]), (one[0], two[1]))
 
 
+@pytest.mark.parametrize("name", ["s.jsonl", "was-s.jsonl"])
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_copy_near_the_old_place_does_not_pass_for_the_session(world, name, scanned):
+    """A session whose directory was exchanged is itself, whatever copy lies where it once lay."""
+    one = write(world.directory / "s.jsonl", talk("secret"))
+    two = write(world.root / "other" / "sessions" / "t.jsonl", talk("secret"))
+    assert cut(world) == 2
+    for old, new in (("main", "third"), ("other", "main"), ("third", "other")):
+        (world.root / old).rename(world.root / new)
+    moved = world.root / "other" / "sessions" / name
+    moved.with_name("s.jsonl").rename(moved)
+    beside, copy = world.directory / "t.jsonl", world.directory / "u.jsonl"
+    shutil.copy2(beside, copy)
+    if scanned:
+        assert let_go(world) == 0
+
+    is_undone(world, (moved, one[1]), (beside, two[1]), (copy, two[1]))
+
+
 def test_sessions_that_exchange_their_names_keep_their_values(world):
     """So do two sessions of one agent."""
     one = write(world.directory / "a.jsonl", talk("one"))

@@ -9,6 +9,7 @@ from brainsurgeon.lookup.whose import source_of, whose
 from brainsurgeon.sessions.opening import parent_said
 
 if TYPE_CHECKING:
+    from brainsurgeon.lookup.places import Places
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Records, SessionRecord
     from brainsurgeon.model.sessions import Survey
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
-def record_for(store: Store, session: AnyOpen, survey: Survey) -> SessionRecord | None:
+def record_for(
+    store: Store, session: AnyOpen, survey: Survey, places: Places | None = None
+) -> SessionRecord | None:
     """Give what the store says of a session, as it lies now; nothing is written.
 
     A fork or copy that has no record yet gets one without an id; None where nothing is known.
     """
-    origin = whose(store, session.file, session.identity)
+    origin = whose(store, session.file, session.identity, places=places)
     if origin.record:
         return seen_as(origin.record, session.file, session.identity)
     parent = parent_of(store, session, survey)
@@ -33,9 +36,11 @@ def record_for(store: Store, session: AnyOpen, survey: Survey) -> SessionRecord 
     return store.sessions.unnoted(session.file, name, parent, session.identity, source)
 
 
-def noted(store: Store, session: AnyOpen, survey: Survey) -> SessionRecord | None:
+def noted(
+    store: Store, session: AnyOpen, survey: Survey, places: Places | None = None
+) -> SessionRecord | None:
     """Give what the store says of a session; one that moved, a fork and a copy are noted."""
-    record = record_for(store, session, survey)
+    record = record_for(store, session, survey, places)
     if record is None and parent_said(session, survey) is None:
         return None
     if record and record.id is not None and store.sessions.known(record.id) == record:

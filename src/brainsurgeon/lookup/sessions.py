@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import AmbiguousError, BusyError, GoneError, NotFoundError
 from brainsurgeon.hosts import openclaw_signs
 from brainsurgeon.lookup import names
+from brainsurgeon.lookup.places import Places
 from brainsurgeon.lookup.whose import source_of, whose
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.texts import readable
@@ -92,6 +93,7 @@ class _Known:
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
+        self._places = Places()
         self._records = list(store.sessions.all()) if store else []
         self._states = store.files.all() if store and self._records else {}
         self._by_path = {one.path: one for one in self._records if not one.homeless}
@@ -124,7 +126,7 @@ class _Known:
         same = state is not None and state.fingerprint == file.fingerprint
         identity = state.identity if state and same else None
         identity = identity or identity_of(file)
-        origin = whose(self._store, file, identity, self)
+        origin = whose(self._store, file, identity, self, self._places)
         record = origin.record and seen_as(origin.record, file, identity)
         return Session(
             file.title, file.path, file, record, identity, origin.copied,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from brainsurgeon.decide.belonging import holds
 from brainsurgeon.errors import BusyError
+from brainsurgeon.lookup.places import Places
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discover import siblings
@@ -59,10 +60,11 @@ class Catalogue(Protocol):
 
 
 def whose(
-    store: Store, file: SessionFile, identity: Identity | None, known: Catalogue | None = None
-) -> Origin:
-    """Tell which session a file is, or was copied from."""
-    known = known or store.sessions
+    store: Store, file: SessionFile, identity: Identity | None, known: Catalogue | None = None,
+    places: Places | None = None,
+) -> Origin:  # fmt: skip
+    """Tell which session a file is, or was copied from; `places` spares a command its walks."""
+    known, places = known or store.sessions, places or Places()
     here = known.at(file.path) or _seen_through_a_link(known, file)
     if identity is None or (here and _is_at_home(here, file, identity)):
         return Origin(here)
@@ -78,14 +80,21 @@ def whose(
         return Origin(here)
     others = sorted(alike, key=lambda one: one.agent_directory != file.agent_directory)
     beside = _lying_beside(others, file, identity)
+    homes: dict[int | None, str] = {}
     for one in others:
-        if (here and one.id == here.id) or one.id in beside:
+        if (here and one.id == here.id) or one.id in beside or _still_there(one, file):
+            continue
+        moved = None if file.in_database else places.of(one, file.root)
+        if moved and moved.path != file.path:  # it is that file, and this one a copy at the most
+            homes[one.id] = moved.agent_directory
             continue
         elsewhere = one.agent_directory != file.agent_directory
-        if not _still_there(one, file) and _holds(store, one, file, whole=elsewhere):
+        if _holds(store, one, file, whole=elsewhere):
             return Origin(one)
     home = file.agent_directory
-    own = (one for one in others if one.agent_directory == home or one.id in beside)
+    own = (
+        one for one in others if homes.get(one.id, one.agent_directory) == home or one.id in beside
+    )
     copied = _fitting(store, file, own)
     return Origin(copied=copied[0] if copied and _agree(store, file, copied) else None)
 

@@ -18,6 +18,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.lookup import noting
 from brainsurgeon.lookup.homes import unused_homes
+from brainsurgeon.lookup.places import Places
 from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
@@ -111,6 +112,7 @@ class _Pass:
         self._report, self._progress, self._check = report, progress, check_stop
         self._memory = FileMemory(store, settings.rules_fingerprint())
         self._pending: list[AnyRewrite] = []
+        self._places = Places()
 
     def run(self, only: Collection[str]) -> None:
         """Look at every file that needs a look."""
@@ -228,7 +230,7 @@ class _Pass:
         if self._store is None:
             return None
         look = noting.record_for if self._report.dry_run else noting.noted
-        return look(self._store, one.session, one.survey)
+        return look(self._store, one.session, one.survey, self._places)
 
     def _rewrite(
         self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
