@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import BusyError
+from brainsurgeon.errors import BrainsurgeonError, BusyError, FailedError, StoreFullError
 from brainsurgeon.hosts import openclaw_state
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.hosts.openclaw_events import Payload
 from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
+from brainsurgeon.model.words import counted
 from brainsurgeon.rewrite import recover_rows
 from brainsurgeon.rewrite.shelving import (
     check_still_so,
@@ -104,7 +105,7 @@ class _Steps:
     def run(self, plan: Plan) -> RowsRewrite:
         """Take the steps, until one is refused."""
         done: list[Edit] = []
-        left = None
+        changed, left = 0, None
         steps = list(chunks(by_row(self._lines.index, plan.edits)))
         for number, step in enumerate(steps, 1):
             part = _part(plan, step, last=number == len(steps))
@@ -117,7 +118,12 @@ class _Steps:
                     raise
                 left = str(why)
                 break
+            except (FailedError, StoreFullError, OSError) as why:
+                if not done:
+                    raise
+                raise _later(why, changed) from why
             done += part.edits
+            changed += len(step)
         size = self._session.fingerprint.size - sum(edit.gain for edit in done)
         path = self._session.file.directory
         mark = fingerprint(path, self._window, size, self._own)
@@ -215,6 +221,14 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.putbacks))
     return replace(part, wishes=(), sighted=(), gone=(), restored=restored)
+
+
+def _later(why: FailedError | StoreFullError | OSError, changed: int) -> BrainsurgeonError:
+    """Return the error of a later step: what was changed in earlier ones stays so."""
+    told, kind = str(why), FailedError if isinstance(why, OSError) else type(why)
+    if isinstance(why, OSError):
+        told = why.strerror or type(why).__name__
+    return kind(f"{told}; {counted(changed, 'row')} changed before that")
 
 
 def _durable(part: Plan) -> bool:

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,13 +107,16 @@ def writing(path: str) -> Iterator[RowWriter]:
     What is written is moved from the log into the database by the agent, or by the last one that
     closes it.
     """
-    with _explained(path), databases.opened(path, "rw", PATIENCE) as database:
-        if os.path.realpath(path) != path:
-            raise RefusedError("a link was put into its path meanwhile")
-        database.execute("PRAGMA foreign_keys = ON")
-        database.execute("PRAGMA wal_autocheckpoint = 0")
-        database.execute("PRAGMA trusted_schema = ON")  # the table's constraint calls a function
-        yield RowWriter(path, database)
+    with ExitStack() as held:
+        with _explained(path):
+            database = held.enter_context(databases.opened(path, "rw", PATIENCE))
+            if os.path.realpath(path) != path:
+                raise RefusedError("a link was put into its path meanwhile")
+            database.execute("PRAGMA foreign_keys = ON")
+            database.execute("PRAGMA wal_autocheckpoint = 0")
+            # The table's constraint calls a function.
+            database.execute("PRAGMA trusted_schema = ON")
+        yield RowWriter(path, database)  # outside: an error of our own store is not its agent's
 
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
@@ -165,7 +168,6 @@ def _explained(path: str) -> Iterator[None]:
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise BusyError(f"{path}: its agent is writing to it; try again") from error
         if code.startswith("SQLITE_FULL"):
-            raise FailedError(
-                f"{path}: the disk is full; its rows were left as they are"
-            ) from error
-        raise FailedError(f"{path}: it cannot be written ({code}); no row was changed") from error
+            raise FailedError(f"{path}: the disk is full; nothing more was changed") from error
+        told = f"{path}: it cannot be written ({code}); nothing more was changed"
+        raise FailedError(told) from error
