@@ -36,6 +36,7 @@ from building.claw import (
     VERSIONS,
     WINDOW_AFTER_REWIND,
     WRITTEN,
+    Claw,
     ClawWorld,
     plain_connection,
 )
@@ -380,6 +381,44 @@ class TestLeavingAlone:
 
         assert [one.path for one in done.problems] == [str(world.claw.path)]
         assert done.files_seen == 0
+
+    def test_an_odd_database_stops_no_other(self, world):
+        """A database that says what nobody understands is named, and the next one is pruned."""
+        odd = Claw(world.claw.base, agent="another")
+        for statement in (
+            "CREATE TABLE odd AS SELECT * FROM transcript_rewrite_watermarks",
+            "DROP TABLE transcript_rewrite_watermarks",
+            "CREATE TABLE transcript_rewrite_watermarks (session_id, generation, updated_at)",
+            "INSERT INTO transcript_rewrite_watermarks SELECT session_id, 5, updated_at FROM odd",
+        ):
+            odd.sql(statement)
+        before = odd.contents()
+
+        done = world.scan()
+
+        assert [one.path for one in done.problems] == [str(odd.path)]
+        assert "version 23 (OpenClaw 2026.9.6), differs" in done.problems[0].why
+        assert done.sessions_changed > 0
+        assert odd.contents() == before
+        listed = sessions(world.settings(), world.store, world.clock())
+        assert {one.session.partition("/")[0] for one in listed} >= {"main"}
+
+    def test_a_lease_that_nobody_understands_stops_no_pass(self, world):
+        """Beside such a lease a session that says running is left alone, and the rest is pruned."""
+        for statement in (
+            "DROP TABLE agent_database_leases",
+            "CREATE TABLE agent_database_leases (path, owner_pid, owner_start_time, opened_at)",
+            f"INSERT INTO agent_database_leases VALUES ('{world.claw.path}', 'x', 'y', NULL)",
+        ):
+            world.claw.sql(statement, state=True)
+        world.claw.sql(WINDOW.format("status = 'running'"))
+
+        done = world.scan()
+
+        reasons = {one.session: one.reason for one in done.sessions}
+        assert reasons[f"main/{GATEWAY}"] == "marked as running by its agent"
+        assert done.sessions_changed > 0
+        assert not done.failed
 
     def test_a_session_that_vanishes_is_a_deferral(self, world):
         """A session that is deleted between the listing and its look costs nothing."""

@@ -11,18 +11,20 @@ import os
 import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import databases
 from brainsurgeon.hosts.processes import lives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _Said = TypeVar("_Said")
 _HERE = ("local", "reclaimed", "failed")
 """The placements of a session that no worker on another machine carries on."""
+_FOR_EVER = 9_000_000_000_000_000
+"""Milliseconds since 1970, further away than any clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class Owner:
 class Presence:
     """Who is at work on one agent's database.
 
-    `owners` is None where that cannot be known: then no claim of a run counts as dead.
+    `owners` is None where that cannot be known, also where a lease says what cannot be understood:
+    then no claim of a run counts as dead.
     `maintained` is until when (seconds since 1970) OpenClaw's doctor is at work, 0 without one;
     `elsewhere` are the sessions that a worker on another machine carries on.
     """
@@ -66,13 +69,15 @@ def state_database(state_directory: str) -> str:
 
 
 def registered(state_directory: str) -> tuple[Registered, ...] | None:
-    """Return the databases that the state database lists, or None where it cannot be read."""
+    """Return the databases that the state database lists, or None where it cannot be understood."""
 
-    def ask(connection: sqlite3.Connection) -> tuple[Registered, ...]:
-        rows = connection.execute("SELECT agent_id, path FROM agent_databases ORDER BY agent_id")
+    def ask(connection: sqlite3.Connection) -> tuple[Registered, ...] | None:
+        rows = connection.execute("SELECT agent_id, path FROM agent_databases").fetchall()
+        if not all(isinstance(agent, str) and _is_path(path) for agent, path in rows):
+            return None
         return tuple(
             Registered(agent, os.path.normpath(os.path.join(state_directory, path)))
-            for agent, path in rows
+            for agent, path in sorted(rows)
         )
 
     return _asked(state_directory, ask)
@@ -89,16 +94,8 @@ def presence(state_directory: str, path: str, *, opened: bool = False) -> Presen
         leases = connection.execute(
             "SELECT path, owner_pid, owner_start_time, opened_at FROM agent_database_leases"
         ).fetchall()
-        (maintained,) = connection.execute(
-            "SELECT max(coalesce(expires_at, 9e15)) FROM state_leases"
-            " WHERE scope = 'core:agent-database-maintenance'"
-        ).fetchone()
-        owners = tuple(
-            Owner(pid, since)
-            for leased, pid, started, since in leases
-            if _same(os.path.join(state_directory, leased), path) and lives(pid, started)
-        )
-        return Presence(owners, (maintained or 0) / 1000, _elsewhere(connection))
+        owners = _owners(state_directory, path, leases)
+        return Presence(owners, _maintained(connection), _elsewhere(connection))
 
     found = _asked(state_directory, ask) or Presence(None)
     if opened or found.owners:
@@ -108,13 +105,42 @@ def presence(state_directory: str, path: str, *, opened: bool = False) -> Presen
     return found
 
 
-def _asked(state_directory: str, ask: Callable[[sqlite3.Connection], _Said]) -> _Said | None:
+def _asked(state_directory: str, ask: Callable[[sqlite3.Connection], _Said | None]) -> _Said | None:
     path = state_database(state_directory)
     with suppress(sqlite3.Error, OSError, BusyError):
         owned = databases.held_open(path)
         with databases.reading(path, owned=owned) as connection:
             return ask(connection)
     return None
+
+
+def _owners(
+    state_directory: str, path: str, leases: Iterable[tuple[object, ...]]
+) -> tuple[Owner, ...] | None:
+    """Return the living processes that have a database open, None where one cannot be told."""
+    owners = []
+    for leased, pid, started, since in leases:
+        if not _is_path(leased):
+            return None
+        if _same(os.path.join(state_directory, leased), path):
+            if not (isinstance(pid, int) and pid > 0 and isinstance(since, int)):
+                return None
+            if lives(pid, started):
+                owners.append(Owner(pid, since))
+    return tuple(owners)
+
+
+def _is_path(said: object) -> TypeGuard[str]:
+    return isinstance(said, str) and "\0" not in said
+
+
+def _maintained(connection: sqlite3.Connection) -> float:
+    """Return until when (seconds since 1970) a doctor is at work: for ever where that is unsaid."""
+    leases = connection.execute(
+        "SELECT expires_at FROM state_leases WHERE scope = 'core:agent-database-maintenance'"
+    )
+    ends = [until if isinstance(until, int) else _FOR_EVER for (until,) in leases]
+    return max(ends, default=0) / 1000
 
 
 def _elsewhere(connection: sqlite3.Connection) -> frozenset[str]:

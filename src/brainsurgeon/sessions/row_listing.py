@@ -127,6 +127,7 @@ def _sessions(
             unknown = schema.unknown
             windows = openclaw_windows.windows(opened)
             sizes = openclaw_events.totals(opened, schema)
+        files = [_session(database, root, one, sizes.get(one.session, 0), own) for one in windows]
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
         why = unknown or f"it cannot be read ({code})"
@@ -135,8 +136,11 @@ def _sessions(
     except (OSError, BusyError) as error:
         yield Unreadable(database.root, database.path, str(error), failed=False)
         return
-    for window in windows:
-        yield _session(database, root, window, sizes.get(window.session, 0), own)
+    except Exception as error:  # noqa: BLE001  one odd database must not stop the rest
+        why = unknown or f"unexpected {type(error).__name__}"
+        yield Unreadable(database.root, database.path, why, failed=unknown is None)
+        return
+    yield from files
 
 
 def _session(
