@@ -73,7 +73,6 @@ def test_a_store_opened_for_reading_cannot_be_written(directory, store):
         pass
     looking.close()
 
-    assert looking.readonly
     assert count(store, "meta") == 0
     assert os.listdir(directory) == ["store.db"]
 

@@ -57,13 +57,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Kin:
-    """Where a session comes from: an earlier window, a parent's key, the session it forked."""
+    """Where a session comes from: an earlier window, or the session that it forked."""
 
     previous: str | None
-    reason: str | None
-    parent_key: str | None
     forked: str | None
-    via: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +96,7 @@ _COLUMNS = """
             WHERE p.session_id = w.session_id AND p.state = 'queued'),
     (SELECT min(created_at) FROM context_engine_turn_outbox o WHERE o.session_id = w.session_id),
     coalesce(json_valid(n.entry_json), 0),
-    w.previous_session_id, w.reason, coalesce(n.parent_session_key, n.spawned_by),
-    n.fork_source_session_id, n.created_via,
+    w.previous_session_id, n.fork_source_session_id,
     w.agent_harness_id, {entry.agentHarnessId}, w.acp_owned, {cold}
 """
 _ENTRY = "CASE WHEN json_valid(n.entry_json) THEN json_extract(n.entry_json, '$.{}') END"
@@ -135,7 +131,7 @@ def _select(connection: sqlite3.Connection) -> str:
 
 def _window(row: tuple[Any, ...]) -> Window:
     session, key, current = row[:3]
-    harness, entry_harness, acp, cold = row[23:]
+    harness, entry_harness, acp, cold = row[20:]
     named = {name for name in (harness, entry_harness) if name} | ({"acp"} if acp else set())
     said = (*row[10:15], harness, entry_harness)
     readable = bool(row[17]) and all(isinstance(one, str | None) for one in said)
@@ -143,7 +139,7 @@ def _window(row: tuple[Any, ...]) -> Window:
         session, key, current, Times(*map(_moment, row[3:7])),
         Extent(row[7], row[8], row[9] is None or bool(row[9])),
         Work(tuple(row[10:13]), row[13], row[14], bool(row[15]), row[16], readable),
-        Kin(*row[18:23]), tuple(sorted(map(str, named))), bool(cold),
+        Kin(*row[18:20]), tuple(sorted(map(str, named))), bool(cold),
     )  # fmt: skip
 
 

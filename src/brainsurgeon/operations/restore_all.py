@@ -23,12 +23,12 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.openclaw_rows import OpenClawRows
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.hosts.openclaw_database import databases
 from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_named
 from brainsurgeon.model.records import Records, Wish
 from brainsurgeon.model.reports import SessionRestore
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.words import counted
+from brainsurgeon.operations.databases import databases_below
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.rewrite.apply import UNFINISHED, finish_now
 from brainsurgeon.rewrite.carry_out import carry_out
@@ -190,15 +190,12 @@ def _archives(settings: Settings) -> Iterator[SessionRestore]:
 
 
 def _archives_in_databases(settings: Settings) -> Iterator[SessionRestore]:
-    for root in settings.root_directories():
-        for database in databases(root.path):
-            if isinstance(database, Unreadable):
-                continue
-            try:
-                for session, lines in archived(database):
-                    entries = with_own_stubs(lines, OpenClawRows())
-                    if ours := tuple(f"{entry}: {ARCHIVED}" for entry in entries):
-                        yield SessionRestore(f"{database.path}/{session}", PUT_AWAY, 0, left=ours)
-            except (OSError, RefusedError, BusyError) as why:
-                told = f"its archives cannot be read ({why}); stubs may stand there"
-                yield SessionRestore(database.path, "failed", 0, reason=told)
+    for database in databases_below(settings.root_directories()):
+        try:
+            for session, lines in archived(database):
+                entries = with_own_stubs(lines, OpenClawRows())
+                if ours := tuple(f"{entry}: {ARCHIVED}" for entry in entries):
+                    yield SessionRestore(f"{database.path}/{session}", PUT_AWAY, 0, left=ours)
+        except (OSError, RefusedError, BusyError) as why:
+            told = f"its archives cannot be read ({why}); stubs may stand there"
+            yield SessionRestore(database.path, "failed", 0, reason=told)

@@ -81,11 +81,6 @@ class Store:
         if isinstance(error, sqlite3.Error):
             raise explain(error, self.directory) from error
 
-    @property
-    def readonly(self) -> bool:
-        """Tell whether this store was opened for looking only."""
-        return self._locks is None
-
     def damage(self) -> str | None:
         """Say what is wrong with the database itself, or None."""
         try:
