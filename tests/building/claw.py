@@ -194,9 +194,10 @@ class ClawWorld:
         settings = self.settings(**keys.pop("settings", {}))
         return restore(settings, self.store, entry, clock=self.clock, session=session, **keys)
 
-    def restore_all(self, **keys):
+    def restore_all(self, pristine=False, **keys):
         """Put everything back."""
-        return restore_all(self.settings(), self.store, clock=self.clock, **keys)
+        settings = self.settings(**keys)
+        return restore_all(settings, self.store, clock=self.clock, pristine=pristine)
 
     def later(self, seconds):
         """Let time pass."""

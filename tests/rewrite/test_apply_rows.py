@@ -1,13 +1,17 @@
 """Plans carried out in a database: what goes wrong is said of the one that it went wrong with."""
 
+import json
 import sqlite3
 
 import pytest
 
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.sessions import filesystems, row_edits, rows
+from brainsurgeon.sessions.row_session import UNTRIED
 from brainsurgeon.store import open_store
-from building.claw import GATEWAY, ClawWorld
+from building import claw_agent
+from building.claw import GATEWAY, WRITTEN, ClawWorld
+from building.world import dump
 
 
 @pytest.fixture
@@ -113,3 +117,110 @@ class TestTroubles:
         monkeypatch.undo()
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
+
+
+class TestRecords:
+    """What was seen of other stubs is written down together with what was changed."""
+
+    def test_a_stub_that_stands_again_counts_as_standing(self, world):
+        """Its agent brought the stub of a restored value back: the records say that it stands."""
+        world.scan()
+        ident = world.stubs()[0]
+        cut = texts_by_id(world)[ident]
+        world.restore(ident)
+        assert states(world, ident) == {"restored"}
+        says(world, ident, cut)
+        works(world)
+
+        assert states(world, ident) == {"standing"}
+
+    def test_a_stub_that_is_gone_counts_as_standing_no_more(self, world):
+        """Its agent wrote something short in its place: the records do not wait for the stub."""
+        world.scan()
+        ident = world.stubs()[0]
+        entry = json.loads(texts_by_id(world)[ident])
+        entry["message"] |= {"content": [{"type": "text", "text": "short"}], "details": {}}
+        assert states(world, ident) == {"standing"}
+        says(world, ident, dump(entry).rstrip())
+        works(world)
+
+        assert states(world, ident) == {"restored"}
+
+
+class TestFilesystems:
+    """Where SQLite's locks were not tried, only a root that is exclusive is written."""
+
+    @pytest.fixture(autouse=True)
+    def untried(self, monkeypatch):
+        """Let this machine's filesystem be one on which nothing was tried."""
+        monkeypatch.setattr(filesystems, "PROVEN", {})
+
+    def test_nothing_is_touched_there(self, world):
+        """Each session is skipped with the reason."""
+        before = world.claw.contents()
+
+        outcome, reason = world.outcome(GATEWAY)
+
+        assert outcome == "skipped"
+        assert reason.startswith(UNTRIED.partition("{")[0])
+        assert world.claw.contents() == before
+
+    def test_what_was_cut_below_an_exclusive_root_comes_back(self, world):
+        """Below such a root a session is cut, and one value and all the others are put back."""
+        before = world.claw.columns(GATEWAY)
+        roots = [{"path": str(world.claw.root), "exclusive": True}]
+        world.scan(roots=roots)
+        ident = world.stubs()[0]
+
+        answer = world.restore(ident, settings={"roots": roots})
+
+        assert not answer.pending
+        assert ident not in world.stubs()
+        told = world.restore_all(roots=roots, pristine=True)
+        assert {one.state for one in told} == {"restored"}
+        assert world.claw.columns(GATEWAY) == before
+
+
+def texts_by_id(world):
+    """Give the text of each event by its id."""
+    return {json.loads(text)["id"]: text for text in world.claw.texts(GATEWAY)}
+
+
+def records(world, ident):
+    """Give what the store says of what was cut out of an entry of the session."""
+    here = f"{world.claw.path}/{GATEWAY}"
+    of = [one.id for one in world.store.sessions.all() if one.path == here]
+    return [one for one in world.store.extractions.of_sessions(of) if one.entry_id == ident]
+
+
+def states(world, ident):
+    """Give the states of those records."""
+    return {one.state for one in records(world, ident)}
+
+
+def says(world, ident, text):
+    """Let the agent write a row anew."""
+    seq = next(seq for seq, now in world.claw.events(GATEWAY) if json.loads(now)["id"] == ident)
+    world.claw.sql(
+        "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_utf8_bytes = ?,"
+        " event_zstd = NULL, navigation_json = NULL WHERE session_id = ? AND seq = ?",
+        (text, len(text), GATEWAY, seq),
+    )
+
+
+def works(world):
+    """Let the agent do a turn, and cut what is in it, so that rows are changed."""
+    call = {"type": "toolCall", "id": "c9", "name": "exec", "arguments": {}}
+    messages = (
+        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+        {"role": "toolResult", "toolCallId": "c9", "toolName": "exec", "isError": False,
+         "content": [{"type": "text", "text": "what it printed " * 300}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "done"}], "stopReason": "stop"},
+    )  # fmt: skip
+    with claw_agent.at_work(world.claw.path) as agent:
+        for number, message in enumerate(messages):
+            entry = {"type": "message", "id": f"new-{number}", "timestamp": 1, "message": message}
+            claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), int(WRITTEN * 1000))
+    world.later(3600)
+    assert world.outcome(GATEWAY, keep_recent=0)[0] == "changed"
+    assert "new-1" in world.stubs()

@@ -518,6 +518,23 @@ class TestChanging:
         impatient.close()
         assert b"".join(claw.texts(GATEWAY)).count(STUB) == 0
 
+    @pytest.mark.parametrize("at", [0, 1, 2])
+    def test_a_link_that_was_put_into_its_path_is_refused(self, claw, at):
+        """The database, its directory or its agent's is a link by now: it is not followed."""
+        session, edits = look(claw)
+        place = [claw.path, *claw.path.parents][at]
+        there = place.rename(claw.base / "elsewhere")
+        before = {path: path.read_bytes() for path in claw.base.rglob("*") if path.is_file()}
+        place.symlink_to(there)
+
+        with pytest.raises(RefusedError, match="a link was put into its path"):
+            write(claw, session, edits)
+
+        assert before == {
+            path: path.read_bytes() for path in claw.base.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        }  # fmt: skip
+
     def test_an_open_turn_never_gets_as_far(self, claw):
         """The session that a killed gateway left has values, and is left alone by its tail."""
         with open_rows(claw.session(KILLED)) as opened:
