@@ -38,6 +38,7 @@ SLOWEST = (
     "recorded_agent",
     "live_openclaw",
     "live_openclaw_rows",
+    "live_openclaw_upgrade",
 )
 """The proofs that begin first, so that no worker is left alone with one at the end."""
 

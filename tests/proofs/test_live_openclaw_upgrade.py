@@ -1,0 +1,196 @@
+"""The live upgrade: an OpenClaw that kept its sessions in files, and the one that takes them over.
+
+OpenClaw 2026.9.6 does not begin where files of an older release lie; its doctor takes them over
+into the databases and archives them (`docs/cli/doctor/sqlite-maintenance.md` of its package).
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+from proofs.agent_packages import OPENCLAW, OPENCLAW_NOW, package
+from proofs.live.databases import STUB, Databases, Planned, stubs, wait
+
+pytestmark = pytest.mark.long(
+    proves=("hosts", "formats", "sessions", "rewrite", "operations", "lookup", "cli")
+)
+
+QUIET = 2
+
+
+def printing(tag, lines=80):
+    """Give a call that prints that many lines."""
+    return running(f"yes 'this is a line of {tag}, which says nothing' | head -{lines}")
+
+
+def running(command):
+    """Give a call that runs a command and waits for it, however busy the machine is."""
+    return "exec", {"command": command, "yieldMs": 120_000}
+
+
+class Upgraded:
+    """One home of OpenClaw, first with the release that keeps files, then with the newest."""
+
+    def __init__(self, base, start, model):
+        self.claw = Databases(base, start, model, OPENCLAW)
+        self.sessions = [str(uuid.uuid4()), str(uuid.uuid4())]
+        self.first = {}
+        (base / "config.toml").write_text(
+            f'state_dir = "{base}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
+            f'min_reclaim = 0\n[[roots]]\npath = "{self.claw.state}/agents"\n'
+        )
+
+    def file(self, session):
+        """Give the place of a session's file."""
+        return self.claw.state / "agents" / "main" / "sessions" / f"{session}.jsonl"
+
+    def lines(self, session):
+        """Read the lines of a session's file, and keep each as it was first."""
+        lines = self.file(session).read_bytes().splitlines()
+        for line in lines:
+            if not STUB.search(line.decode()):
+                self.first.setdefault((session, json.loads(line).get("id")), line)
+        return lines
+
+    def stubs_in_file(self, session):
+        """Name the stubs that stand in a session's file."""
+        return [one for line in self.lines(session) for one in STUB.findall(line.decode())]
+
+    def brainsurgeon(self, *words, code=0):
+        """Run a command of ours; give what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "brainsurgeon", *words],
+            env=self.claw.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def prune(self):
+        """Prune what is settled now."""
+        for session in self.sessions:
+            self.lines(session)
+        time.sleep(QUIET + 0.5)
+        report = json.loads(self.brainsurgeon("scan", "--once", "--json"))
+        assert report["files_failed"] == 0
+        return report
+
+    def upgrade(self):
+        """Let the newest release take everything over, and begin to work."""
+        self.claw.program[1] = str(package(OPENCLAW_NOW) / "openclaw" / "openclaw.mjs")
+        told = self.claw.run("doctor", "--fix", "--non-interactive")
+        assert self.claw.path.exists(), told[-2000:]
+
+    def files(self):
+        """Give a digest of every file with lines that lies anywhere in OpenClaw's home."""
+        return {
+            str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in self.claw.state.rglob("*.jsonl*") if path.is_file()
+            and "logs" not in path.parts and "trajectory" not in path.name
+        }  # fmt: skip
+
+    def undone(self, session):
+        """Name the events that do not stand as the older release wrote them; its header aside."""
+        return [
+            ident for text in self.claw.texts(session)
+            if (ident := json.loads(text).get("id")) and (session, ident) in self.first
+            and json.loads(text)["type"] != "session" and self.first[session, ident] != text
+        ]  # fmt: skip
+
+
+def test_stubs_go_from_files_into_the_database(tmp_path, start):
+    """What was cut out of files is shown, asked for and put back in the database they went into.
+
+    No turn fails before or after, the model is shown the stubs by both releases, what was put
+    back says what it said at first, and no file that OpenClaw left is written.
+    """
+    with Planned() as model:
+        life = Upgraded(tmp_path, start, model)
+        claw, (one, other) = life.claw, life.sessions
+        pruned = _with_files(life)
+        life.upgrade()
+        left = life.files()
+        assert {session: claw.stubs(session) for session in life.sessions} == pruned
+        claw.open()
+        _asked_for(life, one, pruned[one])
+        _shown_and_asked_for_in_a_turn(life, other, pruned[other])
+        claw.end()
+        time.sleep(QUIET + 0.5)
+        life.brainsurgeon("scan", "--once")
+        _undo(life)
+        for session in life.sessions:
+            assert claw.stubs(session) == []
+            assert life.undone(session) == []
+        assert life.files() == left
+        assert claw.sound() == []
+        claw.open()
+        assert stubs(claw.ask(one, [printing("after all")])[0]) == set()
+        claw.end()
+        found = json.loads(claw.run("doctor", "--session-sqlite", "inspect", "--json"))
+        assert [issue for each in found["targets"] for issue in each["issues"]] == []
+        print(
+            f"{claw.turns} turns, 0 failed; {sum(map(len, pruned.values()))} stubs taken over,"
+            f" {len(life.first)} lines as they were at first, {len(left)} files left as they are"
+        )
+
+
+def _with_files(life):
+    """Work with the older release, prune, work on, prune again; give the stubs of each session."""
+    claw = life.claw
+    claw.open()
+    for number in range(2):
+        for session in life.sessions:
+            claw.ask(session, [printing(f"{session} {number}"), printing(f"{number}, too")])
+    assert life.prune()["values_extracted"] >= 8
+    for session in life.sessions:
+        requests = claw.ask(session, [printing(f"{session} with stubs")])
+        assert len(stubs(requests[0])) >= 4
+    claw.end()
+    assert life.prune()["values_extracted"] >= 2
+    assert not claw.path.exists()
+    return {session: life.stubs_in_file(session) for session in life.sessions}
+
+
+def _asked_for(life, session, pruned):
+    """Look at values, and put one back, beside the gateway that has taken the session over."""
+    before = life.files()
+    first, second = list(dict.fromkeys(pruned))[:2]  # an entry may have several stubs
+    assert "which says nothing" in life.brainsurgeon("show", first, "--session", session)
+    whole = life.brainsurgeon("cat", session)
+    assert STUB.search(whole) is None
+    told = json.loads(life.brainsurgeon("context", session, "--json"))
+    assert {each["entry_id"] for each in told["extracted"]} >= set(pruned)
+    wait("the session is settled", lambda: life.claw.settled(session))
+    time.sleep(QUIET + 0.5)
+    answer = json.loads(life.brainsurgeon("restore", second, "--session", session, "--json"))
+    assert answer["restored"]
+    assert not answer["pending"]
+    assert second not in life.claw.stubs(session)
+    assert first in life.claw.stubs(session)
+    assert life.files() == before
+
+
+def _shown_and_asked_for_in_a_turn(life, session, pruned):
+    """Let the model be shown the stubs, and ask for one of them by its shell."""
+    requests = life.claw.ask(session, [running(f"brainsurgeon restore {pruned[0]}")])
+    assert stubs(requests[0]) == set(pruned)
+    answered = [one for one in requests[1]["messages"] if one["role"] == "tool"][-1]
+    assert "which says nothing" in json.dumps(answered["content"])
+    wait("the session is settled", lambda: life.claw.settled(session))
+    time.sleep(QUIET + 0.5)
+    life.brainsurgeon("scan", "--once")
+    assert pruned[0] not in life.claw.stubs(session)
+
+
+def _undo(life):
+    """Put everything back; stubs stay in the files alone that OpenClaw archived, and are named."""
+    told = json.loads(life.brainsurgeon("restore", "--all", "--pristine", "--json", code=1))
+    left = [each for each in told["sessions"] if each["left"]]
+    assert {each["state"] for each in left} == {"put away by its agent"}
+    assert len(left) == len(life.sessions)
+    assert all(".jsonl.imported-" in each["session"] for each in left)
+    assert all(not each["missed"] for each in told["sessions"])
