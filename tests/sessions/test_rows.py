@@ -25,7 +25,17 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_edits import RowEdit, RowPlan, by_row, chunks, rewritten
 from brainsurgeon.sessions.row_lines import RowIndex, RowPlace
 from brainsurgeon.sessions.row_session import open_rows
-from building.claw import GATEWAY, KILLED, LATER, LOCAL, VERSIONS, Claw, plain_connection
+from building import claw_agent
+from building.claw import (
+    GATEWAY,
+    KILLED,
+    LATER,
+    LOCAL,
+    VERSIONS,
+    WRITTEN,
+    Claw,
+    plain_connection,
+)
 from building.edits import Swap, know_nothing
 
 STUB = b'"[[extracted-x]]"'
@@ -87,6 +97,12 @@ def look(claw, session=GATEWAY):
     """Open a session, cut everything large in thought, and let go of the database."""
     with open_rows(claw.session(session)) as opened:
         return opened, prepared(opened, cuts(opened))
+
+
+def reads():
+    """Count the calls by which this process has read from files."""
+    with open("/proc/self/io") as told:
+        return int(next(line for line in told if line.startswith("syscr")).split()[1])
 
 
 def everything(claw):
@@ -497,6 +513,32 @@ class TestChanging:
         write(claw, session, edits, gate, durable=durable)
 
         assert said == [level]
+
+    def test_a_large_row_that_was_just_read_is_not_read_again_under_the_lock(self, claw):
+        """What is compared under the lock, however large, is in memory by then."""
+        text = json.dumps({"type": "message", "id": "large", "message": {
+            "role": "toolResult", "content": [{"type": "text", "text": "so it says " * 800_000}],
+        }}).encode()  # fmt: skip
+        with claw_agent.at_work(claw.path) as agent:
+            seq = claw_agent.append(agent, GATEWAY, text, int(WRITTEN * 1000))
+        keeper = plain_connection(claw.path)  # its gateway has the database open all the while
+        keeper.execute("SELECT * FROM schema_meta").fetchall()
+        with open_rows(claw.session(GATEWAY)) as opened:
+            place = opened.lines.index[len(opened.lines.index) - 1]
+        edit = RowEdit(seq, plain(text, compressing=True), plain(STUB, compressing=True))
+        read = []
+
+        with rows.writing(str(claw.path)) as writer:
+            before = opened.lines.over(writer.database).row(place)
+            writer.change(
+                GATEWAY, [edit], lambda _: read.append(reads()), compressing=True, durable=False
+            )
+            read.append(reads())
+
+        pages = len(text) // keeper.execute("PRAGMA page_size").fetchone()[0]
+        keeper.close()
+        assert before == edit.before
+        assert read[1] - read[0] < pages / 4
 
     def test_a_holder_that_was_frozen_gives_up_when_it_wakes(self, claw):
         """A process that stood still under the lock changes nothing any more."""
