@@ -18,6 +18,8 @@ from proofs.live.databases import Databases, Planned
 
 PROOF = pytest.mark.long(proves=("hosts", "sessions"))
 PAUSE = 0.004
+SESSIONS, ROWS = 3, 2500
+"""To how many sessions OpenClaw's own code appends at once, and how many rows to each."""
 
 
 @pytest.mark.parametrize("rows", [600, pytest.param(8000, marks=PROOF)])
@@ -49,18 +51,22 @@ def test_a_hundred_killed_cutters_lose_nothing(tmp_path):
 @PROOF
 @pytest.mark.parametrize("release", [OPENCLAW_NOW, OPENCLAW_FIRST], ids=lambda one: one[0])
 def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
-    """What OpenClaw's own program appends stands beside two cutters, or its original was held."""
-    session, originals = str(uuid.uuid4()), tmp_path / "originals"
+    """What OpenClaw's own program appends stands beside two cutters, or its original was held.
+
+    It writes to several sessions at once, as its gateway does; both cutters go over all of them.
+    """
+    sessions, originals = [str(uuid.uuid4()) for _ in range(SESSIONS)], tmp_path / "originals"
     originals.mkdir()
     with Planned() as model:
         claw = Databases(tmp_path, start, model, release)
-        claw.ask(session, local=True)
+        for session in sessions:
+            claw.ask(session, local=True)
     keeper = plain_connection(claw.path)
     keeper.execute("SELECT * FROM schema_meta").fetchall()
-    cutting = [begun("claw_cutter.py", claw.path, session, originals) for _ in range(2)]
+    cutting = [begun("claw_cutter.py", claw.path, originals, *sessions) for _ in range(2)]
     node, openclaw = claw.program[0], Path(claw.program[1]).parent
-    writer = WORKERS / "claw_writer.mjs"
-    words = [writer, openclaw, session, claw.key(session), 4000, 0]
+    named = [word for session in sessions for word in (session, claw.key(session))]
+    words = [WORKERS / "claw_writer.mjs", openclaw, ROWS, *named]
     done = subprocess.run(
         [node, "--no-warnings", *map(str, words)],
         env=claw.environment, capture_output=True, text=True, timeout=900, check=False,
@@ -70,13 +76,16 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
     said = [json.loads(one.communicate(input=".", timeout=300)[0]) for one in cutting]
     keeper.close()
 
-    texts = {json.loads(text).get("id"): text for text in claw.texts(session)}
+    texts = {
+        json.loads(text).get("id"): text for session in sessions for text in claw.texts(session)
+    }
     counts = Counter(
         _became(texts[ident], digest, originals) for ident, digest in appended["rows"].items()
         if ident in texts
     )  # fmt: skip
     print(
-        f"{release[0]}: {len(appended['ids'])} rows appended in {appended['seconds']:.0f} s,"
+        f"{release[0]}: {len(appended['ids'])} rows appended to {SESSIONS} sessions in"
+        f" {appended['seconds']:.0f} s, {len(appended['ids']) / appended['seconds']:.0f} a second,"
         f" {len(appended['errors'])} errors, longest wait {appended['longest']:.0f} ms; beside"
         f" {sum(one['transactions'] for one in said)} transactions of"
         f" {sum(one['cut'] for one in said)} rows, held"
@@ -112,13 +121,13 @@ def hammer(base, rows, cutters, kills=0):
     keeper = plain_connection(claw.path)  # its gateway has the database open all the while
     keeper.execute("SELECT * FROM schema_meta").fetchall()
     writer = begun("claw_appender.py", claw.path, GATEWAY, rows, PAUSE)
-    cutting = [begun("claw_cutter.py", claw.path, GATEWAY, originals) for _ in range(cutters)]
+    cutting = [begun("claw_cutter.py", claw.path, originals, GATEWAY) for _ in range(cutters)]
     for _ in range(kills):
         if writer.poll() is not None:
             break
         cutting[0].kill()
         cutting[0].communicate()
-        cutting[0] = begun("claw_cutter.py", claw.path, GATEWAY, originals)
+        cutting[0] = begun("claw_cutter.py", claw.path, originals, GATEWAY)
     told, _ = writer.communicate(timeout=900)
     assert writer.returncode == 0
     said = [json.loads(one.communicate(input=".", timeout=300)[0]) for one in cutting]

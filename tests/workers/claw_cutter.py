@@ -1,10 +1,10 @@
-"""Cut large tool results of a session in OpenClaw's database, again and again, without a gate.
+"""Cut large tool results of sessions in OpenClaw's database, again and again, without a gate.
 
-    python claw_cutter.py DATABASE SESSION DIRECTORY
+    python claw_cutter.py DATABASE DIRECTORY SESSION...
 
-The gate is left out on purpose: what is tried here is the transaction alone. Each original is
-written down below DIRECTORY before its row is changed. Ends at the end of its stdin, and prints
-as JSON what it did.
+The gate is left out on purpose: what is tried here is the transaction alone. The newest events are
+cut first, which is where their agent is at work. Each original is written down below DIRECTORY
+before its row is changed. Ends at the end of its stdin, and prints as JSON what it did.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ import json
 import os
 import select
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -25,15 +26,18 @@ from brainsurgeon.sessions.row_session import open_rows
 from building.edits import Swap, know_nothing
 
 LONG = 1000
-AT_ONCE = 128
+AT_ONCE, NEWEST = 128, 2000
+"""How many rows are cut in one go, and among how many of the newest they are looked for."""
 
 
 def main():
     """Cut until told to stop."""
-    path, session, directory = sys.argv[1:]
+    path, directory, *sessions = sys.argv[1:]
     told = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
     print("cutting", flush=True)
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    for session in itertools.cycle(sessions):
+        if select.select([sys.stdin], [], [], 0)[0]:
+            break
         try:
             once(path, session, directory, told)
         except (RefusedError, BusyError):
@@ -48,20 +52,31 @@ def once(path, session, directory, told):
     (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_rows(found) as opened:
         wide = opened.schema.compressing
-        found = (cut(line, directory) for line in opened.lines)
-        edits = list(itertools.islice(filter(None, found), AT_ONCE))
-        chunks = list(row_edits.chunks(row_edits.by_row(opened.lines.index, edits)))
+        newest = itertools.islice(opened.lines.backward(), NEWEST)
+        found = ((line.offset, line.raw, cut(line, directory)) for line in newest)
+        large = list(itertools.islice((one for one in found if one[-1]), AT_ONCE))
+        said = {offset: raw for offset, raw, _ in large}
+        chunks = row_edits.chunks(row_edits.by_row(opened.lines.index, [one[-1] for one in large]))
         prepared = [
-            [row_edits.rewritten(opened.lines.row(row.place), row, know_nothing, know_nothing,
-                                 compressing=wide) for row in chunk]
+            [edit for row in chunk if (edit := rewritten(opened, row, said[row.place.offset]))]
             for chunk in chunks
-        ]  # fmt: skip
-    for edits in prepared:
+        ]
+    for edits in filter(None, prepared):
         with rows.writing(path) as writer:
             done = writer.change(session, edits, know_nothing, compressing=wide, durable=False)
         told["cut"] += len(edits)
         told["transactions"] += 1
         told["held"].append(done.held)
+        time.sleep(rows.PAUSE)
+
+
+def rewritten(opened, row, said):
+    """Prepare the change of a row, unless it says something else by now."""
+    before = opened.lines.row(row.place)
+    if before.event() != said:
+        return None
+    wide = opened.schema.compressing
+    return row_edits.rewritten(before, row, know_nothing, know_nothing, compressing=wide)
 
 
 def cut(line, directory):

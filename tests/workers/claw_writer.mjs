@@ -1,15 +1,21 @@
-// Append messages to a session by OpenClaw's own code, as fast as it goes or with a pause (ms).
+// Append messages to sessions by OpenClaw's own code, to all of them at once, as its gateway does.
 //
-//     node claw_writer.mjs OPENCLAW SESSION KEY ROWS PAUSE
+//     node claw_writer.mjs OPENCLAW ROWS SESSION KEY [SESSION KEY]...
 //
-// Half of the messages are tool results of some thousand characters. Prints, as JSON, the digest
-// of the text of each appended tool result by its id, what went wrong, and the longest wait (ms).
+// ROWS go into each: into the first one by one, into the others in groups, each in a transaction of
+// its own. Half of the messages are tool results of some thousand characters. Prints, as JSON, the
+// digest of the text of each appended tool result by its id, what went wrong, and the longest wait
+// (ms).
 import crypto from "node:crypto";
 import { pathToFileURL } from "node:url";
 
-const [, , openclaw, sessionId, sessionKey, rows, pause] = process.argv;
+const [, , openclaw, rows, ...named] = process.argv;
 const runtime = `${openclaw}/dist/plugin-sdk/session-transcript-runtime.js`;
-const { appendSessionTranscriptMessageByIdentity: append } = await import(pathToFileURL(runtime));
+const {
+  appendSessionTranscriptMessageByIdentity: append,
+  appendSessionTranscriptMessagesByIdentity: appendGroup,
+} = await import(pathToFileURL(runtime));
+const GROUP = 8;
 
 const told = { rows: {}, ids: [], errors: [], longest: 0, seconds: 0 };
 const nothing = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
@@ -29,25 +35,41 @@ function result(number) {
            isError: false, timestamp: Date.now() };
 }
 
+function note(done, message) {
+  const id = done?.messageId ?? done?.message?.id;
+  if (!id) throw new Error("it gave no id");
+  told.ids.push(id);
+  if (message.role === "toolResult") {
+    const text = message.content[0].text;
+    told.rows[id] = crypto.createHash("sha256").update(text).digest("hex");
+  }
+}
+
+async function put(target, messages) {
+  if (messages.length === 1) return [await append({ ...target, message: messages[0], config: {} })];
+  const group = messages.map((message) => ({ message }));
+  return await appendGroup({ ...target, messages: group, config: {} });
+}
+
+async function fill(sessionId, sessionKey, most) {
+  for (let number = 0; number < Number(rows); number += most) {
+    const messages = Array.from({ length: Math.min(most, Number(rows) - number) }, (_, at) =>
+      (number + at) % 2 ? result(number + at) : call(number + at));
+    const at = performance.now();
+    try {
+      const done = await put({ agentId: "main", sessionKey, sessionId }, messages);
+      messages.forEach((message, place) => note(done[place], message));
+    } catch (error) {
+      told.errors.push(String(error).slice(0, 200));
+    }
+    told.longest = Math.max(told.longest, performance.now() - at);
+    await new Promise((go) => setImmediate(go));
+  }
+}
+
 console.log("appending");
 const begun = performance.now();
-for (let number = 0; number < Number(rows); number++) {
-  const message = number % 2 ? result(number) : call(number);
-  const at = performance.now();
-  try {
-    const done = await append({ agentId: "main", sessionKey, sessionId, message, config: {} });
-    const id = done?.messageId ?? done?.message?.id;
-    if (!id) throw new Error("it gave no id");
-    told.ids.push(id);
-    if (message.role === "toolResult") {
-      const text = message.content[0].text;
-      told.rows[id] = crypto.createHash("sha256").update(text).digest("hex");
-    }
-  } catch (error) {
-    told.errors.push(String(error).slice(0, 200));
-  }
-  told.longest = Math.max(told.longest, performance.now() - at);
-  if (Number(pause)) await new Promise((go) => setTimeout(go, Number(pause)));
-}
+const sessions = named.flatMap((word, at) => (at % 2 ? [] : [[word, named[at + 1]]]));
+await Promise.all(sessions.map(([session, key], at) => fill(session, key, at ? GROUP : 1)));
 told.seconds = (performance.now() - begun) / 1000;
 process.stdout.write(`${JSON.stringify(told)}\n`, () => process.exit(0));
