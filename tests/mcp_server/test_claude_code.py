@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 
 import anyio
@@ -183,6 +184,31 @@ def test_a_call_not_written_down_yet_is_known_by_its_process(world, monkeypatch)
     assert entries_of(copy)[talk.old]["toolUseResult"]["stdout"] == VALUE
     with pytest.raises(NotFoundError):
         world.restore(talk.old)
+    assert talk.path.read_bytes() == before
+
+
+def test_a_call_that_is_written_down_late_is_waited_for(world):
+    """Claude Code collects its lines: the fork that calls is meant, not the session it is of."""
+    talk = Talk(world)
+    before = talk.path.read_bytes()
+    copy = forked(talk.path, OTHER)
+    given = {"action": "restore", "entry": talk.old}
+    late = ClaudeConversation(OTHER)
+    late.last = json.loads(copy.read_bytes().splitlines()[-1])["uuid"]
+    late.user("what did the first one say?")
+    late.call("toolu_asked", TOOL, given)
+
+    def write():
+        time.sleep(0.4)
+        with open(copy, "ab") as file:
+            file.write(late.bytes())
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    told = json.loads(call(world, **given))
+    writing.join()
+
+    assert told["session"].endswith(OTHER)
     assert talk.path.read_bytes() == before
 
 

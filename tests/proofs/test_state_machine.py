@@ -460,6 +460,8 @@ class Agents(RuleBasedStateMachine):
             session.scanned |= str(self._path(session)) not in left
         assert not report.failed
         assert not report.interrupted
+        if any(one.values_restored for one in report.sessions):
+            self._verb(self.world.scan, **KEYS)  # what is set to go at once goes again
         before = self._inodes()
         again = self._verb(self.world.scan, **KEYS)
         assert again is None or again.sessions_changed == 0

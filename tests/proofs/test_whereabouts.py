@@ -623,6 +623,21 @@ def test_a_fork_whose_parent_is_gone_like_its_directorys_name_is_named(world):
     assert done[f"prime/{OTHER}"].unfinished
 
 
+def test_a_fork_knows_its_parent_that_was_written_anew_and_put_away(world, renamed_unseen):
+    """What lies in the archive beside it says of itself that it is the session that was cut."""
+    parent, _ = renamed_unseen
+    child = fork(parent, "a-fork")
+    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    anew = parent.with_name("anew")
+    shutil.copy2(parent, anew)
+    anew.rename(parent)
+    parent.rename(parent.with_name(f"{parent.name}.reset.2026-11-21T10-00-00.000Z"))
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert child.read_bytes() == said
+    assert not done["prime/a-fork"].unfinished
+
+
 def test_a_copy_of_what_moved_unseen_is_a_copy(world, renamed_unseen):
     """The session is the file that was cut; a copy of it beside comes back as well."""
     path, original = renamed_unseen

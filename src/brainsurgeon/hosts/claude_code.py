@@ -28,6 +28,9 @@ PROJECTS = "projects"
 SUBAGENTS = "subagents"
 RECORDS = "sessions"
 
+LATEST_LINE = 1.5
+"""Seconds until a call is written down that was made: lines are collected for 100 ms (2.1.330),
+and the process that writes them may have to wait for the machine."""
 _BESIDE_A_SESSION = re.compile(
     r"/projects/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
 )

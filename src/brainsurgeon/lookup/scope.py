@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+_GLANCE = 0.1
+"""Seconds between two looks for a call that is not written down yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """One agent, by name or directory, one session of it, or, with neither, every session.
@@ -117,11 +121,17 @@ def session_for(
         raise NotFoundError("no session is known here")
     if scope.session:
         return listed[0]
-    calling = [one for one in listed if _is_calling(settings, one, call, clock())]
-    if len(calling) == 1:
-        return calling[0]
-    if (starter := _starter_among(calling or listed, holds)) is not None:
-        return starter
+    deadline = time.monotonic() + claude_code.LATEST_LINE
+    while True:
+        calling = [one for one in listed if _is_calling(settings, one, call, clock())]
+        if len(calling) == 1:
+            return calling[0]
+        if (starter := _starter_among(calling or listed, holds)) is not None:
+            return starter
+        if calling or time.monotonic() > deadline or not any(map(_is_claude_codes, listed)):
+            break
+        time.sleep(_GLANCE)
+        listed = sessions_in(settings, store, scope)
     meant = calling or listed
     if holds is not None:
         meant = [one for one in meant if holds(one)]
@@ -146,6 +156,11 @@ def _starter_among(
         if at and (holds is None or one.record is None or holds(one)):
             return one
     return None
+
+
+def _is_claude_codes(session: Session) -> bool:
+    """Tell whether a session is Claude Code's, which writes a call down after it was made."""
+    return session.file is not None and claude_code.place(session.path) is not None
 
 
 def _last_change(session: Session) -> int:

@@ -95,8 +95,7 @@ def whose(
     own = (
         one for one in others if homes.get(one.id, one.agent_directory) == home or one.id in beside
     )
-    copied = _fitting(store, file, own)
-    return Origin(copied=copied[0] if copied and _agree(store, file, copied) else None)
+    return Origin(copied=_nearest(store, file, _fitting(store, file, own)))
 
 
 def source_of(
@@ -118,8 +117,8 @@ def source_of(
     listed = store.sessions.named(file.agent_directory, parent)
     likely = list({one.id: one for one in (there, *listed) if one}.values())
     fitting = _fitting(store, file, likely) or _fitting(store, file, _owners(store, file))
-    fitting = fitting or likely[: len(likely) == 1]
-    return fitting[0].id if fitting and _agree(store, file, fitting) else None
+    source = _nearest(store, file, fitting or likely[: len(likely) == 1])
+    return source.id if source else None
 
 
 def _fitting(
@@ -128,18 +127,25 @@ def _fitting(
     return [one for one in sessions if _holds(store, one, file, whole=False)]
 
 
-def _agree(store: Store, file: SessionFile, sessions: list[SessionRecord]) -> bool:
-    """Tell whether all of these sessions would put the same values into a file."""
-    if len(sessions) < 2:  # noqa: PLR2004  one alone agrees
-        return True
+def _nearest(
+    store: Store, file: SessionFile, sessions: list[SessionRecord]
+) -> SessionRecord | None:
+    """Give the session that explains the most of a file's stubs.
+
+    None where there is no session, and where they would put different values into the file.
+    """
+    if len(sessions) < 2:  # noqa: PLR2004  one alone agrees with itself
+        return sessions[0] if sessions else None
     standing = _stubs_of(file)
     told: dict[tuple[str, KeyPath], bytes] = {}
+    explained = []
     for session in sessions:
         family = store.extractions.of_sessions(store.sessions.family(session))
         said = {(one.stub, one.path): one.digest for one in family if one.stub in standing}
         if any(told.setdefault(place, digest) != digest for place, digest in said.items()):
-            return False
-    return True
+            return None
+        explained.append(len(said))
+    return sessions[explained.index(max(explained))]
 
 
 def _stubs_of(file: SessionFile) -> set[str]:
@@ -155,8 +161,17 @@ def _owners(store: Store, file: SessionFile) -> Iterator[SessionRecord]:
     for ident in store.extractions.owners(_stubs_of(file)):
         one = store.sessions.known(ident)
         said = one.identity
-        if one.agent_directory == home or (said and _lying_beside([one], file, said)):
+        if one.agent_directory == home or (said and _is_beside(store, one, file, said)):
             yield one
+
+
+def _is_beside(store: Store, record: SessionRecord, file: SessionFile, said: Identity) -> bool:
+    """Tell whether a session lies beside a file now, as itself or put away, whoever wrote it."""
+    if _lying_beside([record], file, said):
+        return True
+    alike = (one for one in siblings(file) if identity_of(one) == said)
+    origins = (whose(store, one, said).record for one in alike)
+    return any(origin and origin.id == record.id for origin in origins)
 
 
 def _standing_at(
