@@ -332,6 +332,25 @@ def test_a_copy_that_no_scan_has_seen_comes_back(world):
     is_undone(world, (path, original), (copy, original))
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_of_several_sessions_a_copy_is_of_the_one_that_explains_it(world, gone):
+    """Two that were copies of each other went apart: a third holds what only one of them said."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    other = path.with_name("t.jsonl")
+    shutil.copy2(path, other)
+    longer = talk("secret")
+    longer.turn("later: " + "y" * 2000)
+    longer.turn("short")
+    _, original = write(path, longer)
+    assert cut(world) == 3
+    if gone:
+        other.unlink()
+    copy = path.with_name("u.jsonl")
+    shutil.copy2(path, copy)
+
+    is_undone(world, (path, original), (copy, original))
+
+
 def test_another_agents_copy_gets_nothing_and_is_named(world):
     """What was copied into another agent's directory is not its own: its stubs stay, said so."""
     path, original = write(world.directory / "s.jsonl", talk("secret"))

@@ -121,18 +121,9 @@ def session_for(
         raise NotFoundError("no session is known here")
     if scope.session:
         return listed[0]
-    deadline = time.monotonic() + claude_code.LATEST_LINE
-    while True:
-        calling = [one for one in listed if _is_calling(settings, one, call, clock())]
-        if len(calling) == 1:
-            return calling[0]
-        if (starter := _starter_among(calling or listed, holds)) is not None:
-            return starter
-        if calling or time.monotonic() > deadline or not any(map(_is_claude_codes, listed)):
-            break
-        time.sleep(_GLANCE)
-        listed = sessions_in(settings, store, scope)
-    meant = calling or listed
+    caller, meant = _caller(settings, store, scope, listed, call, clock, holds)
+    if caller:
+        return caller
     if holds is not None:
         meant = [one for one in meant if holds(one)]
         if not meant:
@@ -141,6 +132,28 @@ def session_for(
             return meant[0]
     newest = sorted(meant, key=_last_change, reverse=True)
     raise UntoldError([one.title for one in newest])
+
+
+def _caller(
+    settings: Settings, store: Store | None, scope: Scope, listed: list[Session], call: Entry,
+    clock: Callable[[], float], holds: Callable[[Session], bool] | None,
+) -> tuple[Session | None, list[Session]]:  # fmt: skip
+    """Find the session that made a call; where that cannot be told, those that may have made it.
+
+    A call that Claude Code has not written down yet is waited for.
+    """
+    deadline = time.monotonic() + claude_code.LATEST_LINE
+    while True:
+        calling = [one for one in listed if _is_calling(settings, one, call, clock())]
+        if len(calling) == 1:
+            return calling[0], calling
+        if (starter := _starter_among(calling or listed, holds)) is not None:
+            return starter, calling
+        late = any(map(_is_claude_codes, listed)) and time.monotonic() < deadline
+        if calling or not late:
+            return None, calling or listed
+        time.sleep(_GLANCE)
+        listed = sessions_in(settings, store, scope)
 
 
 def _starter_among(

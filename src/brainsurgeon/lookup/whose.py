@@ -78,24 +78,37 @@ def whose(
     mine = here is not None and here.identity in (None, identity)
     if here and mine and not _lying_beside([here], file, identity):
         return Origin(here)
-    others = sorted(alike, key=lambda one: one.agent_directory != file.agent_directory)
-    beside = _lying_beside(others, file, identity)
-    homes: dict[int | None, str] = {}
-    for one in others:
-        if (here and one.id == here.id) or one.id in beside or _still_there(one, file):
-            continue
-        moved = None if file.in_database else places.of(one, file.root)
-        if moved and moved.path != file.path:  # it is that file, and this one a copy at the most
-            homes[one.id] = moved.agent_directory
-            continue
-        elsewhere = one.agent_directory != file.agent_directory
-        if _holds(store, one, file, whole=elsewhere):
-            return Origin(one)
+    return _unplaced(store, file, identity, alike, here, places)
+
+
+def _unplaced(
+    store: Store, file: SessionFile, identity: Identity, alike: list[SessionRecord],
+    here: SessionRecord | None, places: Places,
+) -> Origin:  # fmt: skip
+    """Tell whose file this is, of sessions that say the same of themselves and lay elsewhere.
+
+    It is the one that is gone from its place, unless another explains more of the file. The one
+    that was last seen `here` is not it any more.
+    """
     home = file.agent_directory
-    own = (
-        one for one in others if homes.get(one.id, one.agent_directory) == home or one.id in beside
-    )
-    return Origin(copied=_nearest(store, file, _fitting(store, file, own)))
+    others = sorted(alike, key=lambda one: one.agent_directory != home)
+    beside = _lying_beside(others, file, identity)
+    gone, near = None, []
+    for one in others:
+        near_by = one.agent_directory == home
+        placed = one.id in beside or (here and one.id == here.id)
+        if not placed and not _still_there(one, file):
+            moved = None if file.in_database else places.of(one, file.root)
+            if moved and moved.path != file.path:  # that file is it, and this one at most a copy
+                near_by = moved.agent_directory == home
+            elif gone is None and _holds(store, one, file, whole=not near_by):
+                gone = one
+                continue
+        if near_by or one.id in beside:
+            near.append(one)
+    fitting = _fitting(store, file, near)
+    nearest = _nearest(store, file, [gone, *fitting] if gone else fitting)
+    return Origin(gone) if gone and nearest in (None, gone) else Origin(copied=nearest)
 
 
 def source_of(
