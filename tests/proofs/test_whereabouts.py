@@ -335,9 +335,8 @@ def test_a_copy_that_no_scan_has_seen_comes_back(world):
 @pytest.mark.parametrize("gone", [False, True])
 def test_of_several_sessions_a_copy_is_of_the_one_that_explains_it(world, gone):
     """Two that were copies of each other went apart: a third holds what only one of them said."""
-    path, _ = write(world.directory / "s.jsonl", talk("secret"))
-    other = path.with_name("t.jsonl")
-    shutil.copy2(path, other)
+    other, _ = write(world.directory / "s.jsonl", talk("secret"))
+    path = other.with_name("t.jsonl")
     longer = talk("secret")
     longer.turn("later: " + "y" * 2000)
     longer.turn("short")
@@ -348,6 +347,7 @@ def test_of_several_sessions_a_copy_is_of_the_one_that_explains_it(world, gone):
     copy = path.with_name("u.jsonl")
     shutil.copy2(path, copy)
 
+    assert b"".join(cat(world.settings(), world.store, str(copy), world.clock())) == original
     is_undone(world, (path, original), (copy, original))
 
 
