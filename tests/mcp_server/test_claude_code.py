@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 import time
 
 import anyio
@@ -11,6 +10,7 @@ from mcp import Client
 
 from brainsurgeon import mcp_server
 from brainsurgeon.errors import NotFoundError
+from brainsurgeon.lookup import scope
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions
@@ -187,26 +187,25 @@ def test_a_call_not_written_down_yet_is_known_by_its_process(world, monkeypatch)
     assert talk.path.read_bytes() == before
 
 
-def test_a_call_that_is_written_down_late_is_waited_for(world):
+def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
     """Claude Code collects its lines: the fork that calls is meant, not the session it is of."""
     talk = Talk(world)
     before = talk.path.read_bytes()
     copy = forked(talk.path, OTHER)
+    os.utime(copy)
     given = {"action": "restore", "entry": talk.old}
     late = ClaudeConversation(OTHER)
     late.last = json.loads(copy.read_bytes().splitlines()[-1])["uuid"]
     late.user("what did the first one say?")
     late.call("toolu_asked", TOOL, given)
 
-    def write():
-        time.sleep(0.4)
+    def write(_seconds):
+        monkeypatch.undo()
         with open(copy, "ab") as file:
             file.write(late.bytes())
 
-    writing = threading.Thread(target=write)
-    writing.start()
+    monkeypatch.setattr(scope.time, "sleep", write)
     told = json.loads(call(world, **given))
-    writing.join()
 
     assert told["session"].endswith(OTHER)
     assert talk.path.read_bytes() == before

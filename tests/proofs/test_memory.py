@@ -125,7 +125,9 @@ for limit in range(40, 560, 20):
 
 def test_a_long_line_for_which_memory_lacks_ends_nothing():
     """However little memory there is, a long line is read or is carried along unseen."""
-    done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT], capture_output=True, check=True, text=True, timeout=300
+    )
     ended = dict(line.split() for line in done.stdout.splitlines())
 
     assert len(ended) == 26

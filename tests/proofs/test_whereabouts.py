@@ -371,6 +371,26 @@ def test_another_agents_copy_gets_nothing_and_is_named(world):
         show(world.settings(), world.store, "00000003", session="other/s")
 
 
+@pytest.mark.parametrize("scanned", ["before", "after", None])
+def test_another_agents_copy_of_what_was_put_away_gets_nothing(world, scanned):
+    """A session in the archive is not gone: its copy in another agent's directory stays one."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    assert cut(world) == 1
+    copy = world.root / "other" / "sessions" / "u.jsonl"
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(path, copy)
+    before = copy.read_bytes()
+    if scanned == "before":
+        world.scan(**SHORT)
+    path.rename(path.with_name("s.jsonl.reset.2026-11-21T10-00-00.000Z"))
+    if scanned == "after":
+        world.scan(**SHORT)
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert copy.read_bytes() == before
+    assert done["other/u"].unfinished
+
+
 def as_the_file_that_was_cut(world, path):
     """Let a file have the inode of the one that was cut, as after the agent wrote that anew."""
     [record] = world.store.sessions.all()
@@ -811,8 +831,8 @@ def test_agents_that_exchange_their_names_keep_their_secrets(world, write_one, s
 @pytest.mark.parametrize("scanned", [False, True])
 def test_a_copy_near_the_old_place_does_not_pass_for_the_session(world, name, scanned):
     """A session whose directory was exchanged is itself, whatever copy lies where it once lay."""
-    one = write(world.directory / "s.jsonl", talk("secret"))
-    two = write(world.root / "other" / "sessions" / "t.jsonl", talk("secret"))
+    one = write(world.directory / "s.jsonl", talk("the secret of A"))
+    two = write(world.root / "other" / "sessions" / "t.jsonl", talk("the secret of B"))
     assert cut(world) == 2
     for old, new in (("main", "third"), ("other", "main"), ("third", "other")):
         (world.root / old).rename(world.root / new)
@@ -824,6 +844,27 @@ def test_a_copy_near_the_old_place_does_not_pass_for_the_session(world, name, sc
         assert let_go(world) == 0
 
     is_undone(world, (moved, one[1]), (beside, two[1]), (copy, two[1]))
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_copy_in_the_old_place_gets_no_value_of_the_session(world, scanned):
+    """It is a copy of what lies beside it, or nobody's; what cannot be told apart is named."""
+    one = write(world.directory / "s.jsonl", talk("the secret of A"))
+    two = write(world.root / "other" / "sessions" / "t.jsonl", talk("the secret of B"))
+    assert cut(world) == 2
+    for old, new in (("main", "third"), ("other", "main"), ("third", "other")):
+        (world.root / old).rename(world.root / new)
+    beside, copy = world.directory / "t.jsonl", world.directory / "s.jsonl"
+    shutil.copy2(beside, copy)
+    before = copy.read_bytes()
+    if scanned:
+        assert let_go(world) == 0
+    done = {each.session: each for each in world.restore_all(pristine=True)}
+
+    assert beside.read_bytes() == two[1]
+    assert copy.read_bytes() in (before, two[1])
+    moved = world.root / "other" / "sessions" / "s.jsonl"
+    assert moved.read_bytes() == one[1] or done["other/s"].unfinished
 
 
 def test_sessions_that_exchange_their_names_keep_their_values(world):

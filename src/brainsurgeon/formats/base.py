@@ -29,7 +29,7 @@ _LONGEST_ID = 1024
 _LONGEST_INT = 300
 _LONGEST_QUICK = 4 << 20
 """Bytes; a longer line is for the standard parser alone. orjson 3.13 reserves twelve bytes for each
-of a line, and where memory then ends while it makes a text, it takes the process with it."""
+byte of a line, and where memory then ends while it makes a text, it takes the process with it."""
 
 
 @dataclass(frozen=True, slots=True)

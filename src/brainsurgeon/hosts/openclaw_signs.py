@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from brainsurgeon.formats.density import too_dense
+from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts.processes import lives
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
             raw = handle.read(LARGEST_REGISTRY + 1)
     except FileNotFoundError:
         return
-    listed = None if len(raw) > LARGEST_REGISTRY or too_dense(raw) else _parsed(raw)
-    if not isinstance(listed, dict):
+    listed = None if len(raw) > LARGEST_REGISTRY else parse(raw)
+    if listed is None:
         raise OddRegistryError(errno.EINVAL, "not one object")
     for key, entry in listed.items():
         if not isinstance(entry, dict):

@@ -29,7 +29,7 @@ def record_for(
         return seen_as(origin.record, session.file, session.identity)
     parent = parent_of(store, session, survey)
     copied = origin.copied
-    source = copied.id if copied else source_of(store, session.file, parent)
+    source = copied.id if copied else source_of(store, session.file, parent, places)
     if source is None and parent is None:
         return None
     name = session.format.name
@@ -45,18 +45,19 @@ def noted(
         return None
     if record and record.id is not None and store.sessions.known(record.id) == record:
         return record
-    return note(store, session, survey, record)
+    return note(store, session, survey, record, places)
 
 
 def note(
-    store: Store, session: AnyOpen, survey: Survey, record: SessionRecord | None = None
-) -> SessionRecord:
+    store: Store, session: AnyOpen, survey: Survey, record: SessionRecord | None = None,
+    places: Places | None = None,
+) -> SessionRecord:  # fmt: skip
     """Write down where a session lies, and make its record where it has none.
 
     What is not known yet is looked up once more: another process may have noted it just now.
     """
     with store.transaction():
-        record = record or record_for(store, session, survey)
+        record = record or record_for(store, session, survey, places)
         parent = parent_said(session, survey) or (record.parent if record else None)
         return store.sessions.note(
             session.file, session.format.name, parent, session.identity, record

@@ -149,11 +149,11 @@ def _caller(
             return calling[0], calling
         if (starter := _starter_among(calling or listed, holds)) is not None:
             return starter, calling
-        late = any(map(_is_claude_codes, listed)) and time.monotonic() < deadline
-        if calling or not late:
+        late = any(_may_be_late(settings, one, clock()) for one in listed)
+        if calling or not late or time.monotonic() > deadline:
             return None, calling or listed
         time.sleep(_GLANCE)
-        listed = sessions_in(settings, store, scope)
+        listed = sessions_in(settings, store, scope) or listed
 
 
 def _starter_among(
@@ -171,9 +171,11 @@ def _starter_among(
     return None
 
 
-def _is_claude_codes(session: Session) -> bool:
-    """Tell whether a session is Claude Code's, which writes a call down after it was made."""
-    return session.file is not None and claude_code.place(session.path) is not None
+def _may_be_late(settings: Settings, session: Session, now: float) -> bool:
+    """Tell whether a session is a live one of Claude Code, which writes a call down after it."""
+    if session.file is None or claude_code.place(session.path) is None:
+        return False
+    return silence(session.file.fingerprint, now, now) < settings.abandoned_after_seconds
 
 
 def _last_change(session: Session) -> int:

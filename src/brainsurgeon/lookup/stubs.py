@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.places import Places
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
@@ -37,12 +38,14 @@ class Stubs:
     session_id: int | None = None
 
 
-def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
+def stubs_of(
+    settings: Settings, store: Store | None, session: AnyOpen, places: Places
+) -> Stubs:  # fmt: skip
     """Look at the stubs of a session as if all were to be put back."""
     form = session.format
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
-    record = record_for(store, session, survey) if store else None
+    record = record_for(store, session, survey, places) if store else None
     family = store.sessions.family(record) if store and record else []
     values = store.extractions.of_sessions(family) if store else []
     alike = store.extractions.elsewhere(session.identity, family) if store else []

@@ -3,7 +3,8 @@
 A session whose file was renamed or moved is still itself, as long as its old place does not hold
 it any more. Of two files that say the same of themselves the one at the recorded path is the
 session and the other a copy, which is to have records of its own. An agent's directory is no
-wall for a session that was moved through it, but for a copy it is.
+wall for a session that was moved through it, but for a copy it is, as long as what it was copied
+from is there.
 """
 
 from __future__ import annotations
@@ -75,45 +76,49 @@ def whose(
             continue
         if not identity.weak or _holds(store, one, file, whole=False):
             return Origin(one)
-    mine = here is not None and here.identity in (None, identity)
-    if here and mine and not _lying_beside([here], file, identity):
+    alone = here is not None and (here.identity is None or alike == [here])
+    if here and alone and not _lying_beside([here], file, identity):
         return Origin(here)
-    return _unplaced(store, file, identity, alike, here, places)
+    return _by_content(store, file, identity, alike, here, places)
 
 
-def _unplaced(
+def _by_content(
     store: Store, file: SessionFile, identity: Identity, alike: list[SessionRecord],
     here: SessionRecord | None, places: Places,
 ) -> Origin:  # fmt: skip
-    """Tell whose file this is, of sessions that say the same of themselves and lay elsewhere.
+    """Tell whose file this is, of several sessions that say the same of themselves.
 
-    It is the one that is gone from its place, unless another explains more of the file. The one
-    that was last seen `here` is not it any more.
+    It is the one that was last seen at its path (`here`), unless that lies beside it now, else one
+    that is gone from its place; but where another of the same agent explains more of the file, it
+    is a copy of that one, and where they would put back different values it is nobody's.
     """
     home = file.agent_directory
     others = sorted(alike, key=lambda one: one.agent_directory != home)
     beside = _lying_beside(others, file, identity)
-    gone, near = None, []
+    it = here if here in others and here.id not in beside else None
+    near = []
     for one in others:
-        near_by = one.agent_directory == home
-        placed = one.id in beside or (here and one.id == here.id)
-        if not placed and not _still_there(one, file):
+        if one == here and one.id not in beside:
+            continue
+        ours = one.agent_directory == home
+        if one != here and one.id not in beside and not _still_there(one, file):
             moved = None if file.in_database else places.of(one, file.root)
             if moved and moved.path != file.path:  # that file is it, and this one at most a copy
-                near_by = moved.agent_directory == home
-            elif gone is None and _holds(store, one, file, whole=not near_by):
-                gone = one
+                ours = moved.agent_directory == home
+            elif it is None and _holds(store, one, file, whole=not ours):
+                it = one
                 continue
-        if near_by or one.id in beside:
+        if ours or one.id in beside:
             near.append(one)
     fitting = _fitting(store, file, near)
-    nearest = _nearest(store, file, [gone, *fitting] if gone else fitting)
-    return Origin(gone) if gone and nearest in (None, gone) else Origin(copied=nearest)
+    nearest = _nearest(store, file, [it, *fitting] if it else fitting)
+    return Origin(it) if it and nearest == it else Origin(copied=nearest)
 
 
 def source_of(
-    store: Store, file: SessionFile, parent: str | None, *, seen: set[str] | None = None
-) -> int | None:
+    store: Store, file: SessionFile, parent: str | None, places: Places | None = None,
+    *, seen: set[str] | None = None,
+) -> int | None:  # fmt: skip
     """Give the record of the session that a file was forked from, or of the nearest known before.
 
     `parent` is the path that the file names. Its session may have moved since, unseen, and another
@@ -123,13 +128,13 @@ def source_of(
     """
     if not parent or "\0" in parent:
         return None
-    seen = {file.path} if seen is None else seen
-    there = _standing_at(store, file, parent, seen)
+    seen, places = {file.path} if seen is None else seen, places or Places()
+    there = _standing_at(store, file, parent, places, seen)
     beside = os.path.join(file.directory, os.path.basename(parent))
-    there = there or _standing_at(store, file, beside, seen)
+    there = there or _standing_at(store, file, beside, places, seen)
     listed = store.sessions.named(file.agent_directory, parent)
     likely = list({one.id: one for one in (there, *listed) if one}.values())
-    fitting = _fitting(store, file, likely) or _fitting(store, file, _owners(store, file))
+    fitting = _fitting(store, file, likely) or _fitting(store, file, _owners(store, file, places))
     source = _nearest(store, file, fitting or likely[: len(likely) == 1])
     return source.id if source else None
 
@@ -168,27 +173,26 @@ def _stubs_of(file: SessionFile) -> set[str]:
         return set()
 
 
-def _owners(store: Store, file: SessionFile) -> Iterator[SessionRecord]:
-    """Give the sessions of the same agent out of which a stub that stands in a file was cut."""
-    home = file.agent_directory
-    for ident in store.extractions.owners(_stubs_of(file)):
-        one = store.sessions.known(ident)
-        said = one.identity
-        if one.agent_directory == home or (said and _is_beside(store, one, file, said)):
+def _owners(store: Store, file: SessionFile, places: Places) -> Iterator[SessionRecord]:
+    """Give the sessions out of which a stub that stands in a file was cut.
+
+    They are of its agent, or their files lie beside it now: live, or put into the archive.
+    """
+    cut = [store.sessions.known(one) for one in store.extractions.owners(_stubs_of(file))]
+    foreign = {one.identity for one in cut if one.agent_directory != file.agent_directory}
+    beside = set[int | None]()
+    if foreign - {None}:
+        there = ((one, identity_of(one)) for one in siblings(file))
+        alike = [(one, said) for one, said in there if said in foreign]
+        origins = (whose(store, one, said, places=places).record for one, said in alike)
+        beside = {one.id for one in origins if one}
+    for one in cut:
+        if one.agent_directory == file.agent_directory or one.id in beside:
             yield one
 
 
-def _is_beside(store: Store, record: SessionRecord, file: SessionFile, said: Identity) -> bool:
-    """Tell whether a session lies beside a file now, as itself or put away, whoever wrote it."""
-    if _lying_beside([record], file, said):
-        return True
-    alike = (one for one in siblings(file) if identity_of(one) == said)
-    origins = (whose(store, one, said).record for one in alike)
-    return any(origin and origin.id == record.id for origin in origins)
-
-
 def _standing_at(
-    store: Store, file: SessionFile, path: str, seen: set[str]
+    store: Store, file: SessionFile, path: str, places: Places, seen: set[str]
 ) -> SessionRecord | None:
     """Give the session of the same agent that stands at a path, or what that was made from."""
     if path in seen or len(seen) > LONGEST_CHAIN:
@@ -198,10 +202,10 @@ def _standing_at(
     there = look_at([root], path)
     if not isinstance(there, SessionFile) or there.agent_directory != file.agent_directory:
         return None
-    origin = whose(store, there, identity_of(there))
+    origin = whose(store, there, identity_of(there), places=places)
     if origin.record or origin.copied:
         return origin.record or origin.copied
-    source = source_of(store, there, _parent_of(there), seen=seen)
+    source = source_of(store, there, _parent_of(there), places, seen=seen)
     return None if source is None else store.sessions.known(source)
 
 
@@ -246,9 +250,11 @@ def _lying_beside(
     records: Iterable[SessionRecord], file: SessionFile, identity: Identity
 ) -> set[int | None]:
     """Tell which sessions lie beside a file under other names, as after a rotation."""
-    wanted = {one.place: one.id for one in records if one.place and not file.in_database}
+    listed = [one for one in records if one.place and not file.in_database]
+    wanted = {one.place for one in listed}
     there = (one for one in siblings(file) if one.fingerprint.place in wanted) if wanted else ()
-    return {wanted[one.fingerprint.place] for one in there if identity_of(one) == identity}
+    found = {one.fingerprint.place for one in there if identity_of(one) == identity}
+    return {one.id for one in listed if one.place in found}
 
 
 def _still_there(record: SessionRecord, file: SessionFile) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup.places import Places
 from brainsurgeon.lookup.stubs import stubs_of
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.words import counted
@@ -194,7 +195,7 @@ def _sessions(
     migrated: set[str] = set()
     left: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
-    hidden = out_of_sight(roots)
+    hidden, places = out_of_sight(roots), Places(roots)
     yield from _databases(settings)
     for item in (*discover(roots, wanted=_ours_or_session), *list_rows(roots)):
         check_stop()
@@ -206,7 +207,7 @@ def _sessions(
             what = f"{item.agent}: its sessions are in SQLite now"
             unseen = hidden(item.agent_directory)
             yield Finding("note", what, NO_ROOT if unseen else "its files are not written any more")
-        found = _looked(settings, item, store, repair=repair)
+        found = _looked(settings, item, store, places, repair=repair)
         if isinstance(found, Finding):
             yield found
             continue
@@ -264,12 +265,12 @@ def _ours_or_session(name: str) -> bool:
 
 
 def _looked(
-    settings: Settings, file: SessionFile, store: Store | None, *, repair: bool
+    settings: Settings, file: SessionFile, store: Store | None, places: Places, *, repair: bool
 ) -> tuple[Stubs, str | None] | Finding | None:
     """Look into one session: its stubs, and why it is left alone, if so; or why that cannot be."""
     try:
         with open_session(file) as session:
-            found, obstacle = stubs_of(settings, store, session), session.obstacle
+            found, obstacle = stubs_of(settings, store, session, places), session.obstacle
     except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
         return None  # it went away, is being replaced by us, or is no session
     except OSError as error:

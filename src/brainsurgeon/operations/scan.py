@@ -112,7 +112,7 @@ class _Pass:
         self._report, self._progress, self._check = report, progress, check_stop
         self._memory = FileMemory(store, settings.rules_fingerprint())
         self._pending: list[AnyRewrite] = []
-        self._places = Places()
+        self._places = Places(settings.root_directories())
 
     def run(self, only: Collection[str]) -> None:
         """Look at every file that needs a look."""

@@ -13,7 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import BrainsurgeonError, BusyError, FailedError, StoreFullError
+from brainsurgeon.errors import (
+    BrainsurgeonError,
+    BusyError,
+    FailedError,
+    StoreFullError,
+    StoreUnusableError,
+)
 from brainsurgeon.hosts import openclaw_state
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.hosts.openclaw_events import Payload
@@ -107,6 +113,7 @@ class _Steps:
         done: list[Edit] = []
         changed, left = 0, None
         steps = list(chunks(by_row(self._lines.index, plan.edits)))
+        path = self._session.file.directory
         for number, step in enumerate(steps, 1):
             part = _part(plan, step, last=number == len(steps))
             if done:
@@ -118,14 +125,13 @@ class _Steps:
                     raise
                 left = str(why)
                 break
-            except (FailedError, StoreFullError, OSError) as why:
+            except (FailedError, StoreFullError, StoreUnusableError, OSError) as why:
                 if not done:
                     raise
-                raise _later(why, changed) from why
+                raise _later(why, path, changed) from why
             done += part.edits
             changed += len(step)
         size = self._session.fingerprint.size - sum(edit.gain for edit in done)
-        path = self._session.file.directory
         mark = fingerprint(path, self._window, size, self._own)
         return RowsRewrite(self._session.file.name, mark, self._stored, tuple(done), left)
 
@@ -223,11 +229,12 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     return replace(part, wishes=(), sighted=(), gone=(), restored=restored)
 
 
-def _later(why: FailedError | StoreFullError | OSError, changed: int) -> BrainsurgeonError:
+def _later(why: BrainsurgeonError | OSError, path: str, changed: int) -> BrainsurgeonError:
     """Return the error of a later step: what was changed in earlier ones stays so."""
     told, kind = str(why), FailedError if isinstance(why, OSError) else type(why)
     if isinstance(why, OSError):
-        told = why.strerror or type(why).__name__
+        told = f"{path}: {why.strerror or type(why).__name__}"
+    told = told.removesuffix(": nothing was touched").removesuffix("; nothing was touched")
     return kind(f"{told}; {counted(changed, 'row')} changed before that")
 
 

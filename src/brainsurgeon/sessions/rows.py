@@ -173,6 +173,6 @@ def _explained(path: str) -> Iterator[None]:
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise BusyError(f"{path}: its agent is writing to it; try again") from error
         if code.startswith("SQLITE_FULL"):
-            raise FailedError(f"{path}: the disk is full; nothing more was changed") from error
-        told = f"{path}: it cannot be written ({code}); nothing more was changed"
+            raise FailedError(f"{path}: the disk is full; this step changed nothing") from error
+        told = f"{path}: it cannot be written ({code}); this step changed nothing"
         raise FailedError(told) from error
