@@ -168,6 +168,8 @@ class Session:
         """The session that this one was forked or copied from."""
         self.scanned = False
         """Whether a scan has looked at it since it came into being."""
+        self.known_below = None
+        """The name that its agent had when a scan saw it last."""
         self.parted = False
         """Whether it or its source went to another agent before a scan saw whose fork it is."""
         self.mtime = 0
@@ -331,6 +333,9 @@ class Agents(RuleBasedStateMachine):
         if session := self._session(at):
             self._path(session).unlink()
             del self.sessions[session.name]
+            if session.known_below != session.agent:  # nothing shows now that both are of one agent
+                for one in self.sessions.values():
+                    one.parted |= not one.scanned and session in one.sources
 
     @rule(at=which)
     def reset(self, at):
@@ -457,7 +462,8 @@ class Agents(RuleBasedStateMachine):
             return
         left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
         for session in self.sessions.values():
-            session.scanned |= str(self._path(session)) not in left
+            if str(self._path(session)) not in left:
+                session.scanned, session.known_below = True, session.agent
         assert not report.failed
         assert not report.interrupted
         if any(one.values_restored for one in report.sessions):
