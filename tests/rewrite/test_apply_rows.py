@@ -110,7 +110,7 @@ class TestTroubles:
 
         assert outcome == "failed"
         assert reason == (
-            f"{world.claw.path}: it cannot be written (SQLITE_READONLY); nothing more was changed;"
+            f"{world.claw.path}: it cannot be written (SQLITE_READONLY); this step changed nothing;"
             " 2 rows changed before that"
         )
         assert 0 < len(world.stubs()) <= 2

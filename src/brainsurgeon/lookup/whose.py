@@ -76,9 +76,11 @@ def whose(
             continue
         if not identity.weak or _holds(store, one, file, whole=False):
             return Origin(one)
-    alone = here is not None and (here.identity is None or alike == [here])
-    if here and alone and not _lying_beside([here], file, identity):
-        return Origin(here)
+    mine = here is not None and here.identity in (None, identity)
+    if here and mine and not _lying_beside([here], file, identity):
+        alone = file.in_database or alike in ([], [here])
+        if alone or not places.of(here, file.root):  # else it may be the one that lies there now
+            return Origin(here)
     return _by_content(store, file, identity, alike, here, places)
 
 
