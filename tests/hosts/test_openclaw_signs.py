@@ -315,9 +315,9 @@ def test_nothing_is_parsed_while_an_opener_would_wait(world, conversation, monke
     path = world.put(NAME, conversation.bytes())
     path.with_name("sessions.json").write_text("{}")
     parsed, compared = [], []
-    parse, changed = openclaw_signs._parsed, openclaw_signs.Signs.changed
+    parse, changed = openclaw_signs.parse, openclaw_signs.Signs.changed
     monkeypatch.setattr(
-        openclaw_signs, "_parsed", lambda raw: parsed.append(leased(path)) or parse(raw)
+        openclaw_signs, "parse", lambda raw: parsed.append(leased(path)) or parse(raw)
     )
     monkeypatch.setattr(
         openclaw_signs.Signs,

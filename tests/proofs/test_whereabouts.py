@@ -332,18 +332,6 @@ def test_a_copy_that_no_scan_has_seen_comes_back(world):
     is_undone(world, (path, original), (copy, original))
 
 
-def test_files_that_came_back_from_a_backup_are_known_by_their_places(world):
-    """Two sessions that say the same of themselves keep their values when every inode is new."""
-    one = write(world.directory / "s.jsonl", talk("the secret of A"))
-    two = write(world.directory / "t.jsonl", talk("the secret of B"))
-    assert cut(world) == 2
-    shutil.copytree(world.root, world.root.with_name("backup"))
-    shutil.rmtree(world.root)
-    shutil.copytree(world.root.with_name("backup"), world.root)
-
-    is_undone(world, one, two)
-
-
 @pytest.mark.parametrize("gone", [False, True])
 def test_of_several_sessions_a_copy_is_of_the_one_that_explains_it(world, gone):
     """Two that were copies of each other went apart: a third holds what only one of them said."""
