@@ -342,10 +342,10 @@ def test_of_several_sessions_a_copy_is_of_the_one_that_explains_it(world, gone):
     longer.turn("short")
     _, original = write(path, longer)
     assert cut(world) == 3
-    if gone:
-        other.unlink()
     copy = path.with_name("u.jsonl")
     shutil.copy2(path, copy)
+    if gone:
+        other.unlink()
 
     assert b"".join(cat(world.settings(), world.store, str(copy), world.clock())) == original
     is_undone(world, (path, original), (copy, original))
