@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from brainsurgeon.lookup.whose import source_of
+from brainsurgeon.lookup.parents import source_of
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions.discover import discover
 from building.tool import SESSION, pruned

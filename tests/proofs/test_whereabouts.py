@@ -332,6 +332,46 @@ def test_a_copy_that_no_scan_has_seen_comes_back(world):
     is_undone(world, (path, original), (copy, original))
 
 
+def test_what_nothing_tells_apart_is_named_and_not_written(world):
+    """Two sessions that differ only in what was cut get no value where their inodes say nothing.
+
+    They came back from a backup, and one got the inode that the other one had; or they exchanged
+    their names, and one was written anew.
+    """
+    one = write(world.directory / "s.jsonl", talk("the secret of A"))
+    two = write(world.directory / "t.jsonl", talk("the secret of B"))
+    assert cut(world) == 2
+    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path, _ in (one, two)]
+    for copy in anew:
+        copy.rename(copy.with_suffix(".jsonl"))
+    status = one[0].stat()
+    other = next(each for each in world.store.sessions.all() if each.name == "t")
+    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+
+    before = [path.read_bytes() for path, _ in (one, two)]
+    done = world.restore_all(pristine=True)
+    assert [path.read_bytes() for path, _ in (one, two)] == before
+    assert {answer.session for answer in done if answer.left} == {"main/s", "main/t"}
+
+
+def test_an_inode_that_came_back_with_a_backup_says_nothing(world):
+    """Two sessions of one id keep their values where what they hold tells them apart."""
+    one = write(world.directory / "s.jsonl", talk("the secret of A"))
+    another = Conversation()
+    another.turn("the secret of B: " + "x" * 2000, tool="read")
+    another.turn("short")
+    two = write(world.directory / "t.jsonl", another)
+    assert cut(world) == 2
+    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path, _ in (one, two)]
+    for copy in anew:
+        copy.rename(copy.with_suffix(".jsonl"))
+    status = one[0].stat()
+    other = next(each for each in world.store.sessions.all() if each.name == "t")
+    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+
+    is_undone(world, one, two)
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_of_several_sessions_a_copy_is_of_the_one_that_explains_it(world, gone):
     """Two that were copies of each other went apart: a third holds what only one of them said."""

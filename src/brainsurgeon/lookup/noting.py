@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brainsurgeon.lookup.parents import source_of
 from brainsurgeon.lookup.sessions import parent_of, seen_as
-from brainsurgeon.lookup.whose import source_of, whose
+from brainsurgeon.lookup.whose import whose
 from brainsurgeon.sessions.opening import parent_said
 
 if TYPE_CHECKING:

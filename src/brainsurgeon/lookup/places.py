@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.hosts.openclaw import is_archive_name
-from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions.discover import any_format, discover
+from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions.opening import identity_of
+from brainsurgeon.sessions.sighting import sessions_and_archives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Place
+    from brainsurgeon.model.sessions import Place, SessionFile
 
 
 class Places:
@@ -42,7 +41,6 @@ class Places:
 
     def _files(self, root: str) -> dict[Place, SessionFile]:
         if root not in self._below:
-            walk = discover([Root(root, required=False)], is_archive_name, any_format)
-            files = (one for one in walk if isinstance(one, SessionFile))
+            files = sessions_and_archives([Root(root, required=False)])
             self._below[root] = {one.fingerprint.place: one for one in files}
         return self._below[root]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import AmbiguousError, BusyError, GoneError, NotFoundError
 from brainsurgeon.hosts import openclaw_signs
 from brainsurgeon.lookup import names
+from brainsurgeon.lookup.parents import source_of
 from brainsurgeon.lookup.places import Places
-from brainsurgeon.lookup.whose import source_of, whose
+from brainsurgeon.lookup.whose import whose
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.texts import readable
 from brainsurgeon.sessions.discover import discover

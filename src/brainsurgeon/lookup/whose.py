@@ -13,27 +13,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from brainsurgeon.decide.belonging import holds
-from brainsurgeon.errors import BusyError
+from brainsurgeon.lookup.fitting import fits, fitting, nearest
 from brainsurgeon.lookup.places import Places
-from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discover import siblings
-from brainsurgeon.sessions.opening import identity_of, look_at, open_session, parent_said
-from brainsurgeon.sessions.reading import RefusedError, carry_on
-from brainsurgeon.sessions.row_sighting import stubs_in_rows
-from brainsurgeon.sessions.sighting import stubs_in
+from brainsurgeon.sessions.opening import identity_of, look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import Identity
     from brainsurgeon.store import Store
-
-LONGEST_CHAIN = 16
-"""So many files are read on the way through forks of forks of which nothing is known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +63,15 @@ def whose(
     alike = known.of_identity(identity)
     same_file = [one for one in alike if one.place == file.fingerprint.place]
     for one in same_file:
-        if _only_numbered_alike(one, file, alike):
+        numbered_alike = _may_be_numbered_alike(one, file, alike)
+        if numbered_alike and here in alike and _nothing_parts(store, file, [one, here]):
+            return Origin()
+        if numbered_alike and one.agent_directory != file.agent_directory:
             continue
-        if not identity.weak or _holds(store, one, file, whole=False):
+        if not (identity.weak or numbered_alike) or fits(store, one, file, whole=False):
             return Origin(one)
     mine = here is not None and here.identity in (None, identity)
-    if here and mine and not _lying_beside([here], file, identity):
+    if here and mine and not _lying_beside(store, [here], file, identity, alike):
         alone = file.in_database or alike in ([], [here])
         if alone or not places.of(here, file.root):  # else it may be the one that lies there now
             return Origin(here)
@@ -96,7 +90,7 @@ def _by_content(
     """
     home = file.agent_directory
     others = sorted(alike, key=lambda one: one.agent_directory != home)
-    beside = _lying_beside(others, file, identity)
+    beside = _lying_beside(store, others, file, identity, alike)
     it = here if here in others and here.id not in beside else None
     near = []
     for one in others:
@@ -107,116 +101,14 @@ def _by_content(
             moved = None if file.in_database else places.of(one, file.root)
             if moved and moved.path != file.path:  # that file is it, and this one at most a copy
                 ours = moved.agent_directory == home
-            elif it is None and _holds(store, one, file, whole=not ours):
+            elif it is None and fits(store, one, file, whole=not ours):
                 it = one
                 continue
         if ours or one.id in beside:
             near.append(one)
-    fitting = _fitting(store, file, near)
-    nearest = _nearest(store, file, [it, *fitting] if it else fitting)
-    return Origin(it) if it and nearest == it else Origin(copied=nearest)
-
-
-def source_of(
-    store: Store, file: SessionFile, parent: str | None, places: Places | None = None,
-    *, seen: set[str] | None = None,
-) -> int | None:  # fmt: skip
-    """Give the record of the session that a file was forked from, or of the nearest known before.
-
-    `parent` is the path that the file names. Its session may have moved since, unseen, and another
-    may have taken the path: what the file holds decides, and where that fits sessions that would
-    put back different values, it is nobody's. No file that was `seen` on the way is read again:
-    sessions that exchanged their names may each name the other.
-    """
-    if not parent or "\0" in parent:
-        return None
-    seen, places = {file.path} if seen is None else seen, places or Places()
-    there = _standing_at(store, file, parent, places, seen)
-    beside = os.path.join(file.directory, os.path.basename(parent))
-    there = there or _standing_at(store, file, beside, places, seen)
-    listed = store.sessions.named(file.agent_directory, parent)
-    likely = list({one.id: one for one in (there, *listed) if one}.values())
-    fitting = _fitting(store, file, likely) or _fitting(store, file, _owners(store, file, places))
-    source = _nearest(store, file, fitting or likely[: len(likely) == 1])
-    return source.id if source else None
-
-
-def _fitting(
-    store: Store, file: SessionFile, sessions: Iterable[SessionRecord]
-) -> list[SessionRecord]:
-    return [one for one in sessions if _holds(store, one, file, whole=False)]
-
-
-def _nearest(
-    store: Store, file: SessionFile, sessions: list[SessionRecord]
-) -> SessionRecord | None:
-    """Give the session that explains the most of a file's stubs.
-
-    None where there is no session, and where they would put different values into the file.
-    """
-    if len(sessions) < 2:  # noqa: PLR2004  one alone agrees with itself
-        return sessions[0] if sessions else None
-    standing = _stubs_of(file)
-    told: dict[tuple[str, KeyPath], bytes] = {}
-    explained = []
-    for session in sessions:
-        family = store.extractions.of_sessions(store.sessions.family(session))
-        said = {(one.stub, one.path): one.digest for one in family if one.stub in standing}
-        if any(told.setdefault(place, digest) != digest for place, digest in said.items()):
-            return None
-        explained.append(len(said))
-    return sessions[explained.index(max(explained))]
-
-
-def _stubs_of(file: SessionFile) -> set[str]:
-    try:
-        return (stubs_in_rows if file.in_database else stubs_in)(file, carry_on)
-    except OSError:
-        return set()
-
-
-def _owners(store: Store, file: SessionFile, places: Places) -> Iterator[SessionRecord]:
-    """Give the sessions out of which a stub that stands in a file was cut.
-
-    They are of its agent, or their files lie beside it now: live, or put into the archive.
-    """
-    cut = [store.sessions.known(one) for one in store.extractions.owners(_stubs_of(file))]
-    foreign = {one.identity for one in cut if one.agent_directory != file.agent_directory}
-    beside = set[int | None]()
-    if foreign - {None}:
-        there = ((one, identity_of(one)) for one in siblings(file))
-        alike = [(one, said) for one, said in there if said in foreign]
-        origins = (whose(store, one, said, places=places).record for one, said in alike)
-        beside = {one.id for one in origins if one}
-    for one in cut:
-        if one.agent_directory == file.agent_directory or one.id in beside:
-            yield one
-
-
-def _standing_at(
-    store: Store, file: SessionFile, path: str, places: Places, seen: set[str]
-) -> SessionRecord | None:
-    """Give the session of the same agent that stands at a path, or what that was made from."""
-    if path in seen or len(seen) > LONGEST_CHAIN:
-        return None
-    seen.add(path)
-    root = Root(file.root, file.hint, exclusive=file.exclusive)
-    there = look_at([root], path)
-    if not isinstance(there, SessionFile) or there.agent_directory != file.agent_directory:
-        return None
-    origin = whose(store, there, identity_of(there), places=places)
-    if origin.record or origin.copied:
-        return origin.record or origin.copied
-    source = source_of(store, there, _parent_of(there), places, seen=seen)
-    return None if source is None else store.sessions.known(source)
-
-
-def _parent_of(file: SessionFile) -> str | None:
-    try:
-        with open_session(file) as session:
-            return parent_said(session, session.format.survey(session.lines, 0))
-    except (OSError, RefusedError, BusyError):
-        return None
+    likely = fitting(store, file, near)
+    best = nearest(store, file, [it, *likely] if it else likely)
+    return Origin(it) if it and best == it else Origin(copied=best)
 
 
 def _is_at_home(here: SessionRecord, file: SessionFile, identity: Identity) -> bool:
@@ -231,15 +123,15 @@ def _seen_through_a_link(known: Catalogue, file: SessionFile) -> SessionRecord |
     return None
 
 
-def _only_numbered_alike(
+def _may_be_numbered_alike(
     record: SessionRecord, file: SessionFile, alike: Iterable[SessionRecord]
 ) -> bool:
-    """Tell whether a file of another agent merely got the inode that a session once had.
+    """Tell whether a file may merely have got the inode that a session once had.
 
-    The agent wrote that session anew, under its old name: what stands there is no other session
-    that is known.
+    That session was written anew, or came back from a backup, under its old name: what stands
+    there is no other session that is known.
     """
-    if record.agent_directory == file.agent_directory or not _still_there(record, file):
+    if not _still_there(record, file):
         return False
     try:
         place = Fingerprint.of(os.stat(record.path)).place
@@ -248,15 +140,25 @@ def _only_numbered_alike(
     return place not in {one.place for one in alike}
 
 
+def _nothing_parts(store: Store, file: SessionFile, sessions: list[SessionRecord]) -> bool:
+    """Tell whether a file may be any of these sessions, and they would put different values in."""
+    return fitting(store, file, sessions) == sessions and not nearest(store, file, sessions)
+
+
 def _lying_beside(
-    records: Iterable[SessionRecord], file: SessionFile, identity: Identity
-) -> set[int | None]:
+    store: Store, records: Iterable[SessionRecord], file: SessionFile, identity: Identity,
+    alike: Iterable[SessionRecord],
+) -> set[int | None]:  # fmt: skip
     """Tell which sessions lie beside a file under other names, as after a rotation."""
-    listed = [one for one in records if one.place and not file.in_database]
-    wanted = {one.place for one in listed}
+    listed = [(one, one.place) for one in records if one.place and not file.in_database]
+    wanted = {place for _, place in listed}
     there = (one for one in siblings(file) if one.fingerprint.place in wanted) if wanted else ()
-    found = {one.fingerprint.place for one in there if identity_of(one) == identity}
-    return {one.id for one in listed if one.place in found}
+    found = {one.fingerprint.place: one for one in there if identity_of(one) == identity}
+    lying = ((one, found[place]) for one, place in listed if place in found)
+    return {
+        one.id for one, it in lying
+        if not _may_be_numbered_alike(one, it, alike) or fits(store, one, it, whole=False)
+    }  # fmt: skip
 
 
 def _still_there(record: SessionRecord, file: SessionFile) -> bool:
@@ -278,14 +180,3 @@ def _still_there(record: SessionRecord, file: SessionFile) -> bool:
         return found is not None
     said = identity_of(found)
     return said is None or said == record.identity
-
-
-def _holds(store: Store, record: SessionRecord, file: SessionFile, *, whole: bool) -> bool:
-    """Tell whether the entries of a file are as they were recorded of a session, or all of it."""
-    extractions = store.extractions.of_sessions(store.sessions.family(record))
-    try:
-        with open_session(file) as opened:
-            records = Records(tuple(extractions), own=record.id)
-            return holds(opened.lines, opened.format, records, whole=whole)
-    except (OSError, RefusedError, BusyError):
-        return False
