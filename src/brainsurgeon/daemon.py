@@ -29,7 +29,8 @@ from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.store import hold_daemon_lock, open_store
+from brainsurgeon.store import open_store
+from brainsurgeon.store.daemon_lock import hold_daemon_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 
-from brainsurgeon.store import hold_daemon_lock
+from brainsurgeon.store.daemon_lock import hold_daemon_lock
 from building.processes import bound, document, run, together
 from building.world import SAMPLES, Conversation, append, dump, entry_text, state
 

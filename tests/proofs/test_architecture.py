@@ -23,7 +23,7 @@ HANDS = ("hosts.*", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 AT_THE_DOOR = (
     "", *NOUNS, "operations.*", "lookup.*", "rewrite.recover", "config", "render", "render.*",
-    "log", "store", "store.opening",
+    "log", "store", "store.opening", "store.daemon_lock",
 )  # fmt: skip
 
 MAY_IMPORT = {
@@ -98,7 +98,7 @@ KNIFE = {
     "sessions.rows": {"rewrite.apply_rows"},
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
-OF_OUR_OWN = {"store.opening", "store", "log", "cli", "cli.streams"}
+OF_OUR_OWN = {"store.opening", "store.daemon_lock", "store", "log", "cli", "cli.streams"}
 """What they open for writing lies in our own state directory, or is a stream that went away."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",

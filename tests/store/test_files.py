@@ -1,12 +1,7 @@
-"""Locks: one writer for a session, one daemon for a store."""
-
-import fcntl
-import os
-import threading
+"""Locks: one writer for a session."""
 
 import pytest
 
-from brainsurgeon import store as room
 from brainsurgeon.errors import BusyError
 
 
@@ -63,15 +58,3 @@ def test_a_lock_keeps_others_out_while_it_is_held(store, neighbour):
 
     assert refused.value.filename == "BusyError"
     assert neighbour.ask("attempt()") == "got"
-
-
-def test_asking_for_the_daemon_never_keeps_it_from_starting(tmp_path):
-    """A look at who holds the daemon's lock takes it for a moment; starting waits that long."""
-    with room.hold_daemon_lock(str(tmp_path)):
-        pass
-    looking = os.open(tmp_path / "daemon.lock", os.O_RDONLY)
-    fcntl.flock(looking, fcntl.LOCK_SH)
-    threading.Timer(0.05, os.close, (looking,)).start()
-
-    with room.hold_daemon_lock(str(tmp_path)):
-        assert room.daemon_holder(str(tmp_path)) == os.getpid()

@@ -16,7 +16,7 @@ from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import filesystems, leases
 from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.store import daemon_holder
+from brainsurgeon.store.daemon_lock import daemon_holder
 from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
