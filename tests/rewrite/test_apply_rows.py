@@ -91,7 +91,7 @@ class TestTroubles:
         assert str(world.base / "state" / "store.db") in reason
         assert "the disk is full" in reason
         changed = differing(before, world.claw.columns(GATEWAY))
-        assert reason.endswith(f"; {changed} rows changed before that")
+        assert reason.startswith(f"{changed} rows changed, then: ")
         assert changed >= 2
         monkeypatch.undo()
         world.store._connection.execute("PRAGMA max_page_count = 1000000")
@@ -110,8 +110,8 @@ class TestTroubles:
 
         assert outcome == "failed"
         assert reason == (
-            f"{world.claw.path}: it cannot be written (SQLITE_READONLY); this step changed nothing;"
-            " 2 rows changed before that"
+            f"2 rows changed, then: {world.claw.path}: it cannot be written (SQLITE_READONLY); this"
+            " step changed nothing"
         )
         assert 0 < len(world.stubs()) <= 2
         monkeypatch.undo()

@@ -14,8 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts.processes import exists, start_of
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def read(directory: str, pid: int) -> Record | None:
             descriptor = os.open(path, _READ)
             try:
                 written = os.fstat(descriptor).st_mtime
-                said = _object(os.read(descriptor, _LARGEST_RECORD))
+                said = parse(os.read(descriptor, _LARGEST_RECORD)) or {}
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
@@ -113,14 +112,6 @@ def _record(pid: int, written: float, session: str, said: dict[str, Any]) -> Rec
         since / 1000 if isinstance(since, int | float) else None,
         namespace[0] if namespace else None,
     )  # fmt: skip
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _own_namespace() -> str | None:

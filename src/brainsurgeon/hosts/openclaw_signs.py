@@ -14,8 +14,6 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts.processes import lives
 
@@ -82,7 +80,7 @@ def lock_held(directory: int, name: str, now: float) -> str | None:
     try:
         with _opened(name + ".lock", directory) as descriptor:
             modified = os.fstat(descriptor).st_mtime
-            payload = _object(os.read(descriptor, 65536))
+            payload = parse(os.read(descriptor, 65536)) or {}
     except FileNotFoundError:
         return None
     except OSError as error:  # a directory serves some programs as a lock
@@ -102,18 +100,6 @@ def _opened(name: str, directory: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    value = _parsed(raw)
-    return value if isinstance(value, dict) else {}
-
-
-def _parsed(raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
 
 
 class OddRegistryError(OSError):

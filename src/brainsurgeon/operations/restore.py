@@ -19,11 +19,11 @@ from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.times import moment_said
 from brainsurgeon.rewrite.apply import UNFINISHED
 from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError, as_it_is_now, examine_quiet
+from brainsurgeon.rewrite.examine import UnsettledError, examine_quiet
 from brainsurgeon.rewrite.shelving import record_id
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.opening import as_it_is_now, open_session
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.store import daemon_holder
+from brainsurgeon.store.daemon_lock import daemon_holder
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
 if TYPE_CHECKING:

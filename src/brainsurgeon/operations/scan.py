@@ -28,8 +28,8 @@ from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import finish_now
 from brainsurgeon.rewrite.carry_out import AnyRewrite, change, end_redactions
-from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, excluded, records_of
-from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, records_of
+from brainsurgeon.rewrite.untouchable import excluded, moved_away
 from brainsurgeon.sessions.discover import is_named
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import NOTHING_OWN

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import all_sessions
-from brainsurgeon.rewrite.examine import UnsettledError, examine, excluded
+from brainsurgeon.rewrite.examine import UnsettledError, examine
+from brainsurgeon.rewrite.untouchable import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store.memory import FAILED
 

@@ -234,8 +234,7 @@ def _later(why: BrainsurgeonError | OSError, path: str, changed: int) -> Brainsu
     told, kind = str(why), FailedError if isinstance(why, OSError) else type(why)
     if isinstance(why, OSError):
         told = f"{path}: {why.strerror or type(why).__name__}"
-    told = told.removesuffix(": nothing was touched").removesuffix("; nothing was touched")
-    return kind(f"{told}; {counted(changed, 'row')} changed before that")
+    return kind(f"{counted(changed, 'row')} changed, then: {told}")
 
 
 def _durable(part: Plan) -> bool:

@@ -11,6 +11,7 @@ from brainsurgeon.rewrite.apply import Rewrite, apply
 from brainsurgeon.rewrite.apply_rows import RowsRewrite, apply_rows
 from brainsurgeon.rewrite.examine import UnsettledError
 from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.sessions.opening import as_it_is_now
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_session import OpenRows
 
@@ -56,7 +57,7 @@ def carry_out(
     damaged: set[int] = set()
     while True:
         try:
-            now_here = examine.as_it_is_now(file)
+            now_here = as_it_is_now(file)
             return _rewrite(settings, store, now_here, record, asked, clock, values or {}, damaged)
         except DamagedError as why:  # what is whole still goes back
             if why.extraction_id is None or why.extraction_id in damaged:

@@ -5,10 +5,8 @@ Every verb that looks at a session as a whole goes through here; nothing here wr
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import settled
@@ -17,11 +15,9 @@ from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_signs, pi
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.rewrite.untouchable import check_replaceable
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
-from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.row_session import OpenRows
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
@@ -218,44 +214,10 @@ def silence(file: SessionFile, state: FileState | None, now: float) -> float:
     return settled.silence(file.fingerprint, state.first_seen if state and known else now, now)
 
 
-def as_it_is_now(file: SessionFile) -> SessionFile:
-    """Look at a session once more, by its name; raise FileNotFoundError where it is gone."""
-    if file.in_database:
-        return _row_session_as_it_is_now(file)
-    status = os.stat(file.path, follow_symlinks=False)
-    return replace(file, fingerprint=Fingerprint.of(status))
-
-
-def _row_session_as_it_is_now(file: SessionFile) -> SessionFile:
-    own = {} if file.own_ms is None else {file.path: file.own_ms}
-    for found in list_rows_at(
-        [Root(file.root, file.hint, exclusive=file.exclusive)], file.path, own
-    ):
-        return found
-    raise FileNotFoundError(file.path)
-
-
 def failed(title: str, error: OSError) -> FailedError:
     """Make the error that says which session could not be read or replaced, and why."""
     why = error.strerror or type(error).__name__
     return FailedError(f"{title}: {why}; its file was left as it is")
-
-
-def excluded(file: SessionFile, settings: Settings) -> str | None:
-    """Say why the configuration leaves this session alone, or None."""
-    agents = openclaw.agent_names(file.agent)
-    for pattern in settings.exclude:
-        kind, _, name = pattern.partition(":")
-        hit = (
-            (kind == "agent" and any(fnmatchcase(one, name) for one in agents))
-            or (kind == "session" and fnmatchcase(file.session, name))
-            or (kind not in ("agent", "session", "tool") and fnmatchcase(file.path, pattern))
-        )
-        if hit:
-            return f"excluded by {pattern}"
-    if file.fingerprint.size < settings.min_session_bytes:
-        return "smaller than min_session_bytes"
-    return None
 
 
 def records_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from brainsurgeon.hosts import openclaw
@@ -22,6 +23,23 @@ def check_replaceable(session: AnyOpen, settings: Settings) -> None:
         _check_engine(session)
     if obstacle := session.obstacle:
         raise ObstacleError(obstacle)
+
+
+def excluded(file: SessionFile, settings: Settings) -> str | None:
+    """Say why the configuration leaves this session alone, or None."""
+    agents = openclaw.agent_names(file.agent)
+    for pattern in settings.exclude:
+        kind, _, name = pattern.partition(":")
+        hit = (
+            (kind == "agent" and any(fnmatchcase(one, name) for one in agents))
+            or (kind == "session" and fnmatchcase(file.session, name))
+            or (kind not in ("agent", "session", "tool") and fnmatchcase(file.path, pattern))
+        )
+        if hit:
+            return f"excluded by {pattern}"
+    if file.fingerprint.size < settings.min_session_bytes:
+        return "smaller than min_session_bytes"
+    return None
 
 
 def moved_away(file: SessionFile) -> bool:

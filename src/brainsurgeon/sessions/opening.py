@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError
+from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.sessions.discover import discover_at
 from brainsurgeon.sessions.reading import OpenSession, RefusedError, carry_on
 from brainsurgeon.sessions.reading import open_session as open_file
-from brainsurgeon.sessions.row_listing import row_at
+from brainsurgeon.sessions.row_listing import list_rows_at, row_at
 from brainsurgeon.sessions.row_session import OpenRows, open_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from brainsurgeon.model.sessions import Identity, Root, SessionFile, Survey, Unreadable
+    from brainsurgeon.model.sessions import Identity, SessionFile, Survey, Unreadable
 
 AnyOpen = OpenSession | OpenRows
 """A session that is open for reading, in either medium."""
@@ -48,3 +51,20 @@ def identity_of(file: SessionFile) -> Identity | None:
 def look_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:
     """Look at one path alone, in either medium; None where no session is there."""
     return discover_at(roots, path) or row_at(roots, path)
+
+
+def as_it_is_now(file: SessionFile) -> SessionFile:
+    """Look at a session once more, by its name; raise FileNotFoundError where it is gone."""
+    if file.in_database:
+        return _row_session_as_it_is_now(file)
+    status = os.stat(file.path, follow_symlinks=False)
+    return replace(file, fingerprint=Fingerprint.of(status))
+
+
+def _row_session_as_it_is_now(file: SessionFile) -> SessionFile:
+    own = {} if file.own_ms is None else {file.path: file.own_ms}
+    for found in list_rows_at(
+        [Root(file.root, file.hint, exclusive=file.exclusive)], file.path, own
+    ):
+        return found
+    raise FileNotFoundError(file.path)

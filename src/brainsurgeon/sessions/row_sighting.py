@@ -24,6 +24,7 @@ from brainsurgeon.model.entries import STUB, Line
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_lines import RowIndex, RowLines
 from brainsurgeon.sessions.row_session import open_rows
+from brainsurgeon.sessions.unpacking import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,18 +135,9 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
                 (row,),
             ).fetchone()
             if found:
-                yield found[0], found[1] / 1000, unpacked(found[2])
+                yield found[0], found[1] / 1000, _unpacked(found[2])
 
 
-def unpacked(data: bytes) -> bytes:
-    """Return what an archive holds, packed with zstd or as it is; raise ZstdError if damaged."""
-    if not data.startswith(_ZSTD):
-        return data
-    pieces = []
-    while data:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        pieces.append(frame.decompress(data))
-        if not frame.eof:
-            raise zstandard.ZstdError("an archive is cut off")
-        data = frame.unused_data
-    return b"".join(pieces)
+def _unpacked(data: bytes) -> bytes:
+    """Return what an archive holds, packed or as it is; raise ZstdError if it is damaged."""
+    return b"".join(unpacked([data])) if data.startswith(_ZSTD) else data

@@ -14,6 +14,7 @@ from brainsurgeon.model.entries import LONGEST_STUB, STUB, STUB_PREFIX, stub_tex
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile
 from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
+from brainsurgeon.sessions.unpacking import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,14 +57,11 @@ def with_own_stubs(lines: Iterable[Line], form: Format) -> Iterator[str]:
 def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     """Give the texts of all stubs in a file; raise OSError where it cannot be read."""
     stubs: set[bytes] = set()
+    tail = b""
     try:
         with open_session(file, check_stop) as session:
-            if file.name.endswith(".zst"):
-                return _stubs_packed(session, check_stop)
-            tail = b""
-            for chunk in read_range(session.descriptor, 0, session.fingerprint.size):
-                check_stop()
-                text = tail + chunk
+            for piece in _pieces(session, check_stop):
+                text = tail + piece
                 stubs.update(STUB.findall(text))
                 tail = text[-LONGEST_STUB:]
     except RefusedError as why:
@@ -73,22 +71,17 @@ def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     return {os.fsdecode(stub) for stub in stubs}
 
 
-def _stubs_packed(session: OpenSession, check: Callable[[], None]) -> set[str]:
-    """Look for stubs in an archive that its agent packed with zstd; raise ZstdError if damaged."""
-    stubs: set[bytes] = set()
-    tail = b""
-    frame = zstandard.ZstdDecompressor().decompressobj()
+def _pieces(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[bytes]:
+    """Yield what a file says, unpacked where its agent packed it."""
+    chunks = _chunks(session, check_stop)
+    if not session.file.name.endswith(".zst"):
+        return chunks
+    return unpacked(
+        chunk[at : at + _PACKED] for chunk in chunks for at in range(0, len(chunk), _PACKED)
+    )
+
+
+def _chunks(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[bytes]:
     for chunk in read_range(session.descriptor, 0, session.fingerprint.size):
-        check()
-        for at in range(0, len(chunk), _PACKED):
-            piece = chunk[at : at + _PACKED]
-            while piece:
-                if frame.eof:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                text = tail + frame.decompress(piece)
-                stubs.update(STUB.findall(text))
-                tail = text[-LONGEST_STUB:]
-                piece = frame.unused_data if frame.eof else b""
-    if not frame.eof:
-        raise zstandard.ZstdError("an archive is cut off")
-    return {os.fsdecode(stub) for stub in stubs}
+        check_stop()
+        yield chunk
