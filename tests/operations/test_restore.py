@@ -592,6 +592,28 @@ def test_a_stub_is_found_in_a_history_with_new_ids(world, conversation, pruned, 
     assert world.scan().values_extracted == 0
 
 
+def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
+    world, conversation, path, clock
+):
+    """A stub that a user typed later stays, though its message reads like the one that was cut."""
+    said = conversation.user("y" * 2000)
+    conversation.assistant()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.scan(trigger_types=["user"])
+    typed = conversation.user(f"[[extracted-{said}]]")
+    conversation.assistant()
+    append(path, conversation.lines[-2:])
+    header, *lines = entries(path)
+    path.write_bytes(b"".join(map(dump, [header, *with_new_ids(lines, "eeee")])))
+    clock.now = int(time.time()) + 1
+    world.restore_all(pristine=True)
+
+    said_now, typed_now = (entry(path, "eeee" + ident[4:])["message"] for ident in (said, typed))
+    assert said_now["content"] == "y" * 2000
+    assert typed_now["content"] == f"[[extracted-{said}]]"
+
+
 def test_a_stub_that_stands_twice_is_restored_twice(world, conversation, pruned, path, clock):
     """Where the agent branched, the stub of the old branch and that of the new one come back."""
     lines = entries(path)[1:]

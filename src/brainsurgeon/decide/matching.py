@@ -36,6 +36,7 @@ class Matcher:
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
         self.foreign: set[str] = set()
         self.moved: dict[int, str] = {}
+        self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._own = form, survey, records.own
         self._by_stub: dict[str, list[Extraction]] = defaultdict(list)
         self._redacted: dict[str, list[Extraction]] = defaultdict(list)
@@ -66,8 +67,19 @@ class Matcher:
                 if self._belongs(one, entry, ident, parts):
                     places[one.path].append(one)
         chosen = self._as_recorded(entry, ident, places) if places else {}
+        chosen = {path: one for path, one in chosen.items() if self._met_first(one, ident)}
         self.foreign |= texts - {one.stub for one in chosen.values()}
         return list(chosen.values())
+
+    def _met_first(self, one: Extraction, ident: str | None) -> bool:
+        """Tell whether no earlier entry is the one that has a new id now.
+
+        Who types or pastes a stub does so after it was put there, and what stood there before is
+        known (`Extraction.exact`): so the first entry that fits is the recorded one.
+        """
+        if ident == one.entry_id or one.id not in self.moved:
+            return True
+        return self._moved_to.setdefault(one.id, ident) == ident
 
     def unexplained(
         self, entry: Entry, ident: str | None, standing: Iterable[Extraction]
