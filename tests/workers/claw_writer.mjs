@@ -16,6 +16,8 @@ const {
   appendSessionTranscriptMessagesByIdentity: appendGroup,
 } = await import(pathToFileURL(runtime));
 const GROUP = 8;
+// 2026.8.2 appends groups only where it is told whose they are by the registry it had before.
+const storePath = `${process.env.OPENCLAW_STATE_DIR}/agents/main/sessions/sessions.json`;
 
 const told = { rows: {}, ids: [], errors: [], longest: 0, seconds: 0 };
 const nothing = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
@@ -48,7 +50,7 @@ function note(done, message) {
 async function put(target, messages) {
   if (messages.length === 1) return [await append({ ...target, message: messages[0], config: {} })];
   const group = messages.map((message) => ({ message }));
-  return await appendGroup({ ...target, messages: group, config: {} });
+  return await appendGroup({ ...target, storePath, messages: group, config: {} });
 }
 
 async function fill(sessionId, sessionKey, most) {
