@@ -215,6 +215,8 @@ class Agents(RuleBasedStateMachine):
         self.counter = 0
         self.sessions = {}
         self.archives = {}
+        self.named = {}
+        """The sessions by the names that they had when we died last."""
         self.texts = []
         self.pinned = {}
         self.agents = ["main"]
@@ -611,8 +613,8 @@ class Agents(RuleBasedStateMachine):
             self.dies_exchanged = True
             self.scan()
         for one in self.world.store.journal.open_rewrites():
-            old, session = Path(one.beside), self.sessions.get(one.name)
-            if not session or not _stands(old, one.inode):
+            old, session = Path(one.beside), self.named.get(one.name)
+            if session not in self.sessions.values() or not _stands(old, one.inode):
                 continue
             path = self._path(session)
             untouched = _stands(path, one.new_inode) and path.stat().st_size == one.ends[1].size
@@ -759,7 +761,7 @@ class Agents(RuleBasedStateMachine):
         except BrainsurgeonError:
             return None
         except Crash:
-            self.crashed = True
+            self.crashed, self.named = True, dict(self.sessions)
             return None
         finally:
             if self.crashed:
