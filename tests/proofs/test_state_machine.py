@@ -170,6 +170,8 @@ class Session:
         """Whether a scan has looked at it since it came into being."""
         self.known_below = None
         """The name that its agent had when a scan saw it last."""
+        self.known_at = set()
+        """The paths at which a scan may have noted it last."""
         self.parted = False
         """Whether it or its source went to another agent before a scan saw whose fork it is."""
         self.mtime = 0
@@ -440,6 +442,12 @@ class Agents(RuleBasedStateMachine):
             one.parted |= not one.scanned and any(
                 source.agent != one.agent for source in one.sources
             )
+        # A copy of which nothing is known lies where its source was seen last, and its source as
+        # a file of another agent: nobody can tell which of the two went there.
+        for one in self.sessions.values():
+            for source in one.sources if one.parted else ():
+                there = source.agent != one.agent and self._path(one) in source.known_at
+                source.parted |= there
 
     def _call_agent(self, old, new):
         figures["moves"] += 1
@@ -464,8 +472,11 @@ class Agents(RuleBasedStateMachine):
             return
         left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
         for session in self.sessions.values():
-            if str(self._path(session)) not in left:
+            if str(path := self._path(session)) in left:
+                session.known_at.add(path)
+            else:
                 session.scanned, session.known_below = True, session.agent
+                session.known_at = {path}
         assert not report.failed
         assert not report.interrupted
         if any(one.values_restored for one in report.sessions):
