@@ -634,6 +634,7 @@ class Agents(RuleBasedStateMachine):
                 answer = {**self._answer(session), "timestamp": iso(self.now)}
                 line = {"type": "beat"} if beat else answer
                 session.lines.append(line)
+                session.open &= beat  # an answer closes the turn
                 with open(place, "ab") as handle:
                     handle.write(dump(line))
                 os.utime(place, (self.now, self.now))
