@@ -1,14 +1,18 @@
 """What the planner makes of the decisions on a whole file."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.decide.rules import Rule, Rules
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats import FORMATS, found
 from brainsurgeon.model.records import Records
 from brainsurgeon.sessions.reading import FileLines
+from building.readings import opened
 from building.world import Conversation, dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
@@ -98,6 +102,41 @@ def test_the_last_line_is_never_cut_while_it_has_no_newline(planned):
 
     assert [edit.entry_id for edit in planned(head + dump(line)).cuts] == ["a1"]
     assert planned(head + dump(line)[:-1]).cuts == ()
+
+
+texts = st.text(st.sampled_from('ab"\\\n\té\u2028🙂\ud800'), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(texts, st.booleans(), st.booleans(), st.booleans()), max_size=6))
+def test_values_found_by_their_bytes_make_the_very_plan_of_the_walk(turns):
+    """Cuts, their digests and all that stays are the same whichever way values are found."""
+    conversation = Conversation()
+    conversation.turn("short")
+    data = conversation.bytes()
+    for text, twice, forced, spaced in turns:
+        conversation.lines.clear()
+        details = {"aggregated": text * 600} if twice else {"n": 1.5, "same": [text] * 600}
+        field = {"_extractable": True} if forced else {}
+        conversation.result(text * 600, details=details, **field)
+        conversation.assistant([{"type": "text", "text": text * 600}], **field)
+        line = json.dumps(conversation.lines[0], ensure_ascii=True).encode() + b"\n"
+        data += line if spaced else conversation.bytes() if "\ud800" not in text else line
+    for _ in range(2):
+        conversation.lines.clear()
+        conversation.turn("short")
+        data += conversation.bytes()
+
+    with opened(data) as lines:
+        form = FORMATS["openclaw"]
+        survey = form.survey(lines, RULES.window)
+        quick = plan(lines, form, RULES, Records(), NOW, survey)
+        with pytest.MonkeyPatch.context() as slow:
+            slow.setattr(found, "quickly", lambda *_: None)
+            walked = plan(lines, form, RULES, Records(), NOW, survey)
+
+    assert quick == walked
+    assert len(quick.cuts) >= len(turns)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.extract import Keep, no_gain
-from brainsurgeon.formats import fields, spans
-from brainsurgeon.formats.digests import said_at, whole_of
+from brainsurgeon.formats import fields, found, spans
+from brainsurgeon.formats.digests import known, said_at, whole_of
 from brainsurgeon.model.edits import Cut, Putback
 from brainsurgeon.model.entries import REDACTED, stub_text, stub_token
 
@@ -42,9 +42,11 @@ def cuts(
     undone: Undone,
 ) -> Iterator[Cut]:  # fmt: skip
     """Draft the cuts of a line; what would gain nothing stays and is counted."""
-    whole = whole_of(form, entry, undone)
-    places = spans.locate(raw, [part.path for part, _ in going])
     stub = stub_text(ident)
+    paths = [part.path for part, _ in going]
+    places = found.places(raw, entry, paths)
+    said = {path: said_at(entry, path, undone) for path in paths}
+    whole = whole_of(form, entry, known(said, undone))
     for part, decision in going:
         start, end = _in_file(line, places[part.path])
         token = part.instead or stub_token(stub, block=part.block)
@@ -55,7 +57,7 @@ def cuts(
             start, end, token, ident, "" if part.instead else stub, part.path, part.kind, part.tool,
             part.chars, part.block, decision.forced, decision.reason,
             anchor=form.anchor(entry, part.path), empties=part.instead is not None,
-            said=said_at(entry, part.path, undone), whole=whole,
+            said=said[part.path], whole=whole,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ as `1`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SIZE = 16
 """Bytes of a digest."""
+_SHORT = 64
+"""Characters up to which the digest of a key is kept."""
 _NOTHING: Mapping[KeyPath, bytes] = MappingProxyType({})
 
 
@@ -49,6 +52,18 @@ def undone_by(standing: Iterable[Extraction]) -> dict[KeyPath, bytes] | None:
     return undone
 
 
+def known(
+    said: Mapping[KeyPath, bytes | None], undone: Mapping[KeyPath, bytes] | None
+) -> Mapping[KeyPath, bytes] | None:
+    """Add the digests that were just made of some places to what is undone.
+
+    A digest of more than they then need not be made of the values once more.
+    """
+    if undone is None:
+        return None
+    return {**undone, **{path: digest for path, digest in said.items() if digest is not None}}
+
+
 def whole_of(form: Format, entry: Entry, undone: Mapping[KeyPath, bytes] | None) -> bytes | None:
     """Give the digest of all that the agent said in an entry."""
     return None if undone is None else digest_of(form.payload(entry), undone)
@@ -66,8 +81,7 @@ def _digest(value: Any, undone: Mapping[KeyPath, bytes], path: KeyPath) -> bytes
         said = b"s" + value.encode("utf-8", "surrogatepass")
     elif isinstance(value, dict):
         said = b"o" + b"".join(
-            _digest(key, _NOTHING, ()) + _digest(item, undone, (*path, key))
-            for key, item in sorted(value.items())
+            _key(key) + _digest(item, undone, (*path, key)) for key, item in sorted(value.items())
         )
     elif isinstance(value, list):
         said = b"l" + b"".join(
@@ -78,6 +92,16 @@ def _digest(value: Any, undone: Mapping[KeyPath, bytes], path: KeyPath) -> bytes
     else:
         said = b"n" + _worth(value)
     return blake2b(said, digest_size=SIZE).digest()
+
+
+def _key(key: str) -> bytes:
+    """Give the digest of a key; those of a format come again in every entry."""
+    return _short_key(key) if len(key) <= _SHORT else _digest(key, _NOTHING, ())
+
+
+@lru_cache(maxsize=1024)
+def _short_key(key: str) -> bytes:
+    return _digest(key, _NOTHING, ())
 
 
 def _worth(number: float) -> bytes:

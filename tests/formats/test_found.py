@@ -1,0 +1,118 @@
+"""A value that is looked up by its bytes stands where the walk over the whole line finds it."""
+
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from brainsurgeon.formats.base import parse
+from brainsurgeon.formats.found import quickly
+from brainsurgeon.formats.spans import UntouchableError, locate
+from brainsurgeon.model.entries import value_at
+
+QUICK = settings(max_examples=300, deadline=None)
+texts = st.one_of(
+    st.sampled_from(
+        ("", "a", "text", ",", ":", '","', '\\"', "[[place-0]]", "\ud800", "é", "x" * 99)
+    ),
+    st.text(st.sampled_from('ab",:{}[]\\/\n\x7f\u2028🙂'), max_size=8),
+)
+keys = st.sampled_from(("a", "b", "text", "é", ","))
+tokens = st.one_of(
+    texts.map(lambda text: json.dumps(text, ensure_ascii="\ud800" in text)),
+    texts.map(json.dumps),
+    st.sampled_from(("0", "-0", "1.0", "1e-7", "9" * 40, "true", "null")),
+)
+
+
+def joined(marks, items):
+    """Write items between two marks, as an agent does or with space between them."""
+    space = st.sampled_from(("", "", "", " "))
+    return st.builds(
+        lambda listed, space: marks[0] + f",{space}".join(listed) + marks[1],
+        st.lists(items, max_size=4), space,
+    )  # fmt: skip
+
+
+def members(inner):
+    """Write members of an object, in which a key may stand twice."""
+    return st.builds(lambda key, value: f"{json.dumps(key)}:{value}", keys, inner)
+
+
+values = st.recursive(
+    tokens,
+    lambda inner: st.one_of(joined("[]", inner), joined("{}", members(inner))),
+    max_leaves=12,
+)
+lines = joined("{}", members(values)).map(str.encode)
+
+
+def paths_in(value, path=()):
+    """Name the place of every value inside a value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for step, item in items:
+        yield (*path, step)
+        if isinstance(item, dict | list):
+            yield from paths_in(item, (*path, step))
+
+
+@QUICK
+@given(lines, st.data())
+@example(b'{"a":"x","a":"y"}', None)
+@example(b'{"a":["a","b"],"b":","}', None)
+@example(b'{"b":"text","a":"text"}', None)
+def test_a_value_found_by_its_bytes_stands_where_the_walk_finds_it(raw, data):
+    """However a line is written, and whatever stands twice in it, nothing else is ever found."""
+    entry = parse(raw)
+    known = list(paths_in(entry))
+    chosen = known if data is None else data.draw(
+        st.lists(st.sampled_from(known), unique=True) if known else st.just([])
+    )  # fmt: skip
+
+    found = quickly(raw, entry, chosen)
+
+    if found:
+        assert found == locate(raw, chosen)
+        assert all(json.loads(raw[slice(*found[path])]) == value_at(entry, path) for path in found)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"id":"a","message":{"content":[{"type":"text","text":"\\n\\tlong \xc3\xbc"}],"n":1}}',
+        b'{"details":{"same":"\\n\\tlong \xc3\xbc"},"message":{"content":"\\n\\tlong \xc3\xbc"}}',
+        b'{"message":{"content":[{"type":"image","data":"AAAA","mimeType":"image/png"}]}}',
+    ],
+)
+def test_what_is_written_as_agents_write_is_found_without_a_walk(raw):
+    """A text, the same text twice in whichever order it is asked for, and a whole block."""
+    entry = parse(raw)
+    whole = [("message", "content")] + [("details", "same")] * ("details" in entry)
+
+    assert quickly(raw, entry, whole) == locate(raw, whole)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a":"y","text":"x"} ',
+        b'{"text":"y","text":"x"}',
+        b'{"text":"x", "a":1}',
+        b'{"text":"\\u0078"}',
+        b'{"text":"x","n":1.50}',
+        b'{"text":"x","a":"[[place-0]]"}',
+    ],
+)
+def test_what_is_written_in_any_other_way_is_left_to_the_walk(raw):
+    """Where a key stands twice, or a line is spelled unlike most, nothing is taken for certain."""
+    assert quickly(raw, parse(raw), [("text",)]) is None
+
+
+def test_a_key_that_stands_twice_is_refused_by_the_walk():
+    """What the walk refuses is not found by its bytes either."""
+    raw = b'{"message":{"text":"y","text":"x"}}'
+
+    assert quickly(raw, parse(raw), [("message", "text")]) is None
+    with pytest.raises(UntouchableError):
+        locate(raw, [("message", "text")])
