@@ -103,7 +103,9 @@ def is_own_stub(value: object, entry: EntryState) -> bool:
     """Tell whether the value already is this entry's stub, as a string or as a text block."""
     if isinstance(value, dict):
         value = value.get("text") if value.keys() == {"type", "text"} else None
-    return isinstance(value, str) and value in entry.stubs
+    if not isinstance(value, str):
+        return False
+    return any(value == stub for stub in entry.stubs)  # looked up, a long value would be hashed
 
 
 def no_gain(decision: Extract, *, stub: int, value: int) -> bool:

@@ -56,12 +56,15 @@ class Matcher:
 
     def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
         """Give the extraction that speaks for each place of this entry where its stub stands."""
+        shortened = self._redacted.get(ident or "", ())
+        texts = {stub.decode() for stub in STUB.findall(raw)}
+        if not (shortened or texts):
+            return []
         places: _Places = defaultdict(list)
-        for one in self._redacted.get(ident or "", ()):
+        for one in shortened:
             if value_at(entry, one.path) == json.loads(one.replacement or "null"):
                 places[one.path].append(one)
         parts = cache(lambda: frozenset(self._parts(entry)))  # once an entry, and only if asked
-        texts = {stub.decode() for stub in STUB.findall(raw)}
         for text in texts:
             for one in self._by_stub.get(text, ()):
                 if self._belongs(one, entry, ident, parts):

@@ -245,6 +245,8 @@ class _Planner:
 
     def _back(self, line: Line, entry: Entry, standing: list[Extraction]) -> list[Extraction]:
         """Give the values that are to go back; a seal that fits no more is not among them."""
+        if not standing:
+            return []
         back = [one for one in standing if self._wanted(one)]
         unfit = self._thoughts.unfit(line, entry, back, standing)
         if self._pristine:

@@ -135,6 +135,8 @@ def redactions(
     are those of our tool, only action and entry; a shell command stays as it is, and what its
     provider signed.
     """
+    if not (own.answers or own.calls):
+        return [], False
     listed = []
     for answer, wanted in own.answers.get(ident, ()):
         token = json.dumps(f"Restored {wanted}.").encode()

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,8 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 """The fields of ours that may stand at the top level of an entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a session file, without its newline.
+class Line(NamedTuple):
+    """One line of a session file, without its newline; a tuple, since every line becomes one.
 
     `raw` is None for a line longer than is ever held in memory: it is copied, never looked into.
     The last line is not `terminated` while it has no newline yet.

@@ -213,13 +213,16 @@ class FileLines:
         for chunk in read_range(self._descriptor, 0, self._size):
             self._check()
             pieces = chunk.split(b"\n")
-            for piece in pieces[:-1]:
+            last = pieces.pop()
+            for piece in pieces:
                 length = lost + len(pending) + len(piece)
-                raw = None if length > LONGEST_LINE else bytes(pending) + piece
-                yield Line(number, offset, raw)
+                if length > LONGEST_LINE:
+                    yield Line(number, offset, None)
+                else:
+                    yield Line(number, offset, bytes(pending) + piece if pending else piece)
                 number, offset, lost = number + 1, offset + length + 1, 0
                 pending.clear()
-            pending += pieces[-1]
+            pending += last
             if lost + len(pending) > LONGEST_LINE:
                 lost += len(pending)
                 pending.clear()
