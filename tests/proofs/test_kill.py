@@ -14,7 +14,7 @@ from building.processes import WORKERS, trial
 from building.world import Conversation
 
 WORKER = WORKERS / "killing.py"
-KNIFE = {"open", "write", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
+KNIFE = {"open", "write", "copy_file_range", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
 LEAST = {
     ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
     ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,

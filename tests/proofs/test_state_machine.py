@@ -40,7 +40,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import leases, openers, retire
+from brainsurgeon.sessions import leases, new_file, openers, retire
 from brainsurgeon.store import open_store
 from building.rows_machine import WithRows
 from building.swaps import differences
@@ -94,8 +94,9 @@ class Shim:
 
     def install(self):
         """Take the place of the calls."""
+        self._put(new_file, "COPIED", 1)
         for name in ("write", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename", "link",
-                     "ftruncate", "mkdir", "chmod", "pwrite"):  # fmt: skip
+                     "ftruncate", "mkdir", "chmod", "pwrite", "copy_file_range"):  # fmt: skip
             self._put(os, name, self._before(getattr(os, name)))
         opened = os.open
 

@@ -1,11 +1,13 @@
 """The new file: its bytes, its rights, its times, its owner."""
 
+import errno
+import fcntl
 import os
 import struct
 
 import pytest
 
-from brainsurgeon.sessions import moving
+from brainsurgeon.sessions import moving, new_file, tails
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
@@ -15,6 +17,68 @@ def test_splices_of_every_kind_land_where_they_belong(session, path):
     replace(session, [(0, 1, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")])
 
     assert path.read_bytes() == b"(" + OLD[1:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EPERM, 0])
+def test_what_stays_is_copied_by_the_kernel_or_by_us(path, monkeypatch, refusal):
+    """Where the kernel does not copy, or stops half way, the same bytes stand in the new file."""
+    told = []
+    copy = os.copy_file_range
+
+    def copying(source, target, count, start):
+        told.append(count)
+        if refusal is None:
+            return copy(source, target, count, start)
+        if len(told) > 1:
+            if refusal:
+                raise OSError(refusal, os.strerror(refusal))
+            return 0
+        return copy(source, target, min(count, 7), start)
+
+    monkeypatch.setattr(new_file, "COPIED", 3)
+    monkeypatch.setattr(os, "copy_file_range", copying)
+    splices = [(0, 0, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")]
+    with open_session(found_at(path)) as session:
+        settle(session, replace(session, splices))
+
+    assert path.read_bytes() == b"(" + OLD[:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
+    assert len(told) >= 2
+    assert [child.name for child in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fails_while_the_kernel_copies_leaves_the_session(path, monkeypatch, error):
+    """Such an error is raised as one of writing is; the session stays, and nothing beside it."""
+
+    def failing(*_):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(new_file, "COPIED", 3)
+    monkeypatch.setattr(os, "copy_file_range", failing)
+    with open_session(found_at(path)) as session, pytest.raises(OSError, match=os.strerror(error)):
+        replace(session)
+
+    assert path.read_bytes() == OLD
+    assert [child.name for child in path.parent.iterdir()] == [path.name]
+
+
+def test_a_late_line_is_appended_whatever_was_copied(path, monkeypatch):
+    """The new file is written at its end again once it is whole, wherever its offset stands."""
+    monkeypatch.setattr(new_file, "COPIED", 3)
+    seen = []
+    end_now = tails.end_now
+
+    def ending(descriptor):
+        seen.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+        return end_now(descriptor)
+
+    monkeypatch.setattr(tails, "end_now", ending)
+    with open_session(found_at(path)) as session:
+        settle(session, replace(session))
+
+    assert path.read_bytes() == NEW
+    assert seen
+    assert all(seen)
 
 
 def test_a_temporary_name_that_is_taken_is_never_used(session, path):

@@ -36,7 +36,7 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
-from brainsurgeon.sessions import leases, openers, retire
+from brainsurgeon.sessions import leases, new_file, openers, retire
 from brainsurgeon.store import migrations, open_store
 
 assert migrations  # the slow import of a first opening, paid once for all forks
@@ -300,8 +300,10 @@ class Shim:
 
     def install(self):
         """Take the place of the calls; only ever done in a fork."""
+        new_file.COPIED = 1
         for name in ("write", "fsync", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename",
-                     "link", "ftruncate", "mkdir", "chmod", "pwrite", "rmdir"):  # fmt: skip
+                     "link", "ftruncate", "mkdir", "chmod", "pwrite", "rmdir",
+                     "copy_file_range"):  # fmt: skip
             setattr(os, name, self._before(name, getattr(os, name)))
         os.open = self._opening(os.open)
         fcntl.flock = self._before("flock", fcntl.flock)
@@ -336,6 +338,8 @@ class Shim:
             def half():
                 if name == "write":
                     call(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                if name == "copy_file_range":
+                    call(*arguments[:2], arguments[2] // 2, *arguments[3:])
 
             self.point(name, half=half)
             return call(*arguments, **keywords)

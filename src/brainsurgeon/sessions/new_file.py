@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from brainsurgeon.sessions import attributes, moving, tails
-from brainsurgeon.sessions.reading import read_range
+from brainsurgeon.sessions.reading import CHUNK, read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from brainsurgeon.model.sessions import End
     from brainsurgeon.sessions.reading import OpenSession
 
 BLOCK = 4096
 """Bytes; shorter runs of nothing are written out."""
+COPIED = 64 << 10
+"""Bytes; longer runs of what stays are copied by the kernel, which may even share their blocks."""
+_CANNOT = frozenset({
+    errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EBADF, errno.EPERM,
+})  # fmt: skip
+"""Why a kernel, a filesystem or a sandbox does not copy (copy_file_range(2)); we do it then."""
 Splice = tuple[int, int, bytes]
 """Start and end in the old file, and the bytes that stand there in the new one."""
 Replacement = tuple[int, int, int]
@@ -50,12 +59,45 @@ def fill(
 
 def _carry_over(session: OpenSession, new: int, start: int, end: int) -> None:
     """Write what stands between two places of the old file; its holes stay holes."""
+    if end - start > COPIED and not session.sparse and hasattr(os, "copy_file_range"):
+        with _at_its_place(new):
+            start = _copy(session, new, start, end)
     for chunk in read_range(session.descriptor, start, end):
         session.check_stop()
         if session.sparse:
             _write_around_holes(new, chunk)
         else:
             moving.write(new, chunk)
+
+
+def _copy(session: OpenSession, new: int, start: int, end: int) -> int:
+    """Let the kernel copy what it can of a run, and tell up to where it did."""
+    try:
+        while start < end:
+            session.check_stop()
+            count = min(CHUNK, end - start)
+            copied = os.copy_file_range(session.descriptor, new, count, start)
+            if not copied:
+                break
+            start += copied
+    except OSError as why:
+        if why.errno not in _CANNOT:
+            raise
+    return start
+
+
+@contextmanager
+def _at_its_place(new: int) -> Iterator[None]:
+    """Let an open file be written where its offset stands, as the kernel demands to copy into it.
+
+    Nobody else knows the new file yet: its offset is its end.
+    """
+    flags = fcntl.fcntl(new, fcntl.F_GETFL)
+    fcntl.fcntl(new, fcntl.F_SETFL, flags & ~os.O_APPEND)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(new, fcntl.F_SETFL, flags)
 
 
 def _write_around_holes(new: int, chunk: bytes) -> None:
