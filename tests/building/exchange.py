@@ -6,9 +6,8 @@ import time
 import pytest
 
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions import leases, openers, retire, tails
+from brainsurgeon.sessions import exchange, leases, openers, retire, tails
 from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.exchange import replace as replace_by
 from brainsurgeon.sessions.moving import Ledger, Place
 from brainsurgeon.sessions.reading import open_session
 from brainsurgeon.store import journal
@@ -68,7 +67,15 @@ class Signs:
 
 def replace(session, splices=SPLICES, signs=None, quiet_for=0.0, filled=lambda *_: None):
     """Replace the session's content."""
-    return replace_by(session, TEMPORARY, splices, signs or Signs(), quiet_for, filled)
+    new = exchange.succeed(session, TEMPORARY, splices)
+    try:
+        filled(new.inode, new.ends)
+        exchange.replace([exchange.Candidate(new, signs or Signs(), quiet_for)])
+    finally:
+        new.close()
+    if isinstance(new.result, Exception):
+        raise new.result
+    return new.result
 
 
 def settle(session, done, patience=0.0, ledger=None):

@@ -318,9 +318,9 @@ def test_a_gate_that_closes_under_the_lease_stops_the_rewrite(world, path, puppe
     """A process that began between the look and the exchange is noticed in time."""
     real = exchange.replace
 
-    def late(*arguments):
+    def late(candidates):
         world.record(puppet.pid, status="busy")
-        return real(*arguments)
+        real(candidates)
 
     monkeypatch.setattr(exchange, "replace", late)
     before = path.read_bytes()

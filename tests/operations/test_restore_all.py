@@ -10,7 +10,7 @@ from brainsurgeon.model.times import iso
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.apply import UNFINISHED
+from brainsurgeon.rewrite.finishing import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
 from building.world import (
     Conversation,
@@ -191,10 +191,12 @@ def old_file_kept_open(monkeypatch):
     """Let somebody open the old file of every rewrite after the exchange, and go on writing."""
     held, replace = [], exchange.replace
 
-    def replaced(session, temporary, *rest):
-        exchanged = replace(session, temporary, *rest)
-        held.append(os.open(temporary, os.O_WRONLY, dir_fd=session.directory))
-        return exchanged
+    def replaced(candidates):
+        replace(candidates)
+        held.extend(
+            os.open(new.temporary, os.O_WRONLY, dir_fd=new.session.directory)
+            for new in (one.successor for one in candidates)
+        )
 
     monkeypatch.setattr(retire, "LOOK_BACK", 0.05)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.1)

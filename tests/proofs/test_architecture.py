@@ -78,16 +78,16 @@ SPEAKS_TO_SQLITE = {
 
 
 KNIFE = {
-    "sessions.exchange": {"rewrite.apply"},
+    "sessions.exchange": {"rewrite.apply", "rewrite.finishing"},
     "sessions.attributes": {"sessions.new_file", "sessions.reading"},
     "sessions.new_file": {"rewrite.apply", "sessions.exchange", "sessions.openers"},
     "sessions.openers": {"sessions.exchange"},
     "sessions.moving": {
-        "rewrite.apply", "rewrite.recover", "sessions.exchange", "sessions.new_file",
+        "rewrite.finishing", "rewrite.recover", "sessions.exchange", "sessions.new_file",
         "sessions.openers", "sessions.retire",
     },
     "sessions.retire": {
-        "rewrite.apply", "rewrite.recover", "sessions.openers", "sessions.unleased",
+        "rewrite.finishing", "rewrite.recover", "sessions.openers", "sessions.unleased",
     },
     "sessions.unleased": {"sessions.exchange"},
     "sessions.leases": {

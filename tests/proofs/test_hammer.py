@@ -110,7 +110,7 @@ class Gap:
         self._leased = None
         take, swap = leases.take, leases.exchange
         late, retired = openers.LateOpeners, retire.retire
-        back, same, catch = late._exchange_back, late._same_outside, late._catch
+        back, same, awaiting = late._exchange_back, late._same_outside, openers.await_openers
         going = []
 
         def taking(descriptor):
@@ -124,9 +124,9 @@ class Gap:
                 seen["races"] += not leases.held(leased)
             swap(*names)
 
-        def catching(*arguments):
+        def catching(those):
             time.sleep(seconds / 4)
-            return catch(*arguments)
+            return awaiting(those)
 
         def comparing(*arguments):
             seen["caught"] += 1
@@ -149,7 +149,7 @@ class Gap:
         patch.setattr(leases, "take", taking)
         patch.setattr(leases, "exchange", exchanging)
         patch.setattr(late, "_same_outside", comparing)
-        patch.setattr(late, "_catch", catching)
+        patch.setattr(openers, "await_openers", catching)
         patch.setattr(late, "_exchange_back", going_back)
         patch.setattr(retire, "retire", retiring)
 

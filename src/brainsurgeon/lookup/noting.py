@@ -58,11 +58,17 @@ def note(
     What is not known yet is looked up once more: another process may have noted it just now.
     """
     with store.transaction():
-        record = record or record_for(store, session, survey, places)
-        parent = parent_said(session, survey) or (record.parent if record else None)
-        return store.sessions.note(
-            session.file, session.format.name, parent, session.identity, record
-        )
+        return note_within(store, session, survey, record, places)
+
+
+def note_within(
+    store: Store, session: AnyOpen, survey: Survey, record: SessionRecord | None = None,
+    places: Places | None = None,
+) -> SessionRecord:  # fmt: skip
+    """Do as `note` does, as part of a transaction."""
+    record = record or record_for(store, session, survey, places)
+    parent = parent_said(session, survey) or (record.parent if record else None)
+    return store.sessions.note(session.file, session.format.name, parent, session.identity, record)
 
 
 def adopt(store: Store, record: SessionRecord, records: Records, plan: Plan, now: float) -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import openclaw, openclaw_config
 from brainsurgeon.hosts.openclaw_database import databases, misplaced, unwritable
+from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.model.reports import DatabaseStatus
 from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.row_listing import layout_of
 
 if TYPE_CHECKING:
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.hosts.openclaw_database import Database
+    from brainsurgeon.model.reports import ScanReport
     from brainsurgeon.model.sessions import Root
+    from brainsurgeon.store import Store
+
+
+def describe_machine(settings: Settings, store: Store | None, report: ScanReport) -> None:
+    """Say what a dry run finds on the machine, the first one also which homes are not covered."""
+    report.databases = describe_databases(settings)
+    report.interrupted = recover.waiting(store) if store else []
+    if not (store and store.facts.get("last_run_at")):
+        report.homes = unused_homes(settings)
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:

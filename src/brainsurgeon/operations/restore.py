@@ -17,9 +17,9 @@ from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.times import moment_said
-from brainsurgeon.rewrite.apply import UNFINISHED
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, examine_quiet
+from brainsurgeon.rewrite.finishing import UNFINISHED
 from brainsurgeon.rewrite.shelving import record_id
 from brainsurgeon.sessions.opening import as_it_is_now, open_session
 from brainsurgeon.sessions.reading import RefusedError

@@ -30,9 +30,9 @@ from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.words import counted
 from brainsurgeon.operations.databases import databases_below
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
-from brainsurgeon.rewrite.apply import UNFINISHED, finish_now
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, examine
+from brainsurgeon.rewrite.finishing import UNFINISHED, finish_now
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import row_at
 from brainsurgeon.sessions.row_sighting import archived

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.outcome import outcome_of
@@ -17,18 +19,18 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.lookup import noting
-from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.lookup.places import Places
 from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.operations.databases import describe_databases
+from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
+from brainsurgeon.operations.databases import describe_machine
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.apply import finish_now
-from brainsurgeon.rewrite.carry_out import AnyRewrite, change, end_redactions
+from brainsurgeon.rewrite.carry_out import close_wishes, end_redactions
 from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, records_of
+from brainsurgeon.rewrite.finishing import Unfinished
 from brainsurgeon.rewrite.untouchable import excluded, moved_away
 from brainsurgeon.sessions.discover import is_named
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan, Result
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
 
@@ -84,20 +87,12 @@ def scan(
     if store and store.facts.get("enabled") is False:
         report.fresh = False
     if dry_run:
-        _describe(settings, store, report)
+        describe_machine(settings, store, report)
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
     _Pass(settings, store, clock, report, progress, check_stop, named=named).run(only)
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
-
-
-def _describe(settings: Settings, store: Store | None, report: ScanReport) -> None:
-    """Say what a dry run finds on the machine, the first one also which homes are not covered."""
-    report.databases = describe_databases(settings)
-    report.interrupted = recover.waiting(store) if store else []
-    if not (store and store.facts.get("last_run_at")):
-        report.homes = unused_homes(settings)
 
 
 class _Pass:
@@ -111,7 +106,8 @@ class _Pass:
         self._settings, self._store, self._clock, self._named = settings, store, clock, named
         self._report, self._progress, self._check = report, progress, check_stop
         self._memory = FileMemory(store, settings.rules_fingerprint())
-        self._pending: list[AnyRewrite] = []
+        self._unfinished, self._batch = Unfinished(), Batch()
+        self._looked_at: list[str] = []
         self._places = Places(settings.root_directories())
 
     def run(self, only: Collection[str]) -> None:
@@ -126,13 +122,19 @@ class _Pass:
                 else:
                     self._report.files_seen += 1
                     self._file(item)
-                    self._finish(due_by=time.monotonic())
+                    if self._batch.full:
+                        self._carry_out()
+                    self._report.interrupted += self._unfinished.finish_due()
+            self._carry_out()
             whole = not only
         except StoppedError:
             self._report.stopped = True
         finally:
-            self._finish(due_by=None)
+            self._batch.close()
+            self._report.interrupted += self._unfinished.finish_all(hurry=self._report.stopped)
             self._write_down(whole=whole)
+            places = {path: number for number, path in enumerate(self._looked_at)}
+            self._report.sessions.sort(key=lambda one: places[one.path])
 
     def _sessions(self, only: Collection[str]) -> Iterator[SessionFile | Unreadable]:
         own = self._store.rows.own_times() if self._store else NOTHING_OWN
@@ -147,7 +149,16 @@ class _Pass:
             self._report.files_unchanged += 1
             return
         self._progress(file)
-        look = self._look(file, now)
+        self._looked_at.append(file.path)
+        if not self._batch.leaves_room(file):
+            self._carry_out()
+        self._looked(file, now, partial(self._change, file, now))
+
+    def _looked(self, file: SessionFile, now: float, change: Callable[[], _Look | None]) -> None:
+        """Note what came of one session, unless it waits to be carried out with others."""
+        look = self._look(file, change)
+        if look is None:
+            return
         self._report.count(look.outcome)
         self._memory.note(file, FileState(
             look.fingerprint, self._memory.rules, look.format,
@@ -155,10 +166,10 @@ class _Pass:
             self._memory.first_seen(file, now), look.due_at, now, look.identity,
         ))  # fmt: skip
 
-    def _look(self, file: SessionFile, now: float) -> _Look:  # noqa: C901  a table
+    def _look(self, file: SessionFile, change: Callable[[], _Look | None]) -> _Look | None:  # noqa: C901  a table
         """Look at one file; whatever goes wrong with it stays its own."""
         try:
-            return self._change(file, now)
+            return change()
         except UnsettledError as why:
             look = self._verdict(file, "deferred", str(why))
             return replace(look, again=WAITS, due_at=why.until) if why.idle else look
@@ -196,34 +207,56 @@ class _Pass:
         again_as = AGAIN if tried else None
         return _Look(outcome, file.fingerprint, form, identity, due_at, again_as)
 
-    def _change(self, file: SessionFile, now: float) -> _Look:
-        """Plan one session and carry the plan out, if it is settled and there is any need."""
+    def _change(self, file: SessionFile, now: float) -> _Look | None:
+        """Plan one session, to be changed now or with others; None where it waits for those."""
         left_alone = excluded(file, self._settings)
         if left_alone and not self._memory.waits(file):
             raise RefusedError(left_alone)
-        state = self._memory.state_of(file)
-        with examine_quiet(self._settings, file, state, now, self._check) as one:
+        state, store = self._memory.state_of(file), self._store
+        if self._report.dry_run:
+            store = None
+        with ExitStack() as held:
+            quiet = examine_quiet(self._settings, file, state, now, self._check)
+            one = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise UnsettledError(HELD)
+            if self._batch.decides(one):
+                self._carry_out()
             record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
             put_off = None if self._named else one.kept_in_memory()
             cut = left_alone is None and put_off is None
             planned = one.plan(records, cut=cut, explain=self._report.dry_run)
-            if self._store and record and not self._report.dry_run:
-                end_redactions(self._settings, self._store, record, planned)
-                noting.adopt(self._store, record, records, planned, now)
+            if store and record:
+                end_redactions(self._settings, store, record, planned)
+                noting.adopt(store, record, records, planned, now)
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
             outcome = self._outcome(one, planned)
-            if outcome.outcome != "changed" or self._report.dry_run or self._store is None:
-                self._close_wishes(record, planned, now)
+            if outcome.outcome != "changed" or store is None:
+                if store and record:
+                    close_wishes(store, record, planned, now)
                 seen, form = one.session, one.format.name
                 return _Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
-            record = record or noting.note(self._store, one.session, one.survey)
-            return self._rewrite(self._store, one, record, planned, outcome)
+            self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
+            return None
+
+    def _carry_out(self) -> None:
+        """Carry out what waits."""
+        with self._batch.taken() as waiting:
+            done = carry_out_together(self._store, waiting, self._clock) if self._store else []
+            self._unfinished.add(done)
+            for planned, came in zip(waiting, done, strict=True):
+                self._looked(planned.file, planned.one.now, partial(self._came, planned, came))
+
+    def _came(self, planned: Planned, came: AnyRewrite | Exception) -> _Look:
+        if isinstance(came, RefusedError):  # by then the session as such was fine
+            raise UnsettledError(str(came)) from came
+        if isinstance(came, Exception):
+            raise came
+        return self._changed(planned.one, planned.plan, planned.outcome, came)
 
     def _record(self, one: Examination) -> SessionRecord | None:
         """Give what the store says of a session, and tell it where that lies now."""
@@ -232,15 +265,9 @@ class _Pass:
         look = noting.record_for if self._report.dry_run else noting.noted
         return look(self._store, one.session, one.survey, self._places)
 
-    def _rewrite(
-        self, store: Store, one: Examination, record: SessionRecord, planned: Plan,
-        outcome: Outcome,
-    ) -> _Look:  # fmt: skip
-        try:
-            rewrite = change(store, one, record, planned, self._clock)
-        except RefusedError as why:
-            raise UnsettledError(str(why)) from why
-        self._pending.append(rewrite)
+    def _changed(
+        self, one: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
+    ) -> _Look:
         fingerprint = rewrite.fingerprint
         if rewrite.left:
             outcome = self._outcome(one, replace(planned, edits=rewrite.done))
@@ -252,31 +279,6 @@ class _Pass:
     def _outcome(self, one: Examination, planned: Plan) -> Outcome:
         rules = self._settings.decision_rules()
         return outcome_of(one.session.file, one.format.name, rules, planned)
-
-    def _close_wishes(self, record: SessionRecord | None, planned: Plan, now: float) -> None:
-        """Close the wishes of a settled session that need no edit, and note which stubs stand."""
-        something = planned.wishes or planned.sighted or planned.gone
-        if not something or self._report.dry_run or self._store is None or record is None:
-            return
-        with self._store.transaction():
-            self._store.wishes.close(planned.wishes, "done", "nothing left to do")
-            self._store.extractions.sight(planned.sighted, now)
-            self._store.extractions.stand(record.id, planned.sighted)
-            self._store.extractions.stand_no_more(planned.gone)
-
-    def _finish(self, due_by: float | None) -> None:
-        """Finish the rewrites whose old files may go now; all of them when `due_by` is None."""
-        for rewrite in list(self._pending):
-            if due_by is not None and rewrite.due > due_by:
-                continue
-            self._pending.remove(rewrite)
-            try:
-                ended = rewrite.finish(hurry=self._report.stopped)
-            except BaseException:
-                finish_now(self._pending)
-                raise
-            if not ended:
-                self._report.interrupted.append(rewrite.name)
 
     def _write_down(self, *, whole: bool) -> None:
         """Write down what was seen; a `whole` pass also says which roots it saw without error."""

@@ -15,9 +15,9 @@ from brainsurgeon.formats.base import is_made_up, parse
 from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, parent_of, session_named
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.rewrite.apply import UNFINISHED
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError
+from brainsurgeon.rewrite.finishing import UNFINISHED
 from brainsurgeon.rewrite.shelving import record_id
 from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions.opening import open_session

@@ -1,236 +1,290 @@
-"""Carry out one plan: shelve what is cut, then replace the file.
+"""Carry out plans: shelve what is cut, then replace the files.
 
 Everything depends on the order. Cutting: the values, in short transactions (one that nothing names
 does no harm), then what is recorded of them and of the rewrite in one commit, then the file.
 Putting back: the file, then what is recorded. A value is durable before its stub is visible.
+
+Several sessions may go this way side by side: each step of theirs is one commit, and each of them
+stands or falls by itself.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.errors import BusyError, StoppedError
 from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.finishing import Rewrite
 from brainsurgeon.rewrite.shelving import (
+    BATCH,
+    Shelf,
     check_still_so,
     confirmation_of,
     note_fields,
     record_id,
-    shelve,
     value_of,
 )
-from brainsurgeon.sessions import exchange, retire
-from brainsurgeon.sessions.moving import Place
+from brainsurgeon.sessions import exchange
+from brainsurgeon.sessions.exchange import Candidate, Exchange
 from brainsurgeon.sessions.reading import RefusedError, RolledBackError
 from brainsurgeon.sessions.temporary import new_temporary_name
+from brainsurgeon.store.opening import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Sequence
 
-    from brainsurgeon.model.edits import Edit
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Confirmation, SessionRecord
-    from brainsurgeon.model.sessions import End, Fingerprint
+    from brainsurgeon.model.sessions import Signs
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.rewrite.shelving import Values
-    from brainsurgeon.sessions.exchange import Exchange
+    from brainsurgeon.sessions.exchange import Successor
     from brainsurgeon.sessions.reading import OpenSession
     from brainsurgeon.store import Store
 
-_HURRY = 0.2
-UNFINISHED = (
-    "the old file stays beside the session, since somebody has it open; the next command ends it"
-)
-
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A session whose file was exchanged and whose old file is not gone yet.
+class Change:
+    """A plan for an examined session; `values` are stored values that have been read already."""
 
-    It holds the session's lock, and a descriptor of its directory, until it is finished.
-    All of its plan was carried out, so that nothing is `left`.
-    """
-
-    store: Store
-    journal_id: int
-    directory: int
-    name: str
-    exchanged: Exchange
-    stored: int
-    held: ExitStack
-    done: tuple[Edit, ...] = ()
-    left: str | None = None
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """The state of the session as it was left."""
-        return self.exchanged.fingerprint
-
-    @property
-    def due(self) -> float:
-        """When (monotonic) the old file may be looked at for the last time."""
-        return self.exchanged.at + retire.LOOK_BACK
-
-    def finish(self, *, hurry: bool = False) -> bool:
-        """Wait until the rewrite is due, remove the old file, let go of the session.
-
-        With `hurry` (the program is being stopped) nothing is waited for. Return False where the
-        old file cannot go now, above all because somebody keeps it open: then it stays, the
-        journal goes on naming it, and the next recovery finishes.
-        """
-        with self.held:
-            deadline = self.exchanged.at + retire.LOOK_BACK_LONGEST
-            try:
-                if hurry:
-                    deadline = time.monotonic() + _HURRY
-                else:
-                    time.sleep(max(0.0, self.due - time.monotonic()))
-                self._remove(deadline)
-            except (OSError, BrainsurgeonError):
-                return False
-            except BaseException:
-                with suppress(OSError, BrainsurgeonError):
-                    self._remove(time.monotonic() + _HURRY)
-                raise
-        return True
-
-    def _remove(self, deadline: float) -> None:
-        """Remove the old file and close the journal."""
-        ledger = recover.JournalLedger(self.store, self.journal_id)
-        with recover.noting_what_stays(self.store, self.journal_id):
-            retire.retire(
-                Place(self.directory, self.name, self.exchanged.temporary, ledger),
-                ends=self.exchanged.ends, deadline=deadline, mate=self.exchanged.fingerprint.inode,
-            )  # fmt: skip
-        with self.store.transaction():
-            self.store.journal.close(self.journal_id)
+    one: Examination
+    session: OpenSession
+    record: SessionRecord
+    plan: Plan
+    values: Values = field(default_factory=dict)
 
 
-class Finishing(Protocol):
-    """A session that was changed, in either medium."""
-
-    def finish(self, *, hurry: bool = False) -> bool:
-        """Clean up; return False where that has to wait."""
-
-
-def finish_now(rewrites: Iterable[Finishing]) -> None:
-    """Finish what can be finished at once, on the way out of a command that was told to stop."""
-    for rewrite in rewrites:
-        with suppress(Exception):
-            rewrite.finish(hurry=True)
-
-
-def apply(
-    store: Store, one: Examination, session: OpenSession, record: SessionRecord, plan: Plan,
-    clock: Callable[[], float], values: Values | None = None,
-) -> Rewrite:  # fmt: skip
+def apply(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:
     """Carry out a plan for an examined session, or raise RefusedError with the file untouched.
 
-    `values` are stored values that have been read already. Raise BusyError when another process
-    of ours holds the session. After any other exception the rewrite is finished or undone as
-    after a crash: the file decides whether it happened.
+    Raise BusyError when another process of ours holds the session. After any other exception the
+    rewrite is finished or undone as after a crash: the file decides whether it happened.
     """
-    signs = one.signs(session, clock)
-    with ExitStack() as held:
-        held.enter_context(store.lock(record_id(record), check_stop=session.check_stop))
-        _refuse_unfinished(store, record)
-        begun = _begin(store, session, record, plan, one.now)
-        with _resolved_whatever_happens(store, session, begun.journal_id):
-            value = value_of(store, values or {})
-            splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in plan.edits)
-            exchanged = exchange.replace(
-                session, begun.temporary, splices, signs, one.silent,
-                lambda inode, ends: _note_filled(store, begun.journal_id, inode, ends),
-                recover.JournalLedger(store, begun.journal_id),
-            )  # fmt: skip
-            _confirm(store, record, begun, plan, exchanged, one.now)
-        directory = os.dup(session.directory)
-        held.callback(os.close, directory)
-        return Rewrite(
-            store, begun.journal_id, directory, session.file.name, exchanged, begun.stored,
-            held.pop_all(),
-        )  # fmt: skip
+    [done] = apply_together(store, [change], clock)
+    if isinstance(done, Exception):
+        raise done
+    return done
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A rewrite that is committed to the store and has not touched the file yet.
+def apply_together(
+    store: Store, changes: Sequence[Change], clock: Callable[[], float]
+) -> list[Rewrite | Exception]:
+    """Carry out plans for several sessions; give, for each, its rewrite or what `apply` raises.
 
-    `stored` is how many bytes the store grew by.
+    Where another process is in the way of some, or the store refuses them as a whole, they are
+    carried out one by one.
     """
-
-    journal_id: int
-    temporary: str
-    confirmation: Confirmation
-    stored: int
-
-
-def _refuse_unfinished(store: Store, record: SessionRecord) -> None:
-    """Raise RefusedError while an earlier rewrite of the session waits to be finished.
-
-    One whose new file never was whole has left nothing in which somebody could have written.
-    """
-    if any(
-        one.session_id == record.id and one.new_inode is not None
-        for one in store.journal.open_rewrites()
-    ):
-        raise RefusedError("an earlier rewrite of it is not finished yet")
-
-
-def _begin(
-    store: Store, session: OpenSession, record: SessionRecord, plan: Plan, now: float
-) -> _Begun:
-    temporary = new_temporary_name()
-    shelved, stored = shelve(store, session.read, record, plan, now)
-    confirmation = confirmation_of(plan, now)
-    ident = record_id(record)
-    with store.transaction():
-        check_still_so(store, record, plan, shelved)
-        journal_id = store.journal.begin(ident, session.file, temporary, confirmation)
-        store.extractions.add(ident, journal_id, shelved, now)
-        note_fields(store, ident, journal_id, plan.fields)
-    return _Begun(journal_id, temporary, confirmation, stored)
-
-
-def _note_filled(store: Store, journal_id: int, inode: int, ends: tuple[End, End]) -> None:
-    with store.transaction():
-        store.journal.filled(journal_id, inode, ends)
-
-
-def _confirm(
-    store: Store, record: SessionRecord, begun: _Begun, plan: Plan, exchanged: Exchange, now: float
-) -> None:
-    with store.transaction():
-        store.journal.confirm(begun.journal_id, record_id(record), begun.confirmation)
-        store.sessions.stands_as(record_id(record), exchanged.fingerprint.place)
-        store.journal.ended(begun.journal_id, exchanged.ends)
-        standing = set(plan.sighted) - set(begun.confirmation.put_back)
-        store.extractions.sight(standing, now)
-        store.extractions.stand(record.id, standing)
-        store.extractions.stand_no_more(plan.gone)
-
-
-@contextmanager
-def _resolved_whatever_happens(
-    store: Store, session: OpenSession, journal_id: int
-) -> Iterator[None]:
-    """Make the journal say what happened where the rewrite was refused, undone or interrupted."""
+    ways = [_Way(store, change, clock) for change in changes]
     try:
-        yield
-    except RolledBackError:
-        with store.transaction():
-            store.journal.idle(journal_id)
-            store.journal.close(journal_id)
-        raise
-    except RefusedError:
-        with store.transaction():
-            store.journal.abandon(journal_id)
-        raise
-    except BaseException:  # being told to stop is one of these, and leaves nothing behind either
+        _go(store, ways)
+    finally:
+        for way in ways:
+            way.held.close()
+    return [way.done or _alone(store, way.change, clock) for way in ways]
+
+
+def _alone(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | Exception:
+    try:
+        return apply(store, change, clock)
+    except Exception as error:  # noqa: BLE001  the others have their results
+        return error
+
+
+class _Way:
+    """One change on its way: what it holds (its session's lock, its files), and what came of it."""
+
+    def __init__(self, store: Store, change: Change, clock: Callable[[], float]) -> None:
+        self.store, self.change = store, change
+        self.ident = record_id(change.record)
+        self.signs: Signs = change.one.signs(change.session, clock)
+        self.confirmation: Confirmation = confirmation_of(change.plan, change.one.now)
+        self.temporary = new_temporary_name()
+        self.held = ExitStack()
+        read = change.session.read
+        self.shelf = Shelf(store, read, change.record, change.plan.cuts, change.one.now)
+        self.journal_id: int | None = None
+        self.directory = -1
+        self.successor: Successor | None = None
+        self.done: Rewrite | Exception | None = None
+
+    def lock(self, patience: float) -> None:
+        """Take the session's lock; refuse while an earlier rewrite waits to be finished."""
+        check_stop = self.change.session.check_stop
+        self.held.enter_context(self.store.lock(self.ident, patience, check_stop))
+        # One whose new file never was whole has left nothing in which somebody could have written.
+        if any(one.new_inode is not None for one in self.store.journal.open_rewrites(self.ident)):
+            raise RefusedError("an earlier rewrite of it is not finished yet")
+
+    def begin(self) -> int:
+        """Record what is shelved and that the rewrite begins; part of a transaction."""
+        store, change = self.store, self.change
+        check_still_so(store, change.record, change.plan, self.shelf.shelved)
+        journal_id = store.journal.begin(
+            self.ident, change.session.file, self.temporary, self.confirmation
+        )
+        store.extractions.add(self.ident, journal_id, self.shelf.shelved, change.one.now)
+        note_fields(store, self.ident, journal_id, change.plan.fields)
+        return journal_id
+
+    def fill(self) -> Successor:
+        """Write the new file."""
+        change = self.change
+        self.directory = os.dup(change.session.directory)
+        self.held.callback(os.close, self.directory)
+        value = value_of(self.store, change.values)
+        splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in change.plan.edits)
+        self.successor = exchange.succeed(change.session, self.temporary, splices)
+        return self.successor
+
+    def settle(self, journal_id: int, came: Exchange | Exception | None) -> None:
+        """Make the records say what came of the exchange; part of a transaction."""
+        journal, plan = self.store.journal, self.change.plan
+        if isinstance(came, RolledBackError):
+            journal.idle(journal_id)
+            journal.close(journal_id)
+        elif isinstance(came, RefusedError):
+            journal.abandon(journal_id)
+        elif isinstance(came, Exchange):
+            journal.confirm(journal_id, self.ident, self.confirmation)
+            self.store.sessions.stands_as(self.ident, came.fingerprint.place)
+            journal.ended(journal_id, came.ends)
+            standing = set(plan.sighted) - set(self.confirmation.put_back)
+            self.store.extractions.sight(standing, self.change.one.now)
+            self.store.extractions.stand(self.ident, standing)
+            self.store.extractions.stand_no_more(plan.gone)
+
+    def end(self, came: Exchange | Exception | None) -> None:
+        """Hand what is held to the rewrite, or end it as after a crash."""
+        if isinstance(came, Exchange) and self.journal_id is not None:
+            self.done = Rewrite(
+                self.store, self.journal_id, self.directory, self.change.session.file.name, came,
+                self.shelf.stored, self.held.pop_all(),
+            )  # fmt: skip
+        elif isinstance(came, Exception):
+            self.fail(came)
+
+    def fail(self, why: Exception) -> None:
+        """End it with an error, finished or undone as after a crash."""
+        self.done = why
+        if not isinstance(why, RefusedError):
+            self.resolve()
+
+    def close(self) -> None:
+        """Close the new file."""
+        if self.successor:
+            self.successor.close()
+
+    def resolve(self) -> None:
+        """Finish or undo what was begun and is nobody else's to finish."""
+        if self.journal_id is None or isinstance(self.done, Rewrite):
+            return
+        self.close()  # or it would wait for ourselves
         with suppress(Exception):
-            recover.resolve(store, store.journal.rewrite(journal_id), session.descriptor)
+            rewrite = self.store.journal.rewrite(self.journal_id)
+            recover.resolve(self.store, rewrite, self.change.session.descriptor)
+
+
+def _go(store: Store, ways: list[_Way]) -> None:
+    """Take each step together; those that are `done` or cannot go with the others stay behind."""
+    alone = len(ways) == 1
+    try:
+        going = _lock(ways, patience=PATIENCE if alone else 0.0, alone=alone)
+        if going and _begin(store, going, alone=alone):
+            _replace(store, _fill(store, going))
+    except BaseException:  # being told to stop is one of these, and leaves nothing behind either
+        for way in ways:
+            way.resolve()
         raise
+    finally:
+        for way in ways:
+            way.close()
+
+
+def _lock(ways: list[_Way], *, patience: float, alone: bool) -> list[_Way]:
+    """Lock the sessions; only one that goes alone is waited for: two passes must not cross."""
+    going = []
+    for way in ways:
+        try:
+            way.lock(patience)
+            going.append(way)
+        except StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001  it is given to whoever asked for the change
+            if alone or not isinstance(error, BusyError):
+                way.done = error
+    return going
+
+
+def _begin(store: Store, going: list[_Way], *, alone: bool) -> bool:
+    """Shelve what is cut; the last values share their commit with what is recorded of them.
+
+    What goes wrong with one of several is found out where each goes alone.
+    """
+    try:
+        ids: list[int] = []
+        while not ids:
+            with store.transaction():
+                room = BATCH
+                for way in going:
+                    room -= way.shelf.put(room)
+                if not any(way.shelf.left for way in going):
+                    ids = [way.begin() for way in going]
+    except StoppedError:
+        raise
+    except Exception as error:  # noqa: BLE001  as above
+        if alone:
+            going[0].done = error
+        return False
+    for way, journal_id in zip(going, ids, strict=True):
+        way.journal_id = journal_id
+    return True
+
+
+def _fill(store: Store, going: list[_Way]) -> list[tuple[_Way, int, Successor]]:
+    """Write the new files, and note that they are whole: from now on each may get its name."""
+    filled = []
+    for way in going:
+        try:
+            filled.append((way, way.journal_id or 0, way.fill()))
+        except StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001  as above
+            _settle(store, [(way, way.journal_id or 0, error)])
+    try:
+        with store.transaction():
+            for _, journal_id, new in filled:
+                store.journal.filled(journal_id, new.inode, new.ends)
+    except Exception as error:  # noqa: BLE001  as above
+        for way, _, new in filled:
+            new.refused(error)
+            way.fail(error)
+        return []
+    return filled
+
+
+def _replace(store: Store, filled: list[tuple[_Way, int, Successor]]) -> None:
+    """Exchange the files, and make the records say what came of it."""
+    exchange.replace([
+        Candidate(new, way.signs, way.change.one.silent, recover.JournalLedger(store, journal_id))
+        for way, journal_id, new in filled
+    ])  # fmt: skip
+    for way, _, _ in filled:
+        way.close()
+    _settle(store, [(way, journal_id, new.result) for way, journal_id, new in filled])
+
+
+def _settle(store: Store, came: list[tuple[_Way, int, Exchange | Exception | None]]) -> None:
+    try:
+        with store.transaction():
+            for way, journal_id, what in came:
+                way.settle(journal_id, what)
+    except Exception as error:  # noqa: BLE001  as above
+        for way, _, what in came:
+            way.done = what if isinstance(what, Exception) else error
+            way.resolve()
+        return
+    for way, _, what in came:
+        way.end(what)

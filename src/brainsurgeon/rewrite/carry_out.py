@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError, DamagedError, FailedError, GoneError, GuardedError
 from brainsurgeon.rewrite import examine
-from brainsurgeon.rewrite.apply import Rewrite, apply
+from brainsurgeon.rewrite.apply import Change, apply
 from brainsurgeon.rewrite.apply_rows import RowsRewrite, apply_rows
 from brainsurgeon.rewrite.examine import UnsettledError
+from brainsurgeon.rewrite.finishing import Rewrite
 from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions.opening import as_it_is_now
 from brainsurgeon.sessions.reading import RefusedError
@@ -42,7 +43,7 @@ def change(
     """Carry out one plan in the medium that its session lies in."""
     if isinstance(one.session, OpenRows):
         return apply_rows(store, one, one.session, record, planned, clock, values)
-    return apply(store, one, one.session, record, planned, clock, values)
+    return apply(store, Change(one, one.session, record, planned, values or {}), clock)
 
 
 def carry_out(
@@ -92,6 +93,17 @@ def end_redactions(settings: Settings, store: Store, record: SessionRecord, plan
     with store.transaction():
         for ids, why in ended.items():
             store.wishes.close(ids, "lapsed", why)
+
+
+def close_wishes(store: Store, record: SessionRecord, planned: Plan, now: float) -> None:
+    """Close the wishes of a settled session that need no edit, and note which stubs stand."""
+    if not (planned.wishes or planned.sighted or planned.gone):
+        return
+    with store.transaction():
+        store.wishes.close(planned.wishes, "done", "nothing left to do")
+        store.extractions.sight(planned.sighted, now)
+        store.extractions.stand(record.id, planned.sighted)
+        store.extractions.stand_no_more(planned.gone)
 
 
 def _rewrite(

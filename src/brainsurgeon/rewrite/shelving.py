@@ -37,6 +37,44 @@ def record_id(record: SessionRecord) -> int:
     return record.id
 
 
+class Shelf:
+    """The values of one plan on their way into the store.
+
+    `read` gives the bytes of the session between two offsets. `stored` counts the bytes written.
+    """
+
+    def __init__(
+        self, store: Store, read: Callable[[int, int], bytes], record: SessionRecord,
+        cuts: Iterable[Cut], now: float,
+    ) -> None:  # fmt: skip
+        self._store, self._read, self._agent, self._now = store, read, record.agent_id, now
+        self._cuts = iter(cuts)
+        self._next = next(self._cuts, None)
+        self.shelved: list[Shelved] = []
+        self.stored = 0
+
+    @property
+    def left(self) -> bool:
+        """Whether some values are not stored yet."""
+        return self._next is not None
+
+    def put(self, room: int) -> int:
+        """Store values until so many bytes are written; give how many were.
+
+        It is part of a transaction: after one that failed, a shelf is of no use any more.
+        """
+        written = 0
+        while self._next is not None and written < room:
+            cut = self._next
+            value = self._read(cut.start, cut.end)
+            blob, digest, size = self._store.blobs.put(self._agent, value, self._now)
+            self.shelved.append((cut, blob, digest, len(value)))
+            written += size
+            self._next = next(self._cuts, None)
+        self.stored += written
+        return written
+
+
 def shelve(
     store: Store, read: Callable[[int, int], bytes], record: SessionRecord, plan: Plan, now: float
 ) -> tuple[list[Shelved], int]:
@@ -44,21 +82,11 @@ def shelve(
 
     `read` gives the bytes of the session between two offsets.
     """
-    shelved: list[Shelved] = []
-    total = 0
-    cuts = iter(plan.cuts)
-    for first in cuts:
-        batch = 0
+    shelf = Shelf(store, read, record, plan.cuts, now)
+    while shelf.left:
         with store.transaction():
-            cut: Cut | None = first
-            while cut is not None:
-                value = read(cut.start, cut.end)
-                blob, digest, written = store.blobs.put(record.agent_id, value, now)
-                shelved.append((cut, blob, digest, len(value)))
-                batch += written
-                cut = next(cuts, None) if batch < BATCH else None
-        total += batch
-    return shelved, total
+            shelf.put(BATCH)
+    return shelf.shelved, shelf.stored
 
 
 def check_still_so(

@@ -10,6 +10,10 @@ the file and of its agent is compared once more; the names are exchanged and the
 an opener that had resolved the old name before the exchange lands in the old file, whose late
 bytes are moved over while the new file is still leased, or everything is exchanged back; the old
 file is removed later, by `retire`, when nobody has it open.
+
+Several sessions of one directory may be replaced side by side. Each goes through all of this; they
+share the sync of the directory and the time for which late openers are waited for. What takes time
+is done before the first lease is taken, so that nobody waits for a session other than his own.
 """
 
 from __future__ import annotations
@@ -18,21 +22,21 @@ import dataclasses
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.sessions import leases, tails, unleased
 from brainsurgeon.sessions.moving import Ledger, Place, inode
 from brainsurgeon.sessions.new_file import fill
-from brainsurgeon.sessions.openers import LateOpeners
+from brainsurgeon.sessions.openers import LateOpeners, see_off
 from brainsurgeon.sessions.reading import RefusedError, refuse_if
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
 
     from brainsurgeon.model.sessions import End, Signs
-    from brainsurgeon.sessions.new_file import Splice
+    from brainsurgeon.sessions.new_file import Replacement, Splice
     from brainsurgeon.sessions.reading import OpenSession
 
 _READINGS = 3
@@ -55,98 +59,205 @@ class Exchange:
     at: float
 
 
-def replace(
-    session: OpenSession,
-    temporary: str,
-    splices: Iterable[Splice],
-    signs: Signs,
-    quiet_for: float,
-    filled: Callable[[int, tuple[End, End]], None] = lambda *_: None,
-    ledger: Ledger | None = None,
-) -> Exchange:
-    """Put the spliced content in the place of the session, or raise RefusedError with it untouched.
+@dataclass(slots=True)
+class Successor:
+    """A file with the new content of a session, whole and durable, that is to get its name.
 
-    `splices` are in order of offset and do not overlap. `filled` is told the inode of the new
-    file and both ends once that is durable and before anything else happens, `ledger` what is
-    moved over. `signs` are read before the lease, whether the agent has begun a run, and only
-    compared under it. Raise RolledBackError where the session is as it was, but the new content
-    stood under its name for an instant: somebody may have read it. After an OSError before the
-    exchange the session is untouched and nothing of ours stands beside it; after one that comes
-    later, both files are there, for `rewrite.recover`.
+    `descriptor` is that of the new file, `ends` are how the old and the new file end. `result` is
+    what came of it: None until then.
+    """
+
+    session: OpenSession
+    temporary: str
+    descriptor: int
+    replaced: list[Replacement]
+    ends: tuple[End, End]
+    result: Exchange | Exception | None = None
+
+    @property
+    def inode(self) -> int:
+        """The number of the new file."""
+        return os.fstat(self.descriptor).st_ino
+
+    def close(self) -> None:
+        """Close the new file, once."""
+        if self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
+
+    def discard(self) -> None:
+        """Remove the new file, unless the exchange happened: its name is the old one's then.
+
+        An error of removing it is raised: the journal must go on naming the file.
+        """
+        if inode(self.session.directory, self.temporary) == self.inode:
+            with suppress(FileNotFoundError):
+                os.unlink(self.temporary, dir_fd=self.session.directory)
+
+    def drop_leases(self) -> None:
+        """Give the leases on both files back."""
+        leases.drop(self.session.descriptor)
+        leases.drop(self.descriptor)
+
+    def exchanged(self, ends: tuple[End, End]) -> None:
+        """Note that it has the session's name, and how both files end now."""
+        seen = dataclasses.replace(Fingerprint.of(os.fstat(self.descriptor)), size=ends[1].size)
+        self.result = Exchange(seen, self.temporary, ends, time.monotonic())
+
+    def refused(self, why: Exception) -> None:
+        """Note that it does not get the session's name; it goes."""
+        self.result = why
+        try:
+            self.discard()
+        except OSError as error:
+            self.result = error
+
+
+def succeed(session: OpenSession, temporary: str, splices: Iterable[Splice]) -> Successor:
+    """Write the spliced content beside the session; after an error nothing of ours stands there.
+
+    `splices` are in order of offset and do not overlap. The caller closes the successor.
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
+    nothing = tails.end_of(session.descriptor, 0)
+    successor = Successor(session, temporary, new, [], (nothing, nothing))
     try:
-        try:
-            replaced, end = fill(session, new, splices)
-            ends = tails.end_of(session.descriptor, session.fingerprint.size), end
-            filled(os.fstat(new).st_ino, ends)
-            begun = time.monotonic()
-            leased = _exchange(session, new, temporary, signs, quiet_for)
-        except BaseException:
-            _remove_unless_exchanged(session, new, temporary)
-            raise
-        # From here on somebody may write into either file: only `retire` removes one.
-        if leased:
-            place = Place(session.directory, session.file.name, temporary, ledger or Ledger())
-            ends = LateOpeners(session, new, place, replaced, ends, begun).see_off()
-        seen = dataclasses.replace(Fingerprint.of(os.fstat(new)), size=ends[1].size)
-        return Exchange(seen, temporary, ends, time.monotonic())
-    finally:
-        os.close(new)
-
-
-def _exchange(
-    session: OpenSession, new: int, temporary: str, signs: Signs, quiet_for: float
-) -> bool:
-    """Give the new file the session's name; tell whether both files are leased now."""
-    try:
-        _exchange_leased(session, new, temporary, signs)
-    except leases.LeaseUnsupportedError:
-        unleased.exchange(session, temporary, signs, quiet_for)
-        return False
-    return True
-
-
-def _exchange_leased(session: OpenSession, new: int, temporary: str, signs: Signs) -> None:
-    old = session.descriptor
-    try:
-        _lease_both(session, new, signs)
-        refuse_if("" if leases.held(old) else "somebody is opening the file")
-        try:
-            leases.exchange(session.directory, temporary, session.file.name)
-        except FileNotFoundError as error:
-            raise RefusedError("the file was deleted meanwhile") from error
+        successor.replaced, end = fill(session, new, splices)
+        successor.ends = tails.end_of(session.descriptor, session.fingerprint.size), end
     except BaseException:
-        leases.drop(old)
-        leases.drop(new)
+        try:
+            successor.discard()
+        finally:
+            successor.close()
         raise
+    return successor
 
 
-def _lease_both(session: OpenSession, new: int, signs: Signs) -> None:
-    """Take both leases on a session that is as it was, and whose agent is not at work.
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A successor with what has the last word on it.
 
-    Under them nothing is read that takes time, since whoever opens the file waits: the signs are
-    read before, and where they changed meanwhile they are read again without the leases.
+    `signs` are read before the lease, whether the agent has begun a run, and only compared under
+    it; `quiet_for` is for how many seconds the session has been quiet. `ledger` is told what is
+    moved over.
     """
-    why = None
-    for _ in range(_READINGS):
-        refuse_if(signs.read())
-        taken = leases.take(new) and leases.take(session.descriptor)
+
+    successor: Successor
+    signs: Signs
+    quiet_for: float
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+def replace(candidates: Iterable[Candidate]) -> None:
+    """Put each successor in the place of its session; its `result` says what came of that.
+
+    It is a RefusedError where the session is untouched, a RolledBackError where it is as it was,
+    but the new content stood under its name for an instant: somebody may have read it. After an
+    OSError before the exchange the session is untouched and nothing of ours stands beside it;
+    after one that comes later, both files are there, for `rewrite.recover`.
+    """
+    by_directory: dict[object, list[Candidate]] = {}
+    for one in candidates:
+        above = os.fstat(one.successor.session.directory)
+        by_directory.setdefault((above.st_dev, above.st_ino), []).append(one)
+    for beside in by_directory.values():
+        for last in (*[False] * (_READINGS - 1), True):
+            left = [one for one in beside if one.successor.result is None]
+            if left:
+                _side_by_side(left, last=last)
+
+
+def _side_by_side(candidates: Sequence[Candidate], *, last: bool) -> None:
+    """Replace sessions of one directory; those whose agent's signs just changed get no result.
+
+    At the `last` reading they are refused.
+    """
+    exchanged: list[tuple[Successor, LateOpeners]] = []
+    unleasable: list[Candidate] = []
+    try:
+        for one in [one for one in candidates if _may_begin(one)]:
+            begun = time.monotonic()
+            try:
+                why = _exchange_leased(one)
+                refuse_if(why if last else None)
+            except leases.LeaseUnsupportedError:
+                unleasable.append(one)
+                continue
+            except Exception as error:  # noqa: BLE001  one refusal is not that of the others
+                one.successor.refused(error)
+                continue
+            # From here on somebody may write into either file: only `retire` removes one.
+            if why is None and (late := _look_for_another(one, begun)):
+                exchanged.append((one.successor, late))
+        for (successor, _), ends in zip(
+            exchanged, see_off([one for _, one in exchanged]), strict=True
+        ):
+            if isinstance(ends, Exception):
+                successor.result = ends
+            else:
+                successor.exchanged(ends)
+    finally:
+        for one in candidates:
+            one.successor.drop_leases()
+    for one in unleasable:
+        _replace_unleased(one)
+
+
+def _may_begin(one: Candidate) -> bool:
+    """Read the signs of the agent, which may take time: nobody is kept waiting yet."""
+    try:
+        refuse_if(one.signs.read())
+    except Exception as error:  # noqa: BLE001  as above
+        one.successor.refused(error)
+    return one.successor.result is None
+
+
+def _exchange_leased(one: Candidate) -> str | None:
+    """Take both leases on a session that is as it was, and exchange the names under them.
+
+    Give why not where the agent's signs are not what was read: then there are no leases either.
+    """
+    successor, session = one.successor, one.successor.session
+    try:
+        taken = leases.take(successor.descriptor) and leases.take(session.descriptor)
         refuse_if("" if taken else "somebody has the file open")
         refuse_if(session.differs())
-        why = signs.changed()
+        why = one.signs.changed()
         if why is None:
-            return
-        leases.drop(session.descriptor)
-        leases.drop(new)
-    refuse_if(why)
+            refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
+            try:
+                leases.exchange(session.directory, successor.temporary, session.file.name)
+            except FileNotFoundError as error:
+                raise RefusedError("the file was deleted meanwhile") from error
+            return None
+    except BaseException:
+        successor.drop_leases()
+        raise
+    successor.drop_leases()
+    return why
 
 
-def _remove_unless_exchanged(session: OpenSession, new: int, temporary: str) -> None:
-    """Remove the new file, unless the exchange happened: its temporary name is the old one's then.
+def _look_for_another(one: Candidate, begun: float) -> LateOpeners | None:
+    """Exchange back at once where another file had the session's name by then: None."""
+    successor, session = one.successor, one.successor.session
+    place = Place(session.directory, session.file.name, successor.temporary, one.ledger)
+    late = LateOpeners(
+        session, successor.descriptor, place, successor.replaced, successor.ends, begun,
+        time.monotonic(),
+    )  # fmt: skip
+    try:
+        late.check_exchanged()
+    except Exception as error:  # noqa: BLE001  as above
+        successor.result = error
+        return None
+    return late
 
-    An error of removing it is raised: the journal must go on naming the file.
-    """
-    if inode(session.directory, temporary) == os.fstat(new).st_ino:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=session.directory)
+
+def _replace_unleased(one: Candidate) -> None:
+    successor = one.successor
+    try:
+        unleased.exchange(successor.session, successor.temporary, one.signs, one.quiet_for)
+    except Exception as error:  # noqa: BLE001  as above
+        successor.refused(error)
+    else:
+        successor.exchanged(successor.ends)

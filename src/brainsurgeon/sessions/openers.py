@@ -1,7 +1,8 @@
 """See off whoever had found the old file before the names were exchanged, and opens it after.
 
 Both files are still leased then. What comes late is moved into the new file before anybody gets
-at that, or everything is exchanged back.
+at that, or everything is exchanged back. Exchanges in one directory are made side by side: they
+share its sync and the time that has to pass, and nobody is held up for longer by that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from brainsurgeon.sessions.moving import CAREFULLY, inode, write
 from brainsurgeon.sessions.reading import RolledBackError, read_range
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from brainsurgeon.model.sessions import End
     from brainsurgeon.sessions.moving import Place
     from brainsurgeon.sessions.new_file import Replacement
@@ -35,7 +38,8 @@ class LateOpeners:
     """Two files that have just exchanged their names, both leased.
 
     `new` is a descriptor of ours on the new file. `ends` are how the old and the new one ended.
-    `begun` is a moment before the leases were taken (seconds of the monotonic clock).
+    `begun` is a moment before the leases were taken, `at` one after the exchange (seconds of the
+    monotonic clock).
     """
 
     session: OpenSession
@@ -44,31 +48,32 @@ class LateOpeners:
     replaced: list[Replacement]
     ends: tuple[End, End]
     begun: float
+    at: float
 
-    def see_off(self) -> tuple[End, End]:
-        """Make the exchange durable, move over what came late, and give the leases back."""
-        try:
-            if inode(self.place.directory, self.place.temporary) != self.session.fingerprint.inode:
-                self._exchange_back("the file was replaced meanwhile")
-            os.fsync(self.place.directory)
-            return self._catch()
-        finally:
-            leases.drop(self.session.descriptor)
-            leases.drop(self.new)
+    def check_exchanged(self) -> None:
+        """Exchange back and raise RolledBackError where another file had the session's name."""
+        if inode(self.place.directory, self.place.temporary) != self.session.fingerprint.inode:
+            self._exchange_back("the file was replaced meanwhile")
 
-    def _catch(self) -> tuple[End, End]:
+    def let_go(self) -> None:
+        """Give the leases back."""
+        leases.drop(self.session.descriptor)
+        leases.drop(self.new)
+
+    def came(self) -> bool:
+        """Tell whether somebody has come late; who has is let through to the old file."""
+        if leases.held(self.session.descriptor):
+            return False
+        leases.drop(self.session.descriptor)
+        return True
+
+    def catch(self) -> tuple[End, End]:
         """Move over what somebody who opened the old file appends, while the new one is leased.
 
         Give how both end then. Whoever did anything but append has written a newer history: the
         old file gets its name back.
         """
         old = self.session.descriptor
-        deadline = time.monotonic() + WAIT_FOR_OPENERS
-        while leases.held(old):
-            if time.monotonic() > deadline:
-                return self.ends
-            time.sleep(0.001)
-        leases.drop(old)
         deadline = time.monotonic() + WAIT_FOR_CLOSING
         while not leases.no_writers(old):  # a pager that came late may go on reading the old file
             if time.monotonic() > deadline:
@@ -153,3 +158,51 @@ class LateOpeners:
         reading = os.open(place.temporary, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
         os.dup2(reading, self.new, inheritable=False)
         os.close(reading)
+
+
+def see_off(those: Sequence[LateOpeners]) -> list[tuple[End, End] | Exception]:
+    """Make exchanges in one directory durable, move over what came late, give the leases back.
+
+    Give, for each, how its files end then, or the error that came of it.
+    """
+    seen: dict[int, tuple[End, End] | Exception] = {}
+    try:
+        if those:
+            os.fsync(those[0].place.directory)
+        for number in await_openers(those):
+            seen[number] = _caught(those[number])
+        return [seen.get(number, one.ends) for number, one in enumerate(those)]
+    except Exception as error:  # noqa: BLE001  it is the error of each
+        return [seen.get(number, error) for number in range(len(those))]
+    finally:
+        for one in those:
+            one.let_go()
+
+
+def _caught(late: LateOpeners) -> tuple[End, End] | Exception:
+    try:
+        return late.catch()
+    except Exception as error:  # noqa: BLE001  the others are seen off all the same
+        return error
+    finally:
+        late.let_go()
+
+
+def await_openers(those: Sequence[LateOpeners]) -> list[int]:
+    """Hold the leases until nobody can be on the way any more; give which somebody came to.
+
+    The leases of all others are given back.
+    """
+    waiting, came = dict(enumerate(those)), []
+    while waiting:
+        for number, one in list(waiting.items()):
+            if one.came():
+                came.append(number)
+            elif time.monotonic() > one.at + WAIT_FOR_OPENERS:
+                one.let_go()
+            else:
+                continue
+            del waiting[number]
+        if waiting:
+            time.sleep(0.001)
+    return came

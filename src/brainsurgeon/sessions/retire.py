@@ -33,6 +33,7 @@ def retire(
     leased: int | None = None,
     mate: int | None = None,
     shared: bool = False,
+    synced: bool = True,
 ) -> int:
     """Remove the old file, under its temporary name, once nobody can write it any more.
 
@@ -46,7 +47,8 @@ def retire(
     Raise StaysError where somebody can still write the old file at `deadline` (a moment of the
     monotonic clock), where both files were written anew, or where nothing shows which lines were
     first. `leased` is a descriptor of ours on the old file; `mate` is the inode of the file that
-    `ends[1]` is about; `shared` is that of `Move`.
+    `ends[1]` is about; `shared` is that of `Move`. Where it is not `synced`, the caller sees to it
+    that the removal is durable before the journal forgets the old file.
     """
     descriptor = leased
     if descriptor is None:
@@ -56,13 +58,15 @@ def retire(
             return 0
     try:
         done = _bring_together(place, descriptor, ends, deadline, mate, shared=shared)
+        if not done.turned:
+            _remove(place.directory, place.temporary, synced=synced)
     finally:
         leases.drop(descriptor)
         if leased is None:
             os.close(descriptor)
     if not done.turned:
         return done.size
-    return done.size + retire(place, ends=done.ends, deadline=deadline)
+    return done.size + retire(place, ends=done.ends, deadline=deadline, synced=synced)
 
 
 def _bring_together(
@@ -74,7 +78,7 @@ def _bring_together(
     *,
     shared: bool,
 ) -> Moved:
-    """Move what came late, and remove the old file unless that has the session's name now."""
+    """Move what came late, until nobody can write the old file any more."""
     size = 0
     while True:
         certain = _wait_until_closed(old, deadline)
@@ -90,8 +94,6 @@ def _bring_together(
         if moved.turned or not (certain and leases.broken(old)):
             break
         leases.drop(old)  # a writer waits to open it: let it through, look again
-    if not done.turned:
-        _remove(place.directory, place.temporary)
     return done
 
 
@@ -117,9 +119,10 @@ def turns_back(place: Place, ends: tuple[End, End]) -> bool:
             os.close(descriptor)
 
 
-def _remove(directory: int, temporary: str) -> None:
+def _remove(directory: int, temporary: str, *, synced: bool = True) -> None:
     os.unlink(temporary, dir_fd=directory)
-    os.fsync(directory)
+    if synced:
+        os.fsync(directory)
 
 
 def _turn_back(place: Place, descriptor: int, end: End, mate: int | None) -> bool:

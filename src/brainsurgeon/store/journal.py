@@ -75,9 +75,11 @@ class Journal:
         )  # fmt: skip
         return int(cursor.lastrowid or 0)
 
-    def open_rewrites(self) -> list[OpenRewrite]:
-        """Give the rewrites that nobody has finished or given up."""
-        return [_rewrite(row) for row in self._connection.execute(_ROW + " ORDER BY id")]
+    def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
+        """Give the rewrites that nobody has finished or given up, of one session or of all."""
+        which, values = ("", ()) if session_id is None else (" WHERE session_id = ?", (session_id,))
+        rows = self._connection.execute(f"{_ROW}{which} ORDER BY id", values)
+        return [_rewrite(row) for row in rows]
 
     def rewrite(self, journal_id: int) -> OpenRewrite:
         """Give one open rewrite."""
