@@ -78,9 +78,9 @@ SPEAKS_TO_SQLITE = {
 
 
 KNIFE = {
-    "sessions.exchange": {"rewrite.apply", "rewrite.finishing"},
+    "sessions.exchange": {"rewrite.apply", "rewrite.finishing", "rewrite.under_way"},
     "sessions.attributes": {"sessions.new_file", "sessions.reading"},
-    "sessions.new_file": {"rewrite.apply", "sessions.exchange", "sessions.openers"},
+    "sessions.new_file": {"sessions.exchange", "sessions.openers"},
     "sessions.openers": {"sessions.exchange"},
     "sessions.moving": {
         "rewrite.finishing", "rewrite.recover", "sessions.exchange", "sessions.new_file",
@@ -94,7 +94,7 @@ KNIFE = {
         "operations.status", "sessions.exchange", "sessions.moving", "sessions.openers",
         "sessions.retire", "sessions.temporary",
     },
-    "sessions.temporary": {"operations.doctor", "rewrite.apply"},
+    "sessions.temporary": {"operations.doctor", "rewrite.under_way"},
     "sessions.rows": {"rewrite.apply_rows"},
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""

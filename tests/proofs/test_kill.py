@@ -38,10 +38,13 @@ RACES = ("late", "kept", "followed", "beat")
 
 
 def sessions(place, count):
-    """Write sessions with two values to cut in each, and with seals behind them that break."""
+    """Write sessions with two values to cut in each, and with seals behind them that break.
+
+    They are conversations of their own, so that they are carried out together.
+    """
     place.mkdir(parents=True)
     for number in range(count):
-        conversation = Conversation()
+        conversation = Conversation(f"11111111-0000-4000-8000-{number:012}")
         for turn in range(2):
             conversation.turn(f"session {number} turn {turn} " + "x" * 3000)
             thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": f"sig-{turn}"}

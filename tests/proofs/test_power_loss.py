@@ -28,6 +28,8 @@ from proofs.power import operation as operations
 from proofs.power.tracing import Disk, trace, why_not
 
 NOWHERE = 1 << 60
+TOGETHER = "together"
+"""Two sessions are cut in one pass, and share their commits."""
 STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 
 
@@ -45,21 +47,24 @@ class Traced:
     def __init__(self, base, verb):
         self.base, self.verb = str(base), verb
         self.session = f"{self.base}/agents/main/sessions/one.jsonl"
+        beside = self.session.replace("one", "two")
+        self.sessions = [self.session, beside] if verb == TOGETHER else [self.session]
         self.original = self._build()
         if verb == "follow":
             self._move_and_go_on()
-        elif verb not in ("cut", *operations.LINES):
+        elif verb not in ("cut", TOGETHER, *operations.LINES):
             operations.act(self.base, "cut")
-        before = os.stat(self.session).st_ino
+        before = [os.stat(path).st_ino for path in self.sessions]
         contents = {
             str(path): path.read_bytes() for path in Path(base).rglob("*") if path.is_file()
         }
         done = trace(self.base, verb, f"{self.base}.trace")
         self.disk = Disk(contents, [f"{self.base}/state", os.path.dirname(self.session)], done)
         ended = {path: number for path, number, *_ in next(iter(self.disk.ends()))}
-        old, after = self.disk.numbers[self.session], os.stat(self.session).st_ino
-        self._numbers = {before: old, after: ended[self.session]}
-        self._new = self._new_file(old)
+        self._numbers = {}
+        for path, inode in zip(self.sessions, before, strict=True):
+            self._numbers |= {inode: self.disk.numbers[path], os.stat(path).st_ino: ended[path]}
+        self._new = self._new_file(self.disk.numbers[self.session])
         self.kept = 0
         self._known = {}
         self._checked = {}
@@ -73,11 +78,12 @@ class Traced:
 
     def _build(self):
         os.makedirs(os.path.dirname(self.session))
-        conversation = Conversation()
-        conversation.turn("first " + "x" * 900)
-        conversation.turn("second " + "y" * 700)
-        data = conversation.bytes()
-        Path(self.session).write_bytes(data)
+        for number, path in reversed([*enumerate(self.sessions)]):
+            conversation = Conversation(f"11111111-0000-4000-8000-{number:012}")
+            conversation.turn("first " + "x" * 900)
+            conversation.turn("second " + "y" * 700)
+            data = conversation.bytes()
+            Path(path).write_bytes(data)
         open_store(f"{self.base}/state").close()
         self._age()
         return data
@@ -111,7 +117,8 @@ class Traced:
         try:
             mark = self._materialise(state)
             if mark not in self._checked:
-                self._checked[mark] = self._check()
+                check = self._check if len(self.sessions) == 1 else self._check_each
+                self._checked[mark] = check()
         except (sqlite3.Error, BrainsurgeonError, OSError) as error:
             return f"{type(error).__name__}: {error}"[:90]
         return self._checked[mark]
@@ -154,7 +161,7 @@ class Traced:
 
     def _check(self):
         """Recover, look at every promise, and undo everything."""
-        if not os.path.exists(self.session):
+        if not all(os.path.exists(path) for path in self.sessions):
             return "the session is gone"
         store = open_store(f"{self.base}/state")
         try:
@@ -187,6 +194,29 @@ class Traced:
         finally:
             store.close()
 
+    def _check_each(self):
+        """Do the same with sessions that were cut together, without anybody beside them."""
+        with contextlib.closing(open_store(f"{self.base}/state")) as store:
+            recover.recover(store)
+            self._age()
+            for path in self.sessions:
+                content = Path(path).read_bytes()
+                if content.count(b"\n") != self.original.count(b"\n"):
+                    return "the session is torn"
+                if why := _differs(store, content, path):
+                    return why
+            if store.journal.open_rewrites():
+                return "the rewrite cannot be finished"
+            if len(os.listdir(os.path.dirname(self.session))) != len(self.sessions):
+                return "a file of ours is left"
+            settings = operations.settings_of(self.base)
+            restore_all(settings, store, clock=operations.Clock(), pristine=True)
+            for number, path in enumerate(self.sessions):
+                said = Path(path).read_bytes().replace(b"%012d" % number, b"%012d" % 0)
+                if said != self.original:
+                    return "undoing everything does not give the original back"
+        return None
+
     def _lost_beside(self, store, tail):
         """Say what is wrong where two files stay, since nothing shows which line was first."""
         [rewrite] = store.journal.open_rewrites()
@@ -206,12 +236,14 @@ def _tails(verb):
     return {sep.join(chosen) for sep in between for chosen in itertools.product(*parts)}
 
 
-def _differs(store, content):
+def _differs(store, content, path=""):
     """Say where the store and the file contradict each other after recovery."""
     held = {
         stub.encode(): (blob, state)
         for stub, blob, state in store._connection.execute(
-            "SELECT stub, blob_id, state FROM extractions ORDER BY id"
+            "SELECT stub, blob_id, state FROM extractions JOIN sessions s ON s.id = session_id"
+            " WHERE ? IN ('', CAST(s.path AS TEXT)) ORDER BY extractions.id",
+            (path,),
         )
     }
     for stub in STUB.findall(content):
@@ -319,7 +351,7 @@ FOLLOWING = "follow"
 """Noting where a session is now may be lost at the cost of time: nothing relies on that commit."""
 
 
-@pytest.mark.parametrize("verb", [*VERBS, FOLLOWING, *operations.LINES])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, *operations.LINES])
 def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
     one = traced(verb)
@@ -333,7 +365,7 @@ def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     assert not found
 
 
-@pytest.mark.parametrize("verb", [*VERBS, FOLLOWING, *operations.LINES])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, *operations.LINES])
 def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
     """When a command is over, a power cut takes nothing of it back."""
     disk = traced(verb).disk
@@ -394,7 +426,7 @@ def test_the_operations_do_what_their_names_say(traced):
 
 
 @pytest.mark.long(proves=("store", "sessions", "rewrite"))
-@pytest.mark.parametrize("verb", [*VERBS, "put-back", FOLLOWING])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, "put-back", FOLLOWING])
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """The same with every single write lost on its own, for one more operation."""
     one = traced(verb)

@@ -4,14 +4,15 @@ The races are forced: another process is sent into the window between the last c
 exchange of the names, where the lease blocks it, and is let through afterwards.
 """
 
+import dataclasses
 import os
 import time
 
 import pytest
 
-from brainsurgeon.sessions import leases, new_file, openers
+from brainsurgeon.sessions import exchange, leases, new_file, openers
 from brainsurgeon.sessions.moving import StaysError
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import (
     APPEND,
     LATE,
@@ -19,11 +20,13 @@ from building.exchange import (
     NEW,
     OLD,
     REWRITE,
+    SPLICES,
     STUB,
     TEMPORARY,
     VALUE,
     Signs,
     append,
+    found_at,
     names,
     replace,
     settle,
@@ -433,3 +436,59 @@ def test_without_leases_a_change_in_the_last_moment_is_noticed(
 
     assert path.read_bytes() == OLD + LATE
     assert names(path) == [NAME]
+
+
+def test_sessions_side_by_side_share_a_sync_and_no_reading(session, path, monkeypatch):
+    """The signs of all are read before the first lease; one sync makes all exchanges durable."""
+    beside, told = path.with_name("beside.jsonl"), []
+    beside.write_bytes(OLD)
+    fsync = os.fsync
+
+    def syncing(descriptor):
+        told.append("synced")
+        fsync(descriptor)
+
+    with open_session(next_to(path, beside)) as other:
+        signs = Signs(read=lambda: told.append("read"), changed=lambda: told.append("compared"))
+        new = [
+            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES)
+            for number, one in enumerate((session, other))
+        ]
+        monkeypatch.setattr(os, "fsync", syncing)
+        exchange.replace([exchange.Candidate(one, signs, 0.0) for one in new])
+        for one in new:
+            one.close()
+
+    assert told == ["read", "read", "compared", "compared", "synced"]
+    assert path.read_bytes() == beside.read_bytes() == NEW
+
+
+def test_one_that_is_refused_takes_no_other_along(session, path, puppet):
+    """A session that somebody opens stays; the one beside it gets its new content."""
+    beside = path.with_name("beside.jsonl")
+    beside.write_bytes(OLD)
+    puppet.ask(f"os.open({str(path)!r}, os.O_RDONLY)")
+
+    with open_session(next_to(path, beside)) as other:
+        new = [
+            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES)
+            for number, one in enumerate((session, other))
+        ]
+        exchange.replace([exchange.Candidate(one, Signs(), 0.0) for one in new])
+        for one in new:
+            one.close()
+
+    assert isinstance(new[0].result, RefusedError)
+    assert (path.read_bytes(), beside.read_bytes()) == (OLD, NEW)
+    assert names(path) == [".brainsurgeon-0000000000000001.tmp", "beside.jsonl", NAME]
+
+
+def next_to(path, beside):
+    """Find a session that lies beside another."""
+    found = found_at(path)
+    status = beside.stat()
+    mark = dataclasses.replace(
+        found.fingerprint, inode=status.st_ino, size=status.st_size,
+        mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns,
+    )  # fmt: skip
+    return dataclasses.replace(found, name=beside.name, fingerprint=mark)

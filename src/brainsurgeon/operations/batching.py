@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.lookup import noting
-from brainsurgeon.rewrite.apply import Change, apply_together
+from brainsurgeon.rewrite.apply import apply_together
 from brainsurgeon.rewrite.carry_out import change
 from brainsurgeon.rewrite.finishing import TOGETHER
+from brainsurgeon.rewrite.under_way import Change
 from brainsurgeon.sessions.opening import parent_said
 from brainsurgeon.sessions.reading import OpenSession
 
@@ -100,6 +101,8 @@ def carry_out_together(
     store: Store, waiting: Sequence[Planned], clock: Callable[[], float]
 ) -> list[AnyRewrite | Exception]:
     """Carry out plans in as few commits as may be; give what came of each."""
+    if not waiting:
+        return []
     try:
         changes = _noted(store, waiting)
     except StoppedError:

@@ -10,51 +10,27 @@ stands or falls by itself.
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+import time
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError, StoppedError
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.finishing import Rewrite
-from brainsurgeon.rewrite.shelving import (
-    BATCH,
-    Shelf,
-    check_still_so,
-    confirmation_of,
-    note_fields,
-    record_id,
-    value_of,
-)
+from brainsurgeon.rewrite.finishing import Directories, Rewrite, finish_now
+from brainsurgeon.rewrite.shelving import BATCH
+from brainsurgeon.rewrite.under_way import Way
 from brainsurgeon.sessions import exchange
-from brainsurgeon.sessions.exchange import Candidate, Exchange
-from brainsurgeon.sessions.reading import RefusedError, RolledBackError
-from brainsurgeon.sessions.temporary import new_temporary_name
+from brainsurgeon.sessions.exchange import Candidate
 from brainsurgeon.store.opening import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Confirmation, SessionRecord
-    from brainsurgeon.model.sessions import Signs
-    from brainsurgeon.rewrite.examine import Examination
-    from brainsurgeon.rewrite.shelving import Values
-    from brainsurgeon.sessions.exchange import Successor
-    from brainsurgeon.sessions.reading import OpenSession
+    from brainsurgeon.rewrite.under_way import Change
+    from brainsurgeon.sessions.exchange import Exchange, Successor
     from brainsurgeon.store import Store
 
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A plan for an examined session; `values` are stored values that have been read already."""
-
-    one: Examination
-    session: OpenSession
-    record: SessionRecord
-    plan: Plan
-    values: Values = field(default_factory=dict)
+_UNSAID = 0.05
+"""Seconds after which a stub that stands is to be found in the store, whatever goes on."""
 
 
 def apply(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:
@@ -77,12 +53,14 @@ def apply_together(
     Where another process is in the way of some, or the store refuses them as a whole, they are
     carried out one by one.
     """
-    ways = [_Way(store, change, clock) for change in changes]
+    ways = [Way(store, change, clock) for change in changes]
     try:
         _go(store, ways)
     finally:
         for way in ways:
             way.held.close()
+    if len(ways) == 1:
+        return [way.done or BusyError("it was not begun; try again") for way in ways]
     return [way.done or _alone(store, way.change, clock) for way in ways]
 
 
@@ -93,101 +71,7 @@ def _alone(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite 
         return error
 
 
-class _Way:
-    """One change on its way: what it holds (its session's lock, its files), and what came of it."""
-
-    def __init__(self, store: Store, change: Change, clock: Callable[[], float]) -> None:
-        self.store, self.change = store, change
-        self.ident = record_id(change.record)
-        self.signs: Signs = change.one.signs(change.session, clock)
-        self.confirmation: Confirmation = confirmation_of(change.plan, change.one.now)
-        self.temporary = new_temporary_name()
-        self.held = ExitStack()
-        read = change.session.read
-        self.shelf = Shelf(store, read, change.record, change.plan.cuts, change.one.now)
-        self.journal_id: int | None = None
-        self.directory = -1
-        self.successor: Successor | None = None
-        self.done: Rewrite | Exception | None = None
-
-    def lock(self, patience: float) -> None:
-        """Take the session's lock; refuse while an earlier rewrite waits to be finished."""
-        check_stop = self.change.session.check_stop
-        self.held.enter_context(self.store.lock(self.ident, patience, check_stop))
-        # One whose new file never was whole has left nothing in which somebody could have written.
-        if any(one.new_inode is not None for one in self.store.journal.open_rewrites(self.ident)):
-            raise RefusedError("an earlier rewrite of it is not finished yet")
-
-    def begin(self) -> int:
-        """Record what is shelved and that the rewrite begins; part of a transaction."""
-        store, change = self.store, self.change
-        check_still_so(store, change.record, change.plan, self.shelf.shelved)
-        journal_id = store.journal.begin(
-            self.ident, change.session.file, self.temporary, self.confirmation
-        )
-        store.extractions.add(self.ident, journal_id, self.shelf.shelved, change.one.now)
-        note_fields(store, self.ident, journal_id, change.plan.fields)
-        return journal_id
-
-    def fill(self) -> Successor:
-        """Write the new file."""
-        change = self.change
-        self.directory = os.dup(change.session.directory)
-        self.held.callback(os.close, self.directory)
-        value = value_of(self.store, change.values)
-        splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in change.plan.edits)
-        self.successor = exchange.succeed(change.session, self.temporary, splices)
-        return self.successor
-
-    def settle(self, journal_id: int, came: Exchange | Exception | None) -> None:
-        """Make the records say what came of the exchange; part of a transaction."""
-        journal, plan = self.store.journal, self.change.plan
-        if isinstance(came, RolledBackError):
-            journal.idle(journal_id)
-            journal.close(journal_id)
-        elif isinstance(came, RefusedError):
-            journal.abandon(journal_id)
-        elif isinstance(came, Exchange):
-            journal.confirm(journal_id, self.ident, self.confirmation)
-            self.store.sessions.stands_as(self.ident, came.fingerprint.place)
-            journal.ended(journal_id, came.ends)
-            standing = set(plan.sighted) - set(self.confirmation.put_back)
-            self.store.extractions.sight(standing, self.change.one.now)
-            self.store.extractions.stand(self.ident, standing)
-            self.store.extractions.stand_no_more(plan.gone)
-
-    def end(self, came: Exchange | Exception | None) -> None:
-        """Hand what is held to the rewrite, or end it as after a crash."""
-        if isinstance(came, Exchange) and self.journal_id is not None:
-            self.done = Rewrite(
-                self.store, self.journal_id, self.directory, self.change.session.file.name, came,
-                self.shelf.stored, self.held.pop_all(),
-            )  # fmt: skip
-        elif isinstance(came, Exception):
-            self.fail(came)
-
-    def fail(self, why: Exception) -> None:
-        """End it with an error, finished or undone as after a crash."""
-        self.done = why
-        if not isinstance(why, RefusedError):
-            self.resolve()
-
-    def close(self) -> None:
-        """Close the new file."""
-        if self.successor:
-            self.successor.close()
-
-    def resolve(self) -> None:
-        """Finish or undo what was begun and is nobody else's to finish."""
-        if self.journal_id is None or isinstance(self.done, Rewrite):
-            return
-        self.close()  # or it would wait for ourselves
-        with suppress(Exception):
-            rewrite = self.store.journal.rewrite(self.journal_id)
-            recover.resolve(self.store, rewrite, self.change.session.descriptor)
-
-
-def _go(store: Store, ways: list[_Way]) -> None:
+def _go(store: Store, ways: list[Way]) -> None:
     """Take each step together; those that are `done` or cannot go with the others stay behind."""
     alone = len(ways) == 1
     try:
@@ -197,16 +81,19 @@ def _go(store: Store, ways: list[_Way]) -> None:
     except BaseException:  # being told to stop is one of these, and leaves nothing behind either
         for way in ways:
             way.resolve()
+        finish_now(way.done for way in ways if isinstance(way.done, Rewrite))
         raise
     finally:
         for way in ways:
             way.close()
 
 
-def _lock(ways: list[_Way], *, patience: float, alone: bool) -> list[_Way]:
+def _lock(ways: list[Way], *, patience: float, alone: bool) -> list[Way]:
     """Lock the sessions; only one that goes alone is waited for: two passes must not cross."""
-    going = []
+    going: list[Way] = []
     for way in ways:
+        if way.ident in [other.ident for other in going]:
+            continue  # two files of one session: our own lock would let the second pass
         try:
             way.lock(patience)
             going.append(way)
@@ -218,7 +105,7 @@ def _lock(ways: list[_Way], *, patience: float, alone: bool) -> list[_Way]:
     return going
 
 
-def _begin(store: Store, going: list[_Way], *, alone: bool) -> bool:
+def _begin(store: Store, going: list[Way], *, alone: bool) -> bool:
     """Shelve what is cut; the last values share their commit with what is recorded of them.
 
     What goes wrong with one of several is found out where each goes alone.
@@ -243,12 +130,12 @@ def _begin(store: Store, going: list[_Way], *, alone: bool) -> bool:
     return True
 
 
-def _fill(store: Store, going: list[_Way]) -> list[tuple[_Way, int, Successor]]:
+def _fill(store: Store, going: list[Way]) -> list[tuple[Way, int, Successor]]:
     """Write the new files, and note that they are whole: from now on each may get its name."""
-    filled = []
+    filled, directories = [], Directories()
     for way in going:
         try:
-            filled.append((way, way.journal_id or 0, way.fill()))
+            filled.append((way, way.journal_id or 0, way.fill(directories)))
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  as above
@@ -265,18 +152,29 @@ def _fill(store: Store, going: list[_Way]) -> list[tuple[_Way, int, Successor]]:
     return filled
 
 
-def _replace(store: Store, filled: list[tuple[_Way, int, Successor]]) -> None:
+def _replace(store: Store, filled: list[tuple[Way, int, Successor]]) -> None:
     """Exchange the files, and make the records say what came of it."""
-    exchange.replace([
+    ways = {id(new): (way, journal_id, new) for way, journal_id, new in filled}
+    candidates = [
         Candidate(new, way.signs, way.change.one.silent, recover.JournalLedger(store, journal_id))
         for way, journal_id, new in filled
-    ])  # fmt: skip
-    for way, _, _ in filled:
-        way.close()
-    _settle(store, [(way, journal_id, new.result) for way, journal_id, new in filled])
+    ]
+    came: list[tuple[Way, int, Exchange | Exception | None]] = []
+    since = time.monotonic()
+    for beside in exchange.by_directory(candidates):
+        exchange.replace(beside)
+        for way, journal_id, new in (ways[id(one.successor)] for one in beside):
+            came.append((way, journal_id, new.result))
+            way.close()
+        if time.monotonic() > since + _UNSAID:
+            _settle(store, came)
+            came, since = [], time.monotonic()
+    _settle(store, came)
 
 
-def _settle(store: Store, came: list[tuple[_Way, int, Exchange | Exception | None]]) -> None:
+def _settle(store: Store, came: list[tuple[Way, int, Exchange | Exception | None]]) -> None:
+    if not came:
+        return
     try:
         with store.transaction():
             for way, journal_id, what in came:

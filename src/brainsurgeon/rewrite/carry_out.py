@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError, DamagedError, FailedError, GoneError, GuardedError
 from brainsurgeon.rewrite import examine
-from brainsurgeon.rewrite.apply import Change, apply
+from brainsurgeon.rewrite.apply import apply
 from brainsurgeon.rewrite.apply_rows import RowsRewrite, apply_rows
 from brainsurgeon.rewrite.examine import UnsettledError
 from brainsurgeon.rewrite.finishing import Rewrite
+from brainsurgeon.rewrite.under_way import Change
 from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions.opening import as_it_is_now
 from brainsurgeon.sessions.reading import RefusedError

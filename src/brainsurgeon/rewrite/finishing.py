@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -40,6 +41,29 @@ class Finishing(Protocol):
 
     def finish(self, *, hurry: bool = False) -> bool:
         """Clean up; return False where that has to wait."""
+
+
+class Directories:
+    """Descriptors of directories, which the rewrites of a group share until the last has ended."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], int] = {}
+        self._holders: Counter[tuple[int, int]] = Counter()
+
+    def hold(self, descriptor: int, held: ExitStack) -> int:
+        """Give a descriptor of the same directory, which is open for as long as this is held."""
+        above = os.fstat(descriptor)
+        place = above.st_dev, above.st_ino
+        if place not in self._open:
+            self._open[place] = os.dup(descriptor)
+        self._holders[place] += 1
+        held.callback(self._let_go, place)
+        return self._open[place]
+
+    def _let_go(self, place: tuple[int, int]) -> None:
+        self._holders[place] -= 1
+        if not self._holders[place]:
+            os.close(self._open.pop(place))
 
 
 @dataclass(frozen=True, slots=True)

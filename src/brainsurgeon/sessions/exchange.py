@@ -148,23 +148,28 @@ class Candidate:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def replace(candidates: Iterable[Candidate]) -> None:
-    """Put each successor in the place of its session; its `result` says what came of that.
-
-    It is a RefusedError where the session is untouched, a RolledBackError where it is as it was,
-    but the new content stood under its name for an instant: somebody may have read it. After an
-    OSError before the exchange the session is untouched and nothing of ours stands beside it;
-    after one that comes later, both files are there, for `rewrite.recover`.
-    """
-    by_directory: dict[object, list[Candidate]] = {}
+def by_directory(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
+    """Part candidates by the directory that they stand in, in the order in which they come."""
+    parted: dict[object, list[Candidate]] = {}
     for one in candidates:
         above = os.fstat(one.successor.session.directory)
-        by_directory.setdefault((above.st_dev, above.st_ino), []).append(one)
-    for beside in by_directory.values():
-        for last in (*[False] * (_READINGS - 1), True):
-            left = [one for one in beside if one.successor.result is None]
-            if left:
-                _side_by_side(left, last=last)
+        parted.setdefault((above.st_dev, above.st_ino), []).append(one)
+    return list(parted.values())
+
+
+def replace(candidates: Sequence[Candidate]) -> None:
+    """Put each successor in the place of its session; its `result` says what came of that.
+
+    All of them stand in one directory. The result is a RefusedError where the session is
+    untouched, a RolledBackError where it is as it was, but the new content stood under its name
+    for an instant: somebody may have read it. After an OSError before the exchange the session is
+    untouched and nothing of ours stands beside it; after one that comes later, both files are
+    there, for `rewrite.recover`.
+    """
+    for last in (*[False] * (_READINGS - 1), True):
+        left = [one for one in candidates if one.successor.result is None]
+        if left:
+            _side_by_side(left, last=last)
 
 
 def _side_by_side(candidates: Sequence[Candidate], *, last: bool) -> None:

@@ -67,14 +67,13 @@ class LateOpeners:
         leases.drop(self.session.descriptor)
         return True
 
-    def catch(self) -> tuple[End, End]:
+    def catch(self, deadline: float) -> tuple[End, End]:
         """Move over what somebody who opened the old file appends, while the new one is leased.
 
-        Give how both end then. Whoever did anything but append has written a newer history: the
-        old file gets its name back.
+        He has until `deadline` (monotonic) to close it. Give how both end then. Whoever did
+        anything but append has written a newer history: the old file gets its name back.
         """
         old = self.session.descriptor
-        deadline = time.monotonic() + WAIT_FOR_CLOSING
         while not leases.no_writers(old):  # a pager that came late may go on reading the old file
             if time.monotonic() > deadline:
                 self._exchange_back("somebody keeps the file open")
@@ -169,8 +168,10 @@ def see_off(those: Sequence[LateOpeners]) -> list[tuple[End, End] | Exception]:
     try:
         if those:
             os.fsync(those[0].place.directory)
-        for number in await_openers(those):
-            seen[number] = _caught(those[number])
+        came = await_openers(those)
+        deadline = time.monotonic() + WAIT_FOR_CLOSING  # of all together: the next may wait, too
+        for number in came:
+            seen[number] = _caught(those[number], deadline)
         return [seen.get(number, one.ends) for number, one in enumerate(those)]
     except Exception as error:  # noqa: BLE001  it is the error of each
         return [seen.get(number, error) for number in range(len(those))]
@@ -179,9 +180,9 @@ def see_off(those: Sequence[LateOpeners]) -> list[tuple[End, End] | Exception]:
             one.let_go()
 
 
-def _caught(late: LateOpeners) -> tuple[End, End] | Exception:
+def _caught(late: LateOpeners, deadline: float) -> tuple[End, End] | Exception:
     try:
-        return late.catch()
+        return late.catch(deadline)
     except Exception as error:  # noqa: BLE001  the others are seen off all the same
         return error
     finally:

@@ -123,7 +123,7 @@ def undo_and_let_go(settings, store, clock):
 
 VERBS = {
     "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
-    "undo-and-let-go": undo_and_let_go, "follow": cut,
+    "undo-and-let-go": undo_and_let_go, "follow": cut, "together": cut,
     **{verb: _with_lines(told) for verb, told in LINES.items()},
 }  # fmt: skip
 

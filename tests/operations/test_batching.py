@@ -1,0 +1,208 @@
+"""Sessions of a pass that are carried out together: what they share, and what stays their own."""
+
+import os
+
+import pytest
+
+from brainsurgeon.errors import BusyError, StoppedError
+from brainsurgeon.operations import batching
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.rewrite.finishing import TOGETHER
+from brainsurgeon.rewrite.recover import waiting
+from brainsurgeon.sessions import leases
+from brainsurgeon.store import Store
+from brainsurgeon.store.blobs import Blobs
+from building.processes import wait_until
+from building.world import Conversation
+
+SYNCS = 5
+"""Of a commit: the journal twice, the directory twice, the database."""
+MOST = 8
+STUB = b"[[extracted-"
+
+
+@pytest.fixture
+def paths(world):
+    """Give sessions with something to cut in each, one more than go together."""
+    return [put(world, number) for number in range(TOGETHER + 1)]
+
+
+def put(world, number, name=None, **header):
+    """Put a session with a value of its own into the world."""
+    conversation = Conversation(f"22222222-0000-4000-8000-{number:012}", **header)
+    conversation.turn(f"{number} " + "x" * 4000)
+    return world.put(name or f"{number:04}.jsonl", conversation.bytes())
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    """Count the commits, and the syncs of files and directories."""
+    counted = {"commits": 0, "syncs": 0}
+    transaction, fsync = Store.transaction, os.fsync
+
+    def counting(store):
+        counted["commits"] += 1
+        return transaction(store)
+
+    def syncing(descriptor):
+        counted["syncs"] += 1
+        fsync(descriptor)
+
+    monkeypatch.setattr(Store, "transaction", counting)
+    monkeypatch.setattr(os, "fsync", syncing)
+    return counted
+
+
+def outcomes(report):
+    """Give what came of each session, by name, in the order of the report."""
+    return {os.path.basename(one.path): one.outcome for one in report.sessions}
+
+
+def test_a_session_costs_few_syncs_where_many_are_cut(world, paths, costs):
+    """A first pass over many sessions makes at most eight syncs for each of them."""
+    assert world.store
+    costs.update(commits=0, syncs=0)
+    report = world.scan(keep_recent=0)
+    syncs = costs["commits"] * SYNCS + costs["syncs"]
+
+    assert report.sessions_changed == len(paths)
+    assert syncs <= MOST * len(paths)
+    assert world.leftovers() == []
+    assert waiting(world.store) == []
+
+
+def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
+    """What waits for others is told where it was looked at, as a dry run foretells it."""
+    foretold = world.scan(dry_run=True, keep_recent=0)
+    report = world.scan(keep_recent=0)
+
+    assert list(outcomes(report)) == list(outcomes(foretold))
+    assert set(outcomes(report).values()) == {"changed"}
+
+
+def test_one_that_is_held_open_leaves_the_others_alone(world, paths, puppet):
+    """A session that somebody opens is deferred as it is; those that went with it are cut."""
+    before = paths[3].read_bytes()
+    puppet.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
+    report = world.scan(keep_recent=0)
+
+    assert outcomes(report).pop(paths[3].name) == "deferred"
+    assert report.sessions_changed == len(paths) - 1
+    assert paths[3].read_bytes() == before
+    assert waiting(world.store) == []
+
+
+def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeypatch):
+    """Only the session that somebody comes late to waits; the late line has its place there."""
+    monkeypatch.setattr("brainsurgeon.sessions.openers.WAIT_FOR_CLOSING", 20.0)
+    exchange, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
+
+    def taking(descriptor):
+        leased.append(descriptor)
+        return take(descriptor)
+
+    def exchanging(directory, one, other):
+        if other == paths[2].name and late not in paths[2].read_bytes():
+            held = leased[-1]
+            puppet.say(
+                f"globals().update(fd=os.open({str(paths[2])!r}, os.O_WRONLY | os.O_APPEND))",
+                f"os.write(fd, {late!r})", "os.close(fd)",
+            )  # fmt: skip
+            wait_until(lambda: not leases.held(held))
+        exchange(directory, one, other)
+
+    monkeypatch.setattr(leases, "take", taking)
+    monkeypatch.setattr(leases, "exchange", exchanging)
+    report = world.scan(keep_recent=0)
+
+    assert report.sessions_changed == len(paths)
+    assert all(STUB in path.read_bytes() for path in paths)
+    assert paths[2].read_bytes().endswith(late)
+    assert world.leftovers() == []
+
+
+def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
+    """A value that expires while it is shelved defers its own session only."""
+    holds, gone = Blobs.holds, []
+
+    def holding(blobs, blob_id, agent_id, name):
+        gone.append(name)
+        return name != gone[0] and holds(blobs, blob_id, agent_id, name)
+
+    monkeypatch.setattr(Blobs, "holds", holding)
+    report = world.scan(keep_recent=0)
+
+    assert outcomes(report).pop(paths[0].name) == "deferred"
+    assert report.sessions_changed == len(paths) - 1
+    assert STUB not in paths[0].read_bytes()
+    assert waiting(world.store) == []
+
+
+def test_a_session_that_another_of_us_holds_is_waited_for_alone(world, paths, monkeypatch):
+    """Two passes whose sessions cross do not wait for each other with sessions in their hands."""
+    world.scan(keep_recent=0)
+    world.restore_all(pristine=True)
+    lock, refused = Store.lock, []
+
+    def locking(store, session_id, patience=0.0, check_stop=lambda: None):
+        if not patience and not refused:
+            refused.append(session_id)
+            raise BusyError("another brainsurgeon is rewriting this session; try again")
+        return lock(store, session_id, patience, check_stop)
+
+    monkeypatch.setattr(Store, "lock", locking)
+    report = world.scan(keep_recent=0, keep_after_restore_seconds=0)
+
+    assert refused
+    assert report.sessions_changed == len(paths)
+
+
+def test_a_pass_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
+    """Sessions that were only planned are not touched once the program was told to stop."""
+    before = [path.read_bytes() for path in paths]
+    seen = []
+
+    def stop():
+        if len(seen) == 4:
+            raise StoppedError
+
+    report = scan(
+        world.settings(keep_recent=0), world.store, progress=seen.append, check_stop=stop
+    )  # fmt: skip
+
+    assert report.stopped
+    assert [path.read_bytes() for path in paths] == before
+    assert world.leftovers() == []
+    assert waiting(world.store) == []
+
+
+def test_a_fork_is_looked_at_after_its_parent_was_carried_out(world):
+    """What a session is may depend on one that waits: that one goes first."""
+    parent = put(world, 1, name="a.jsonl")
+    put(world, 2, name="b.jsonl", parentSession=str(parent))
+    put(world, 1, name="c.jsonl")
+    world.scan(keep_recent=0)
+    told = world.store.sessions
+    records = {name: told.at(str(parent.with_name(name))) for name in ("b.jsonl", "c.jsonl")}
+    origin = told.at(str(parent))
+
+    assert records["b.jsonl"].parent_id == origin.id
+    assert records["c.jsonl"].parent_id == origin.id
+    assert len({origin.id, *(one.id for one in records.values())}) == len(records) + 1
+
+
+def test_a_large_session_goes_alone(world, paths, monkeypatch):
+    """While a session that takes long is looked at, no other waits."""
+    monkeypatch.setattr(batching, "_MOST_BYTES", 4000)
+    together = []
+    carry_out = batching.apply_together
+
+    def carrying(store, changes, clock):
+        together.append(len(changes))
+        return carry_out(store, changes, clock)
+
+    monkeypatch.setattr(batching, "apply_together", carrying)
+    report = world.scan(keep_recent=0)
+
+    assert report.sessions_changed == len(paths)
+    assert together == [1] * len(paths)
