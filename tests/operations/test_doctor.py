@@ -288,7 +288,7 @@ def test_an_expired_stub_leads_to_its_tombstone(pruned, doctor):
     with pruned.store.transaction():
         row = pruned.store._connection.execute("SELECT min(id) FROM extractions").fetchone()[0]
         pruned.store.expiry.mark([row], 0.0)
-        pruned.store.expiry.delete([(row, "for the test")], 0.0, orphans=False)
+        pruned.store.expiry.delete([(row, "for the test")], 0.0)
     findings, code = doctor()
     assert code == 0
     assert fitting(findings, "2 stubs stand in live files, 1 leads to a value, 1 to a tombstone")

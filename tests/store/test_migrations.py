@@ -108,7 +108,7 @@ def test_a_store_that_knows_no_rows_yet_is_read_as_it_is(world):
         assert scan(world.settings(), store, clock=world.clock, dry_run=True).files_seen == 0
     assert (world.state / "store.db").read_bytes() == before
     with open_store(str(world.state)) as store:
-        store.rows.release()
+        assert list(store.rows.unneeded()) == []
     assert sql(world, "SELECT count(*) FROM row_writes") == [(0,)]
 
 

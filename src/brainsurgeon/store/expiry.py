@@ -1,27 +1,31 @@
-"""What retention asks of the store and does to it: marks, tombstones, bytes really gone."""
+"""What retention asks of the store and does to it: marks, tombstones, bytes really gone.
+
+Whatever it asks or does is bounded: it reads and writes a page, and others have their turn. A page
+is whole by itself, so that whoever is stopped between two has done less, and nothing wrong.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from brainsurgeon.model.records import HeldValue
 from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.due import HELD, PAGE, Due, held_value
 from brainsurgeon.store.rows import Rows
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
+    from brainsurgeon.model.records import HeldValue
+    from brainsurgeon.store.due import Age
+
 ORPHAN_GRACE = 86_400.0
 """Seconds a value may wait for the row that names it (a rewrite shelves values first)."""
-
-
-def _held(row: tuple[Any, ...]) -> HeldValue:
-    values = list(row)
-    values[8:11] = (os.fsdecode(place).partition("\0")[0] for place in row[8:11])
-    values[11] = bool(row[11])
-    return HeldValue(*values)
+_COUNT = 1_000_000
+"""Values that are counted together: nobody can commit meanwhile."""
+_PAGES = 256
+"""Pages of the database that are given back together."""
 
 
 class Expiry:
@@ -30,16 +34,42 @@ class Expiry:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
+    def due(self) -> Due:
+        """Return what is to hold the values that a run has to decide about."""
+        return Due(self._connection)
+
     def held(self) -> list[HeldValue]:
         """Give every extraction whose value is still held."""
         rows = self._connection.execute(
-            "SELECT e.id, e.session_id, e.stub, e.size, e.extracted_at, e.sighted_at,"
+            "SELECT e.id, e.session_id, e.stub, e.size, e.extracted_at, e.sighted_at,"  # noqa: S608
             " e.restored_at, e.marked_at, s.root, s.path, a.directory, e.replacement IS NOT NULL"
             " FROM extractions e JOIN sessions s ON s.id = e.session_id"
-            " JOIN agents a ON a.id = s.agent_id"
-            " WHERE e.blob_id IS NOT NULL AND e.state IN ('standing', 'restored')"
+            f" JOIN agents a ON a.id = s.agent_id WHERE {HELD}"
         )
-        return [_held(row) for row in rows]
+        return [held_value(row) for row in rows]
+
+    def count_held(self) -> int:
+        """Count the values that are held."""
+        newest = self._one("SELECT coalesce(max(blob_id), 0) FROM extractions")
+        named = sum(
+            self._one(
+                "SELECT count(*) FROM extractions WHERE blob_id > ? AND blob_id <= ?",
+                first, first + _COUNT,
+            )
+            for first in range(0, newest, _COUNT)
+        )  # fmt: skip
+        under_way = self._one(
+            "SELECT count(*) FROM extractions WHERE journal_id IS NOT NULL AND blob_id IS NOT NULL"
+        )
+        return named - under_way
+
+    def roots_held(self) -> set[str]:
+        """Give the roots below which the sessions were last seen of which values are held."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT s.root FROM ages a JOIN sessions s ON s.id = a.session_id"  # noqa: S608
+            f" WHERE EXISTS (SELECT 1 FROM extractions e WHERE e.session_id = s.id AND {HELD})"
+        )
+        return {os.fsdecode(root) for (root,) in rows}
 
     def mark(self, ids: Iterable[int], now: float | None) -> None:
         """Mark extractions as expired, or with None as not expired any more."""
@@ -55,44 +85,82 @@ class Expiry:
             (session_id, entry_id, entry_id),
         )
 
-    def delete(
-        self,
-        graves: Iterable[tuple[int, str]],
-        now: float,
-        *,
-        orphans: bool,
-    ) -> int | None:
+    def delete(self, graves: Iterable[tuple[int, str]], now: float) -> tuple[list[int], int]:
         """Leave tombstones of extractions, and delete the values that nothing names any more.
 
-        Part of the caller's transaction; returns how many values went. None means that nothing was
-        deleted, since a rewrite is open that may be about to put one of them back. `orphans` of
-        rewrites that never happened go too, unless the clock is not to be believed.
+        Part of the caller's transaction; returns which extractions went, and how many values. Those
+        are none while a rewrite is open that may be about to put one back.
         """
-        if self._connection.execute("SELECT count(*) FROM journal").fetchone()[0]:
-            return None
-        self._connection.executemany(
-            "UPDATE extractions SET state = 'expired', expired_at = ?, expired_why = ?"
-            " WHERE id = ? AND marked_at IS NOT NULL",  # somebody may have asked for it just now
-            ((now, why, row) for row, why in graves),
-        )
-        buried = self._connection.execute(
-            "SELECT DISTINCT blob_id FROM extractions"
-            " WHERE state = 'expired' AND blob_id IS NOT NULL"
-        ).fetchall()
-        self._connection.execute("UPDATE extractions SET blob_id = NULL WHERE state = 'expired'")
-        Rows(self._connection).release()
-        blobs = Blobs(self._connection)
-        swept = blobs.sweep(now - ORPHAN_GRACE) if orphans else 0
-        return blobs.release(buried) + swept
+        gone, values, entries = [], set(), set()
+        for row, why in graves if self._may_delete() else ():
+            named = self._connection.execute(
+                "SELECT blob_id, session_id, entry_id FROM extractions"
+                " WHERE id = ? AND blob_id IS NOT NULL"
+                " AND marked_at IS NOT NULL",  # somebody may have asked for it just now
+                (row,),
+            ).fetchone()
+            if named:
+                self._connection.execute(
+                    "UPDATE extractions SET state = 'expired', expired_at = ?, expired_why = ?,"
+                    " blob_id = NULL WHERE id = ?",
+                    (now, why, row),
+                )
+                gone.append(row)
+                values.add(named[0])
+                entries.add(named[1:])
+        Rows(self._connection).release(entries)
+        return gone, Blobs(self._connection).release(sorted(values))
 
-    def shrink(self) -> None:
-        """Give the freed pages back to the filesystem; `secure_delete` has zeroed them."""
+    def orphans(self, now: float, after: int = 0) -> list[int]:
+        """Name a page of values that rewrites shelved which never happened, those above an id."""
+        return Blobs(self._connection).orphans(now - ORPHAN_GRACE, after, PAGE)
+
+    def sweep(self, orphans: Iterable[int], now: float) -> int:
+        """Delete orphans, but not while a rewrite is open; return how many values went.
+
+        Part of the caller's transaction.
+        """
+        if not self._may_delete():
+            return 0
+        return Blobs(self._connection).sweep(orphans, now - ORPHAN_GRACE)
+
+    def note_ages(self, found: Iterable[Age], now: float) -> None:
+        """Note how old the values of sessions are of which all were looked at just now.
+
+        One of which something was added meanwhile is left as it is. Part of the caller's
+        transaction.
+        """
+        for session, newest, extracted, sighted in found:
+            self._connection.execute(
+                "DELETE FROM ages WHERE session_id = ?1 AND NOT EXISTS (SELECT 1 FROM extractions"
+                " WHERE session_id = ?1 AND blob_id IS NOT NULL)",
+                (session,),
+            )
+            self._connection.execute(
+                "UPDATE ages SET extracted_at = ?, sighted_at = ? WHERE session_id = ?"
+                " AND ? = (SELECT id FROM extractions WHERE session_id = ages.session_id"
+                " AND blob_id IS NOT NULL ORDER BY id DESC LIMIT 1)",
+                (min(extracted, now), min(sighted, now), session, newest),
+            )
+
+    def shrink(self) -> bool:
+        """Give freed pages back to the filesystem, some; tell whether there are more.
+
+        `secure_delete` has zeroed them.
+        """
         # As a script: `execute` would step once, and each step frees a single page.
-        self._connection.executescript("PRAGMA incremental_vacuum")
+        before = self._one("PRAGMA freelist_count")
+        self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
+        return 0 < self._one("PRAGMA freelist_count") < before
 
     def count_marked(self) -> int:
         """Count the values that a later run will let go."""
-        row = self._connection.execute(
+        return self._one(
             "SELECT count(*) FROM extractions WHERE marked_at IS NOT NULL AND blob_id IS NOT NULL"
-        ).fetchone()
-        return int(row[0])
+        )
+
+    def _may_delete(self) -> bool:
+        return not self._one("SELECT count(*) FROM journal")
+
+    def _one(self, statement: str, *values: int) -> int:
+        return int(self._connection.execute(statement, values).fetchone()[0])

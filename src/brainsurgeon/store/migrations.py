@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from sqlite_utils import Migrations
 
+from brainsurgeon.store.schema_due import AGES, LOOSE
+
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
@@ -103,6 +105,13 @@ _ROWS = (
     ) STRICT
     """,
 )
+
+
+@migrations()
+def m006_find_what_is_due(db: Database) -> None:
+    """Let retention find what is due, and values that nothing names, without a look at all rows."""
+    for statement in (*AGES, *LOOSE):
+        db.execute(statement)
 
 
 _TABLES = (

@@ -36,10 +36,18 @@ _BEFORE_ROWS = (
     """,
     "CREATE TEMP VIEW row_writes AS SELECT NULL AS session_id, NULL AS noted_ms WHERE 0",
 )
+_BEFORE_DUE = (
+    """
+    CREATE TEMP VIEW ages AS SELECT session_id, min(extracted_at) AS extracted_at,
+    min(max(extracted_at, sighted_at)) AS sighted_at
+    FROM main.extractions WHERE blob_id IS NOT NULL GROUP BY session_id
+    """,
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
     "m004_keep_rows": _BEFORE_ROWS,
+    "m006_find_what_is_due": _BEFORE_DUE,
 }
 """What stands in for each migration that a store may lack."""
 

@@ -28,7 +28,7 @@ _PAGE = 16_384
 APPLICATION_ID = 0x62737267
 KNOWN_MIGRATIONS = (
     "m001_create_tables", "m002_know_sessions_by_what_they_say",
-    "m003_note_what_is_being_moved", "m004_keep_rows",
+    "m003_note_what_is_being_moved", "m004_keep_rows", "m006_find_what_is_due",
 )  # fmt: skip
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",

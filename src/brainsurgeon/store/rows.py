@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterable, Iterator
 
 Columns = tuple[bytes | None, int | None, bytes | None]
 """An event as its agent packed it, the length of its text in bytes, its digest for navigation."""
+_PAGE = 1000
+"""Entries that are looked at together."""
 
 
 class Rows:
@@ -50,10 +53,25 @@ class Rows:
         )
         return {os.fsdecode(path): noted for path, noted in rows}
 
-    def release(self) -> None:
+    def unneeded(self) -> Iterator[list[tuple[int, str]]]:
+        """Yield pages of the entries of which columns are kept, and no value is held any more."""
+        last: tuple[int, str] = (-1, "")
+        while rows := self._connection.execute(
+            "SELECT session_id, entry_id, EXISTS (SELECT 1 FROM extractions e"
+            " WHERE e.session_id = c.session_id AND e.entry_id = c.entry_id"
+            " AND e.blob_id IS NOT NULL) FROM (SELECT DISTINCT session_id, entry_id"
+            " FROM row_columns WHERE (session_id, entry_id) > (?, ?)"
+            " ORDER BY session_id, entry_id LIMIT ?) c",
+            (*last, _PAGE),
+        ).fetchall():
+            yield [(session, entry) for session, entry, held in rows if not held]
+            last = rows[-1][:2]
+
+    def release(self, entries: Iterable[tuple[int, str]]) -> None:
         """Let go of the columns of entries of which no value is held any more."""
-        self._connection.execute(
-            "DELETE FROM row_columns WHERE NOT EXISTS (SELECT 1 FROM extractions e"
-            " WHERE e.session_id = row_columns.session_id AND e.entry_id = row_columns.entry_id"
-            " AND e.blob_id IS NOT NULL)"
+        self._connection.executemany(
+            "DELETE FROM row_columns WHERE session_id = ?1 AND entry_id = ?2"
+            " AND NOT EXISTS (SELECT 1 FROM extractions e"
+            " WHERE e.session_id = ?1 AND e.entry_id = ?2 AND e.blob_id IS NOT NULL)",
+            entries,
         )
