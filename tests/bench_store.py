@@ -211,7 +211,7 @@ def store_bytes(scratch, volume):
         with open_store(str(state)) as store:
             for number, at in enumerate(range(0, len(values), 500)):
                 part = values[at : at + 500]
-                record(store, scratch / "agents", number, part, time.time(), chance)
+                record(store, scratch / "agents", 10 * number, part, time.time(), chance)
             for blob, name in store.blobs.named()[:50]:
                 store.blobs.get(blob, name)
         wall = time.monotonic() - begun

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.decide import retention as decide
 from brainsurgeon.model.records import Confirmation
+from brainsurgeon.store import due as due_module
 from brainsurgeon.store import open_store
 from brainsurgeon.store.due import PAGE
 from building.rows import begin, count, cut, put, session
@@ -131,6 +132,17 @@ def test_a_page_is_no_longer_than_promised(store):
     assert len({one for page in pages for one in page}) == 2 * PAGE + 7
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(25, [2, 2, 1]), (1, [1] * 5), (100, [5])])
+def test_a_page_holds_no_more_bytes_than_promised(store, monkeypatch, most, sizes):
+    """Large values come in shorter pages; one that is larger than that comes alone."""
+    monkeypatch.setattr(due_module, "LARGE", most)
+    kept(store, [f"e{number}" for number in range(5)], b"ten bytes.")
+    with store.expiry.due() as due:
+        due.gather(10.0, None, 100.0, lambda _: 0.0)
+
+        assert [len(page) for page in due.values()] == sizes
+
+
 def test_a_session_without_values_is_forgotten(store):
     """When nothing of a session is held any more, no later run looks at it."""
     kept(store, ["e1"])
@@ -182,6 +194,7 @@ def test_a_store_from_before_knows_its_orphans_and_ages_when_it_is_migrated(
         row = kept(store, ["e1", "e2"])
         with store.transaction():
             orphan = store.blobs.put(row.agent_id, b"orphan", stored)[0]
+        store._connection.execute("UPDATE blobs SET stored_at = ?", (stored,))
         for statement in (
             "DROP TRIGGER extractions_seen_earlier", "DROP TRIGGER extractions_added",
             "DROP TRIGGER extractions_gone", "DROP INDEX extractions_held",

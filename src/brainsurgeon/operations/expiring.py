@@ -1,7 +1,7 @@
 """What a retention run writes: a page is a transaction, and between two others have their turn.
 
 SQLite wakes nobody who waits for a lock: they ask again, within 25 ms while they have not waited
-for long. So after each full page there is a pause as long as that, in which they find it free.
+for long. So after each page there is a pause as long as that, in which they find it free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Decision = tuple[HeldValue, bool, Verdict]
 """A value, whether its stub stands somewhere, and what becomes of it."""
 
 TURN = 0.026
-"""Seconds for which the store is left alone after a full page."""
+"""Seconds for which the store is left alone after a page."""
+_MANY, _HEAVY = 100, 10_000
+"""Rows from which on a transaction is long enough for that, and bytes that cost as much as one."""
 
 
 class Expiring:
@@ -46,7 +48,8 @@ class Expiring:
         if not standing and len(of["keep"]) == len(page):
             return set()
         expiry, now = self._store.expiry, self._now
-        with self._turn(len(page)):
+        size = sum(value.size for value, _, _ in page)
+        with self._turn(len(page) + size // _HEAVY):
             self._store.extractions.sight(standing, now)
             expiry.mark((one.id for one in of["mark"]), now)
             expiry.mark((one.id for one in of["unmark"]), None)
@@ -65,10 +68,10 @@ class Expiring:
 
     def finish(self, ages: Iterable[Age], facts: dict[str, object]) -> None:
         """Note how the run went, and give back the room of what is gone."""
-        for entries in self._store.rows.unneeded():
+        for entries in self._store.rows.unneeded() if self.values else ():
             if entries:
                 with self._turn(len(entries)):
-                    self._store.rows.release(entries)
+                    self._store.expiry.release(entries)
         for some in _pages(ages):
             with self._turn(len(some)):
                 self._store.expiry.note_ages(some, self._now)
@@ -76,15 +79,20 @@ class Expiring:
             self._store.facts.put("last_retention_run_at", self._now)
             self._store.facts.put("retention", facts)
         while self.values and self._store.expiry.shrink():
-            time.sleep(TURN)
+            give_way()
 
     @contextmanager
     def _turn(self, rows: int) -> Iterator[None]:
         """Run a block as a transaction, and give others theirs afterwards."""
         with self._store.transaction():
             yield
-        if rows >= PAGE:
-            time.sleep(TURN)
+        if rows >= _MANY:
+            give_way()
+
+
+def give_way() -> None:
+    """Leave the store alone for a moment."""
+    time.sleep(TURN)
 
 
 def _pages(ages: Iterable[Age]) -> Iterator[list[Age]]:

@@ -41,7 +41,9 @@ class Blobs:
         """
         name = digest(value)
         row = self._connection.execute(
-            "SELECT id FROM blobs WHERE agent_id = ? AND digest = ?", (agent_id, name)
+            "SELECT id FROM blobs WHERE agent_id = ?1 AND substr(digest, 1, 8) = substr(?2, 1, 8)"
+            " AND digest = ?2",
+            (agent_id, name),
         ).fetchone()
         if row:
             self._loosen(row[0], now)
@@ -50,8 +52,8 @@ class Blobs:
         codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
         cursor = self._connection.execute(
             "INSERT INTO blobs (agent_id, digest, size, codec, data, stored_at)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (agent_id, name, len(value), codec, data, now),
+            " VALUES (?, ?, ?, ?, ?, 0.0)",  # when it was stored is told in `loose`, if at all
+            (agent_id, name, len(value), codec, data),
         )
         self._loosen(cursor.lastrowid or 0, now)
         return int(cursor.lastrowid or 0), name, len(data)

@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+from bisect import bisect_right
+from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Self
 
 from brainsurgeon.model.records import HeldValue
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterable, Iterator
 
 PAGE = 1000
 """Rows that are decided and written together: another writer waits for no more than these."""
+LARGE = 16 << 20
+"""Bytes of values, as they were, that are deleted together, unless it is a single one."""
 _LOOK = 5000
 """Rows that are read together: others may write meanwhile, but wait to commit."""
+
+_CACHE = 16_384
+"""KiB of the database in memory: what a page of deletions touches fits, or else SQLite would spill
+it, and keep everybody out until the end."""
 
 Age = tuple[int, int | None, float, float]
 """A session, the newest value of it that is held (None: there is none), and two moments: no value
@@ -52,8 +61,11 @@ class Due:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._looked: list[int] = []
+        self._cache = 0
 
     def __enter__(self) -> Self:
+        (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
+        self._connection.execute(f"PRAGMA cache_size = {-_CACHE}")
         self._connection.execute("DROP TABLE IF EXISTS temp.due")
         self._connection.execute(
             "CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, stub TEXT, session_id INTEGER NOT NULL,"
@@ -62,7 +74,9 @@ class Due:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.execute("DROP TABLE temp.due")
+        with suppress(sqlite3.Error):  # a store in trouble says so by itself
+            self._connection.execute("DROP TABLE temp.due")
+            self._connection.execute(f"PRAGMA cache_size = {self._cache}")
 
     def gather(
         self,
@@ -197,8 +211,11 @@ class Due:
             " ORDER BY d.id LIMIT ?",
             (last, PAGE),
         ).fetchall():
-            yield [(held_value(row[:-1]), row[-1]) for row in rows]
-            last = rows[-1][0]
+            page = [(held_value(row[:-1]), row[-1]) for row in rows]
+            total = list(accumulate(value.size for value, _ in page))
+            del page[max(1, bisect_right(total, LARGE)) :]
+            yield page
+            last = page[-1][0].id
 
     def ages(self) -> Iterator[Age]:
         """Yield how old the values of each session are that was looked at."""

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.due import HELD, PAGE, Due, held_value
+from brainsurgeon.store.due import HELD, Due, held_value
 from brainsurgeon.store.rows import Rows
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ ORPHAN_GRACE = 86_400.0
 """Seconds a value may wait for the row that names it (a rewrite shelves values first)."""
 _COUNT = 1_000_000
 """Values that are counted together: nobody can commit meanwhile."""
-_PAGES = 256
+_PAGES = 1024
 """Pages of the database that are given back together."""
+_FEW = 200
+"""Orphans that are deleted together, however large they are."""
 
 
 class Expiry:
@@ -113,7 +115,7 @@ class Expiry:
 
     def orphans(self, now: float, after: int = 0) -> list[int]:
         """Name a page of values that rewrites shelved which never happened, those above an id."""
-        return Blobs(self._connection).orphans(now - ORPHAN_GRACE, after, PAGE)
+        return Blobs(self._connection).orphans(now - ORPHAN_GRACE, after, _FEW)
 
     def sweep(self, orphans: Iterable[int], now: float) -> int:
         """Delete orphans, but not while a rewrite is open; return how many values went.
@@ -123,6 +125,14 @@ class Expiry:
         if not self._may_delete():
             return 0
         return Blobs(self._connection).sweep(orphans, now - ORPHAN_GRACE)
+
+    def release(self, entries: Iterable[tuple[int, str]]) -> None:
+        """Let go of the columns of entries of which nothing is held, but not during a rewrite.
+
+        Part of the caller's transaction.
+        """
+        if self._may_delete():
+            Rows(self._connection).release(entries)
 
     def note_ages(self, found: Iterable[Age], now: float) -> None:
         """Note how old the values of sessions are of which all were looked at just now.

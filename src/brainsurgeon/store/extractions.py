@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import stub_named, stub_token
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.texts import identity_text, storable
+from brainsurgeon.store.texts import identity_text, key_path_read, key_path_text, storable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,7 +35,7 @@ _SHARED = (
 
 def _extraction(row: tuple[Any, ...]) -> Extraction:
     values = list(row)
-    values[4] = tuple(json.loads(row[4]))
+    values[4] = key_path_read(row[4])
     values[7] = bool(row[7])
     values[20] = bool(row[20])
     return Extraction(*values)
@@ -93,7 +92,7 @@ class Extractions:
             " journal_id, extracted_at, sighted_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
             (
-                (session_id, cut.entry_id, cut.stub, json.dumps(cut.path), cut.kind,
+                (session_id, cut.entry_id, cut.stub, key_path_text(cut.path), cut.kind,
                  cut.tool and storable(cut.tool), cut.block,
                  cut.replacement and cut.replacement.decode(),
                  cut.anchor and storable(cut.anchor), cut.exact, cut.said, cut.whole, cut.chars,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sqlite_utils import Migrations
 
 from brainsurgeon.store.schema_due import AGES, LOOSE
+from brainsurgeon.store.schema_small import SMALLER, SMALLER_BLOBS
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -112,6 +113,19 @@ def m006_find_what_is_due(db: Database) -> None:
     """Let retention find what is due, and values that nothing names, without a look at all rows."""
     for statement in (*AGES, *LOOSE):
         db.execute(statement)
+
+
+@migrations()
+def m007_keep_records_small(db: Database) -> None:
+    """Write usual paths in short, and no text and no digest whole into an index.
+
+    Stored values are not written anew: only where there never was one does their table change.
+    """
+    for statement in SMALLER:
+        db.execute(statement)
+    if not db.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'blobs'").fetchone():
+        for statement in SMALLER_BLOBS:
+            db.execute(statement)
 
 
 _TABLES = (

@@ -22,13 +22,15 @@ PATIENCE = 10.0
 DatabaseError = sqlite3.Error
 """What SQLite raises: the store as a whole is in trouble."""
 
-_PAGE = 16_384
-"""Bytes; values are tens of kilobytes, and every page costs a system call."""
+_PAGE = 8192
+"""Bytes. Less of a larger page is used by values of tens of kilobytes, and less of a smaller one by
+values of two; what is deleted lies all over the index by digest, whose pages are written twice."""
 
 APPLICATION_ID = 0x62737267
 KNOWN_MIGRATIONS = (
     "m001_create_tables", "m002_know_sessions_by_what_they_say",
     "m003_note_what_is_being_moved", "m004_keep_rows", "m006_find_what_is_due",
+    "m007_keep_records_small",
 )  # fmt: skip
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
