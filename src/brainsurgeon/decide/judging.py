@@ -20,6 +20,7 @@ from brainsurgeon.model.sessions import OFF_BRANCH
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
+    from brainsurgeon.decide.resume import Frontier
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Part
@@ -85,9 +86,9 @@ class Judge:
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records,
-        sets: Mapping[str, Wish], now: float, branches_die_at: float,
+        sets: Mapping[str, Wish], now: float, branches_die_at: float, frontier: Frontier,
     ) -> None:  # fmt: skip
-        self.tally = Tally()
+        self.tally, self._frontier = Tally(), frontier
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self.warnings: list[str] = []
         self._form, self._survey, self._rules = form, survey, rules
@@ -109,11 +110,13 @@ class Judge:
         if not parts:
             return []
         here = self._state(line, entry, ident, standing)
-        going = []
+        going: list[tuple[Part, Extract]] = []
+        told = []
         for part in parts:
             if part.dead or here.dead:
                 self.tally.never_sent(part)
             decision = extract(part, value_at(entry, part.path), here, self._rules, self._now)
+            told.append((part, isinstance(decision, Extract)))
             if isinstance(decision, Keep) and part.path in doubtful:
                 self.withheld[line.offset, part.path] = (part, decision, ident or "")
             elif isinstance(decision, Keep):
@@ -122,6 +125,7 @@ class Judge:
                 going.append((part, decision))
             else:
                 self.tally.keep(part, Keep("the last line has no newline yet"))
+        self._frontier.judged(self._form, line, entry, here, told, self._rules, self._now)
         return going
 
     def _forced(self, ident: str) -> bool:

@@ -18,6 +18,7 @@ from brainsurgeon.decide.gathering import Gatherer
 from brainsurgeon.decide.judging import Judge, WindowTooSmallError
 from brainsurgeon.decide.matching import Matcher
 from brainsurgeon.decide.redact import ended, find_own_calls, redactions
+from brainsurgeon.decide.resume import Frontier
 from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge
 from brainsurgeon.formats import base, digests, spans
 from brainsurgeon.formats.verify import verify
@@ -26,7 +27,7 @@ from brainsurgeon.model.entries import EXTRACTABLE
 from brainsurgeon.model.plans import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from brainsurgeon.decide.redact import OwnCalls
     from brainsurgeon.decide.rules import Rules
@@ -43,6 +44,7 @@ def plan(
     lines: Lines, form: Format, rules: Rules, records: Records, now: float, survey: Survey,
     *, cut: bool = True, explain: bool = False, changed_at: float = 0.0, patience: float = 0.0,
     branches_die_at: float = 0.0, habits: Habits = UNKNOWN_HABITS,
+    frontier: Frontier | None = None,
 ) -> Plan:  # fmt: skip
     """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
 
@@ -51,21 +53,19 @@ def plan(
     taken apart only with `explain`, so that `kept` is complete only then. From `branches_die_at`
     on entries off the active branch are dead. `habits` are what the agent does of itself.
     """
-    own = find_own_calls(lines, form, records.wishes)
+    own, frontier = find_own_calls(lines, form, records.wishes), frontier or Frontier()
     while True:
         try:
             planner = _Planner(
                 form, survey, rules, records, now, own, habits, cut=cut,
-                branches_die_at=branches_die_at,
+                branches_die_at=branches_die_at, frontier=frontier,
             )  # fmt: skip
-            planned = planner.run(lines, 0 if explain else rules.shortest)
+            planned = planner.run(frontier.follow(lines, survey), 0 if explain else rules.shortest)
         except WindowTooSmallError as larger:
             survey = form.survey(lines, max(larger.window, 2 * survey.window))
         else:
-            unanswered = [
-                wish for wish in records.wishes
-                if wish.action == "redact" and wish.id not in own.wishes
-            ]  # fmt: skip
+            asked = (wish for wish in records.wishes if wish.action == "redact")
+            unanswered = [wish for wish in asked if wish.id not in own.wishes]
             return ended(planned, unanswered, changed_at, now, patience)
 
 
@@ -74,23 +74,24 @@ class _Planner:
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records, now: float,
-        own: OwnCalls, habits: Habits, *, cut: bool, branches_die_at: float,
+        own: OwnCalls, habits: Habits, *, cut: bool, branches_die_at: float, frontier: Frontier,
     ) -> None:  # fmt: skip
         self._form, self._rules, self._records = form, rules, records
-        self._now, self._own, self._cut = now, own, cut
+        self._now, self._own, self._cut, self._frontier = now, own, cut, frontier
         self._restores = [wish for wish in records.wishes if wish.action == "restore"]
         self._everything = any(wish.entry_id is None for wish in self._restores)
         self._fields = FieldWishes(records.fields, records.wishes)
         self._matcher = Matcher(form, survey, records)
-        self._judge = Judge(form, survey, rules, records, self._fields.sets, now, branches_die_at)
+        sets = self._fields.sets
+        self._judge = Judge(form, survey, rules, records, sets, now, branches_die_at, frontier)
         self._habits = habits
         self._thoughts = Gatherer(
-            form, survey, rules, records, self._fields.sets, habits,
-            branches_live=now < branches_die_at,
-        )  # fmt: skip
+            form, survey, rules, records, sets, habits, branches_live=now < branches_die_at
+        )
+        self._thoughts.seals.left = [0] * frontier.doubts
         self._draft, self._found, self._ids = Draft(), Findings(), Ids()
 
-    def run(self, lines: Lines, shortest: int) -> Plan:
+    def run(self, lines: Iterable[Line], shortest: int) -> Plan:
         """Walk the lines and put the plan together."""
         speaks_of_us = self._speaks_of_us()
         for line in lines:
@@ -103,6 +104,8 @@ class _Planner:
             seals = self._thoughts.look(
                 line, line.raw, entry, ident, partial(self._undone, line.raw, entry, ident)
             )
+            if seals:
+                self._frontier.sealed(line, stubs=bool(self._found.sighted))
             if len(line.raw) > shortest or speaks_of_us(line.raw, ident):
                 self._entry(line, line.raw, entry, ident, seals)
             self._thoughts.passed(line, ident)

@@ -75,26 +75,28 @@ class Generic:
     def survey(self, lines: Lines, window: int) -> Survey:
         """Walk back in file order: every entry that maps to a kind counts."""
         positions: dict[int, int] = {}
-        messages, judged = 0, False
+        messages = 0
+        judged: int | None = None
         open_turn: str | None = None
         for line in lines.backward():
             if messages > window:
                 break
             entry = parse(line.raw) if line.raw else None
             if entry is None:
-                if not (line.terminated or judged):
-                    open_turn, judged = "the last line is torn: a write is under way", True
+                if not line.terminated and judged is None:
+                    open_turn, judged = "the last line is torn: a write is under way", line.offset
                 continue
             kind = _kind(entry)
             positions[line.offset] = messages if kind else max(messages - 1, 0)
             messages += kind is not None
-            if kind and not judged:
-                judged = True
+            if kind and judged is None:
+                judged = line.offset
                 asks = next(_tool_blocks(entry, *ASKING), None)
                 if asks or kind in OPEN_KINDS:
                     what = OPEN_KINDS["tool_call" if asks else kind]
                     open_turn = f"the last turn is open: {what}"
-        return Survey(window, positions, open_turn)
+        cursor = None if judged is None else ""  # no entry reaches back
+        return Survey(window, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         """Name the entry by `__id`, else by `id`, else by its line and a digest.

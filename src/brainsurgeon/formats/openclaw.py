@@ -87,8 +87,8 @@ class OpenClaw:
         messages = 0
         last_user: int | None = None
         for line in lines.backward():
-            known = turn.judged and messages > window and last_user is not None
-            if (known and reach.over) or (turn.judged and branch.ended):
+            known = turn.judged is not None and messages > window and last_user is not None
+            if (known and reach.over) or (turn.judged is not None and branch.ended):
                 dead.before, dead.why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
@@ -111,7 +111,12 @@ class OpenClaw:
         first = next(iter(lines), None)
         header = (parse(first.raw.removeprefix(BOM)) if first and first.raw else None) or {}
         parent = _text(header.get("parentSession"))
-        return Survey(window, positions, turn.open, last_user, parent, dead)
+        cursor = None if turn.judged is None or branch.linear else (
+            dead.why or f"{branch.cursor} {reach.cursor}"
+        )  # fmt: skip
+        return Survey(
+            window, positions, turn.open, last_user, parent, dead, since=turn.judged, cursor=cursor
+        )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         """Name the entry by its `id`; the header's id is the session's."""
@@ -193,29 +198,32 @@ def _forced(entry: Entry) -> Iterator[Part]:
 
 
 class _Turn:
-    """The tail test: the last user, assistant or toolResult entry says whether a turn is open."""
+    """The tail test: the last user, assistant or toolResult entry says whether a turn is open.
+
+    `judged` is the offset of its line, None as long as it was not met.
+    """
 
     def __init__(self) -> None:
-        self.judged = False
+        self.judged: int | None = None
         self.open: str | None = None
 
     def look(self, line: Line, entry: Entry | None) -> None:
         """Judge by this line unless a later one has; call it from the last line backwards."""
-        if self.judged:
+        if self.judged is not None:
             return
         if entry is None:
             if not line.terminated:
-                self._judge("the last line is torn: a write is under way")
+                self._judge(line, "the last line is torn: a write is under way")
             return
         role = _role(entry)
         if role in ("user", "toolResult"):
-            self._judge("the last turn is open: a user message" if role == "user"
+            self._judge(line, "the last turn is open: a user message" if role == "user"
                         else "the last turn is open: a tool result")  # fmt: skip
         elif role == "assistant":
-            self._judge(_assistant_open(entry["message"]))
+            self._judge(line, _assistant_open(entry["message"]))
 
-    def _judge(self, reason: str | None) -> None:
-        self.judged, self.open = True, reason
+    def _judge(self, line: Line, reason: str | None) -> None:
+        self.judged, self.open = line.offset, reason
 
 
 def _assistant_open(message: Entry) -> str | None:

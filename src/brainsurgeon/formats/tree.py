@@ -36,13 +36,18 @@ class Branch:
         self._next: str | None = None
         self._leaf = True
         self._appended = False
-        self._linear = linear
+        self.linear = linear
         self.ended = False
 
     @property
     def lost(self) -> bool:
         """Tell whether an entry is still looked for."""
         return self._next is not None and not self.ended
+
+    @property
+    def cursor(self) -> str:
+        """All that the lines walked over say of the branch among those in front of them."""
+        return repr((self._next, self._leaf, self._appended, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
         """Go on behind a line that cannot be read, if it may be the one that is looked for.
@@ -55,7 +60,7 @@ class Branch:
     def holds(self, entry: Entry) -> bool:
         """Tell whether the entry stands on the branch; call it from the last entry backwards."""
         kind = entry.get("type")
-        if self._linear:
+        if self.linear:
             return kind in TREE_TYPES
         if self.ended or kind == "session" or not _is_node(entry):
             return False
@@ -94,6 +99,12 @@ class Reach:
         self._kept: object = None
         self._edited: set[object] = set()
         self._compacted = False
+
+    @property
+    def cursor(self) -> str:
+        """All that the entries looked at say of how far the request reaches in front of them."""
+        edited = sorted(map(repr, self._edited))
+        return repr((self.over, self._kept, edited, self._compacted))
 
     def look(self, entry: Entry) -> str | None:
         """Say why the next request does not carry this entry, or None."""
