@@ -42,6 +42,7 @@ from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import leases, new_file, openers, retire
 from brainsurgeon.store import open_store
+from brainsurgeon.store.texts import key_path_text
 from building.rows_machine import WithRows
 from building.swaps import differences
 from building.world import World, dump
@@ -691,10 +692,10 @@ class Agents(RuleBasedStateMachine):
                 " (path = ? AND (stub = ? OR replacement = ?)"
                 "  OR path = ? AND entry_id = ? AND replacement IS NOT NULL)",
                 (
-                    json.dumps(list(place)),
+                    key_path_text(place),
                     _text(value),
                     json.dumps(value),
-                    json.dumps(list(place[:-1])),
+                    key_path_text(place[:-1]),
                     true["id"],
                 ),  # arguments gave way as a whole
             ).fetchone()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from brainsurgeon.lookup.places import Places
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Records, SessionRecord
-    from brainsurgeon.model.sessions import Survey
+    from brainsurgeon.model.sessions import Identity, SessionFile, Survey
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
@@ -69,6 +69,32 @@ def note_within(
     record = record or record_for(store, session, survey, places)
     parent = parent_said(session, survey) or (record.parent if record else None)
     return store.sessions.note(session.file, session.format.name, parent, session.identity, record)
+
+
+def lies_where_it_did(
+    store: Store, file: SessionFile, identity: Identity | None, session_id: int | None
+) -> bool:
+    """Tell whether nothing can have changed in whose session a file is since it was last noted.
+
+    Without a `session_id` nothing was known of it.
+    """
+    here = store.sessions.at(file.path)
+    if session_id is not None:
+        same = here is not None and here.id == session_id
+        return same and here is not None and seen_as(here, file, identity) == here
+    alike = identity is not None and store.sessions.of_identity(identity)
+    return not (here or alike or store.sessions.unidentified(file.session))
+
+
+def settled(store: Store, record: SessionRecord | None, plan: Plan, now: float) -> None:
+    """Close the wishes of a settled session that need no edit, and note which stubs stand."""
+    if record is None or not (plan.wishes or plan.sighted or plan.gone):
+        return
+    with store.transaction():
+        store.wishes.close(plan.wishes, "done", "nothing left to do")
+        store.extractions.sight(plan.sighted, now)
+        store.extractions.stand(record.id, plan.sighted)
+        store.extractions.stand_no_more(plan.gone)
 
 
 def adopt(store: Store, record: SessionRecord, records: Records, plan: Plan, now: float) -> None:

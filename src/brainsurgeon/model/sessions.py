@@ -39,6 +39,25 @@ class Fingerprint:
         return self.device, self.inode
 
 
+SeenRow = tuple[int, int, int, int, int, float | None, str | None, str, str]
+"""A file as it was seen, as a plain row: device, inode, size, times of modification and change,
+when something in it falls due, the rules under which it needs no look before that (None where
+every pass has to judge), the rules that it was seen under, and the outcome."""
+
+
+class Resting(Protocol):
+    """What is known of the files of a tree, so that nothing is built of those that rest."""
+
+    rules: str
+    now: float
+
+    def rows(self, directory: str) -> Mapping[str, SeenRow]:
+        """Give the files of one directory that may rest, by name."""
+
+    def rested(self, directory: str, names: list[str]) -> None:
+        """Hear which of them do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Which conversation a file holds, by what it says and nobody ever cuts; its path may change.
@@ -172,6 +191,10 @@ class Survey:
     that the agent may write an entry anew under another id while the first one stays. `stubbed`
     are the ids of entries that hold their own stub, where a format gives no id twice: they tell
     where a fork comes from.
+
+    `since` is the offset of the line that tells whether the last turn is closed, `cursor` what the
+    lines that were looked over say of any in front of them: as long as that is the same, so are
+    the branch there and what is dead. Both are None where a format cannot tell.
     """
 
     window: int
@@ -183,6 +206,8 @@ class Survey:
     quiet: float = 0.0
     appends_anew: bool = False
     stubbed: frozenset[str] = frozenset()
+    since: int | None = None
+    cursor: str | None = None
 
     def position(self, offset: int | None) -> int:
         """Tell how many messages stand after the entry whose line starts at `offset`."""

@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.outcome import outcome_of
-from brainsurgeon.errors import (
-    BrainsurgeonError,
-    BusyError,
-    DamagedError,
-    FailedError,
-    StoppedError,
-    StoreFullError,
-)
+from brainsurgeon.errors import BusyError, StoppedError, StoreFullError
 from brainsurgeon.lookup import noting
 from brainsurgeon.lookup.places import Places
 from brainsurgeon.model.plans import Outcome
@@ -26,17 +19,20 @@ from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
+from brainsurgeon.operations.growing import Look, look_at_growth
+from brainsurgeon.operations.verdicts import verdict_on
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.carry_out import close_wishes, end_redactions
+from brainsurgeon.rewrite.carry_out import end_redactions
 from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, records_of
 from brainsurgeon.rewrite.finishing import Unfinished
+from brainsurgeon.rewrite.resume import begins_at, frontier_of
 from brainsurgeon.rewrite.untouchable import excluded, moved_away
 from brainsurgeon.sessions.discover import is_named
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import NOTHING_OWN
-from brainsurgeon.store.memory import AGAIN, WAITS, FileMemory
-from brainsurgeon.store.opening import DatabaseError
+from brainsurgeon.store.memory import FileMemory
+from brainsurgeon.store.table import AGAIN, WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -44,23 +40,10 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model.plans import Plan, Result
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
-
-
-@dataclass(slots=True)
-class _Look:
-    """What came of one session: the outcome, and what to remember of its file."""
-
-    outcome: Outcome
-    fingerprint: Fingerprint
-    format: str | None = None
-    identity: Identity | None = None
-    due_at: float | None = None
-    again: str | None = None
-    """How it is remembered where the next pass looks again although nothing changed."""
 
 
 def scan(
@@ -90,7 +73,7 @@ def scan(
         describe_machine(settings, store, report)
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
-    _Pass(settings, store, clock, report, progress, check_stop, named=named).run(only)
+    _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only).run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
 
@@ -101,21 +84,22 @@ class _Pass:
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
         report: ScanReport, progress: Callable[[SessionFile], None], check_stop: Callable[[], None],
-        *, named: bool,
+        *, named: bool, only: Collection[str],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clock, self._named = settings, store, clock, named
+        self._only = only
         self._report, self._progress, self._check = report, progress, check_stop
-        self._memory = FileMemory(store, settings.rules_fingerprint())
+        self._memory = FileMemory(store, settings.rules_fingerprint(), clock(), whole=not only)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._looked_at: list[str] = []
         self._places = Places(settings.root_directories())
 
-    def run(self, only: Collection[str]) -> None:
+    def run(self) -> None:
         """Look at every file that needs a look."""
-        self._memory.insist(only)
+        self._memory.insist(self._only)
         whole = False
         try:
-            for item in self._sessions(only):
+            for item in self._sessions():
                 self._check()
                 if isinstance(item, Unreadable):
                     self._report.problems.append(item)
@@ -126,7 +110,7 @@ class _Pass:
                         self._carry_out()
                     self._report.interrupted += self._unfinished.finish_due()
             self._carry_out()
-            whole = not only
+            whole = not self._only
         except StoppedError:
             self._report.stopped = True
         finally:
@@ -136,10 +120,10 @@ class _Pass:
             places = {path: number for number, path in enumerate(self._looked_at)}
             self._report.sessions.sort(key=lambda one: places[one.path])
 
-    def _sessions(self, only: Collection[str]) -> Iterator[SessionFile | Unreadable]:
-        own = self._store.rows.own_times() if self._store else NOTHING_OWN
-        walk = Walk(self._settings.root_directories(), self._memory, own, self._clock())
-        yield from walk.at(only) if only else walk.everything()
+    def _sessions(self) -> Iterator[SessionFile | Unreadable]:
+        own = self._store.rows.own_times if self._store else (lambda: NOTHING_OWN)
+        walk = Walk(self._settings.root_directories(), self._memory, own, self._memory.now)
+        yield from walk.at(self._only) if self._only else walk.everything()
         self._report.files_seen += walk.resting
         self._report.files_unchanged += walk.resting
 
@@ -154,7 +138,7 @@ class _Pass:
             self._carry_out()
         self._looked(file, now, partial(self._change, file, now))
 
-    def _looked(self, file: SessionFile, now: float, change: Callable[[], _Look | None]) -> None:
+    def _looked(self, file: SessionFile, now: float, change: Callable[[], Look | None]) -> None:
         """Note what came of one session, unless it waits to be carried out with others."""
         look = self._look(file, change)
         if look is None:
@@ -166,55 +150,40 @@ class _Pass:
             self._memory.first_seen(file, now), look.due_at, now, look.identity,
         ))  # fmt: skip
 
-    def _look(self, file: SessionFile, change: Callable[[], _Look | None]) -> _Look | None:  # noqa: C901  a table
+    def _look(self, file: SessionFile, change: Callable[[], Look | None]) -> Look | None:
         """Look at one file; whatever goes wrong with it stays its own."""
         try:
             return change()
-        except UnsettledError as why:
-            look = self._verdict(file, "deferred", str(why))
-            return replace(look, again=WAITS, due_at=why.until) if why.idle else look
-        except RefusedError as why:
-            again = isinstance(why, ObstacleError)
-            look = self._verdict(file, "skipped", str(why), again=again)
-            return replace(look, again=WAITS) if file.in_database else look
-        except BusyError as why:
-            return self._verdict(file, "deferred", str(why))
-        except (StoreFullError, DamagedError, FailedError) as why:
-            return self._verdict(file, "failed", str(why))
-        except (BrainsurgeonError, DatabaseError):
-            raise  # the store itself is in trouble, or we are to stop: that is everybody's
-        except FileNotFoundError:
-            return self._verdict(file, "deferred", "the file went away during the scan")
-        except BlockingIOError:
-            return self._verdict(file, "deferred", HELD)
-        except OSError as error:
-            return self._verdict(file, "failed", error.strerror or type(error).__name__)
-        except StoppedError:
-            raise
-        except Exception as error:  # noqa: BLE001  one odd file must not stop the rest
-            return self._verdict(file, "failed", f"unexpected {type(error).__name__}")
+        except Exception as error:
+            verdict = verdict_on(error)
+            if verdict is None:
+                raise
+            return self._left(file, error, *verdict)
 
-    def _verdict(
-        self, file: SessionFile, result: Result, reason: str, *, again: bool = False
-    ) -> _Look:  # fmt: skip
-        size = file.fingerprint.size
-        state = self._memory.state_of(file)
+    def _left(self, file: SessionFile, why: Exception, result: Result, reason: str) -> Look:
+        """Say of a file that it was left as it is, and when it is looked at again."""
+        size, state = file.fingerprint.size, self._memory.state_of(file)
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-        tried = again or result == "deferred" or moved_away(file)
-        due_at = self._memory.try_again_at(file, self._clock()) if result == "failed" else None
         identity = state.identity if state and state.fingerprint == file.fingerprint else None
-        again_as = AGAIN if tried else None
-        return _Look(outcome, file.fingerprint, form, identity, due_at, again_as)
+        look = Look(outcome, file.fingerprint, form, identity)
+        if isinstance(why, UnsettledError) and why.idle:
+            return replace(look, again=WAITS, due_at=why.until)
+        if isinstance(why, RefusedError) and file.in_database:
+            return replace(look, again=WAITS)
+        if result == "failed":
+            look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
+        tried = isinstance(why, ObstacleError) or result == "deferred" or moved_away(file)
+        return replace(look, again=AGAIN if tried else None)
 
-    def _change(self, file: SessionFile, now: float) -> _Look | None:
+    def _change(self, file: SessionFile, now: float) -> Look | None:
         """Plan one session, to be changed now or with others; None where it waits for those."""
-        left_alone = excluded(file, self._settings)
-        if left_alone and not self._memory.waits(file):
+        left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
+        if left_alone and not waits:
             raise RefusedError(left_alone)
-        state, store = self._memory.state_of(file), self._store
-        if self._report.dry_run:
-            store = None
+        state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
+        if grown := None if waits else self._grown(file, state, now):
+            return grown
         with ExitStack() as held:
             quiet = examine_quiet(self._settings, file, state, now, self._check)
             one = held.enter_context(quiet)
@@ -227,7 +196,10 @@ class _Pass:
             records = records_of(self._settings, self._store, record, now)
             put_off = None if self._named else one.kept_in_memory()
             cut = left_alone is None and put_off is None
-            planned = one.plan(records, cut=cut, explain=self._report.dry_run)
+            frontier = frontier_of(one, records, cut=cut)
+            planned = one.plan(
+                records, cut=cut, explain=self._report.dry_run, frontier=frontier
+            )  # fmt: skip
             if store and record:
                 end_redactions(self._settings, store, record, planned)
                 noting.adopt(store, record, records, planned, now)
@@ -235,13 +207,24 @@ class _Pass:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
             outcome = self._outcome(one, planned)
-            if outcome.outcome != "changed" or store is None:
-                if store and record:
-                    close_wishes(store, record, planned, now)
-                seen, form = one.session, one.format.name
-                return _Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
-            self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
+            if outcome.outcome == "changed" and store:
+                self._memory.begin_at(file.path, None)
+                self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
+                return None
+            if store:
+                begin = begins_at(one, frontier, planned, record, self._memory.rules)
+                self._memory.begin_at(file.path, begin)
+                noting.settled(store, record, planned, now)
+            seen, form = one.session, one.format.name
+            return Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
+
+    def _grown(self, file: SessionFile, state: FileState | None, now: float) -> Look | None:
+        """Look at the tail alone, where that is enough."""
+        if self._store is None or self._report.dry_run or file.in_database:
             return None
+        return look_at_growth(
+            self._settings, self._store, file, state, self._memory, now, self._check
+        )
 
     def _carry_out(self) -> None:
         """Carry out what waits."""
@@ -251,7 +234,7 @@ class _Pass:
             for planned, came in zip(waiting, done, strict=True):
                 self._looked(planned.file, planned.one.now, partial(self._came, planned, came))
 
-    def _came(self, planned: Planned, came: AnyRewrite | Exception) -> _Look:
+    def _came(self, planned: Planned, came: AnyRewrite | Exception) -> Look:
         if isinstance(came, RefusedError):  # by then the session as such was fine
             raise UnsettledError(str(came)) from came
         if isinstance(came, Exception):
@@ -267,14 +250,14 @@ class _Pass:
 
     def _changed(
         self, one: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
-    ) -> _Look:
+    ) -> Look:
         fingerprint = rewrite.fingerprint
         if rewrite.left:
             outcome = self._outcome(one, replace(planned, edits=rewrite.done))
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
         again, name = AGAIN if rewrite.left else None, one.format.name
-        return _Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
+        return Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
 
     def _outcome(self, one: Examination, planned: Plan) -> Outcome:
         rules = self._settings.decision_rules()
@@ -294,6 +277,9 @@ class _Pass:
                 self._store.wishes.lapse(now)
                 if whole:
                     self._store.facts.note_pass(now, clean, enabled=self._settings.enabled)
-        except (BusyError, StoreFullError) as why:  # losing what was seen costs time, nothing else
+        except BaseException as why:
+            self._store.files.table.drop()
+            if not isinstance(why, BusyError | StoreFullError):
+                raise  # losing what was seen costs time, nothing else
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))

@@ -12,7 +12,7 @@ from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.rewrite.examine import UnsettledError, examine
 from brainsurgeon.rewrite.untouchable import excluded
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.store.memory import FAILED
+from brainsurgeon.store.table import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

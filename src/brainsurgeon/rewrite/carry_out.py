@@ -96,17 +96,6 @@ def end_redactions(settings: Settings, store: Store, record: SessionRecord, plan
             store.wishes.close(ids, "lapsed", why)
 
 
-def close_wishes(store: Store, record: SessionRecord, planned: Plan, now: float) -> None:
-    """Close the wishes of a settled session that need no edit, and note which stubs stand."""
-    if not (planned.wishes or planned.sighted or planned.gone):
-        return
-    with store.transaction():
-        store.wishes.close(planned.wishes, "done", "nothing left to do")
-        store.extractions.sight(planned.sighted, now)
-        store.extractions.stand(record.id, planned.sighted)
-        store.extractions.stand_no_more(planned.gone)
-
-
 def _rewrite(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Wish, ...], clock: Callable[[], float], values: Values, damaged: set[int],

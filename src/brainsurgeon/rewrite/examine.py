@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.decide.resume import Frontier
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import FileState, SessionRecord, Wish
@@ -133,13 +134,16 @@ class Examination:
         beside = claude_code.presence(where, self.now, abandoned).beside
         return beside and f"{beside}: new cuts wait"
 
-    def plan(self, records: Records, *, cut: bool = True, explain: bool = False) -> Plan:
+    def plan(
+        self, records: Records, *, cut: bool = True, explain: bool = False,
+        frontier: Frontier | None = None,
+    ) -> Plan:  # fmt: skip
         """Plan what is due in it, given what the store says of it."""
         return plan(
             self.session.lines, self.format, self.settings.decision_rules(), records, self.now,
             self.survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
             patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
-            branches_die_at=self.forgotten_at, habits=self.habits,
+            branches_die_at=self.forgotten_at, habits=self.habits, frontier=frontier,
         )  # fmt: skip
 
 
@@ -177,14 +181,24 @@ def examine_quiet(
     Raise UnsettledError where it is not quiet, RefusedError where it may not be replaced. Whether
     its last turn is closed is for the caller to ask (`check_turn`).
     """
-    _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
-    with open_session(file, check_stop) as session:
-        if session.fingerprint != file.fingerprint:
-            raise UnsettledError("changed just now")
+    with open_quiet(settings, file, state, now, check_stop) as session:
         form = session.format
         check_replaceable(session, settings)
         survey = form.survey(session.lines, settings.decision_rules().window)
         yield Examination(settings, session, survey, silence(file, state, now), now)
+
+
+@contextmanager
+def open_quiet(
+    settings: Settings, file: SessionFile, state: FileState | None, now: float,
+    check_stop: Callable[[], None],
+) -> Iterator[AnyOpen]:  # fmt: skip
+    """Open a session that is quiet; raise UnsettledError where it is not."""
+    _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
+    with open_session(file, check_stop) as session:
+        if session.fingerprint != file.fingerprint:
+            raise UnsettledError("changed just now")
+        yield session
 
 
 @contextmanager

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.opening import AnyOpen
 
 
-def check_replaceable(session: AnyOpen, settings: Settings) -> None:
-    """Raise RefusedError for what we never change."""
-    if moved_away(session.file):
-        raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    if isinstance(session, OpenRows) and settings.databases == "auto":
-        _check_engine(session)
-    if obstacle := session.obstacle:
-        raise ObstacleError(obstacle)
-
-
 def excluded(file: SessionFile, settings: Settings) -> str | None:
     """Say why the configuration leaves this session alone, or None."""
     agents = openclaw.agent_names(file.agent)
@@ -40,6 +30,16 @@ def excluded(file: SessionFile, settings: Settings) -> str | None:
     if file.fingerprint.size < settings.min_session_bytes:
         return "smaller than min_session_bytes"
     return None
+
+
+def check_replaceable(session: AnyOpen, settings: Settings) -> None:
+    """Raise RefusedError for what we never change."""
+    if moved_away(session.file):
+        raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
+    if isinstance(session, OpenRows) and settings.databases == "auto":
+        _check_engine(session)
+    if obstacle := session.obstacle:
+        raise ObstacleError(obstacle)
 
 
 def moved_away(file: SessionFile) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from brainsurgeon.sessions.reading import format_name, open_below, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from brainsurgeon.model.sessions import Resting
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 16
@@ -42,8 +45,12 @@ def discover(
     roots: Iterable[Root],
     wanted: Callable[[str], bool] = openclaw.is_session_name,
     format_of: Callable[[str, Fingerprint], str | None] = unknown_format,
+    resting: Resting | None = None,
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield every session file below the roots once, and every place that could not be read.
+
+    Those of which `resting` knows that nothing changed and nothing is due are not yielded: they
+    cost one stat each, and nothing is built of them.
 
     `wanted` tells by the name which files are meant. Where the layout of directories does not name
     the agent, the format of the file does; `format_of` gives it, or None for it to be read.
@@ -59,7 +66,8 @@ def discover(
         except OSError as error:
             yield Unreadable(path, root.path, error.strerror or "cannot be opened")
             continue
-        for item in _Walk(path, root, wanted, format_of).directory(path, descriptor, 0):
+        walk = _Walk(path, root, wanted, format_of, resting, met)
+        for item in walk.directory(path, descriptor, 0):
             if isinstance(item, SessionFile):
                 key = (item.fingerprint.device, item.fingerprint.inode)
                 if key in met:
@@ -134,6 +142,8 @@ class _Walk:
     root: Root
     wanted: Callable[[str], bool]
     format_of: Callable[[str, Fingerprint], str | None]
+    resting: Resting | None = None
+    met: set[tuple[int, int]] = field(default_factory=set)
     claude_home: str = field(default_factory=lambda: os.path.realpath(claude_code.home()))
 
     def directory(
@@ -143,7 +153,7 @@ class _Walk:
         try:
             try:
                 with os.scandir(descriptor) as listing:
-                    items = sorted(listing, key=lambda item: item.name)
+                    items = sorted(self._awake(path, listing), key=lambda item: item.name)
             except OSError as error:
                 yield Unreadable(self.top, path, error.strerror or "cannot be listed")
                 return
@@ -155,6 +165,32 @@ class _Walk:
                     yield from self.look(path, item.name, descriptor)
         finally:
             os.close(descriptor)
+
+    def _awake(self, path: str, listing: Iterable[os.DirEntry[str]]) -> Iterable[os.DirEntry[str]]:
+        """Give what of a directory may need a look.
+
+        For every file that rests this is what a pass costs: a look-up, one stat, a comparison.
+        """
+        rows = self.resting.rows(path) if self.resting else None
+        if self.resting is None or not rows:
+            return listing
+        rules, now, met, names, awake = self.resting.rules, self.resting.now, self.met, [], []
+        for item in listing:
+            row = rows.get(item.name)
+            if row is not None and row[6] == rules and (row[5] is None or row[5] > now):
+                with suppress(OSError):
+                    seen = item.stat(follow_symlinks=False)
+                    if (
+                        row[4] == seen.st_ctime_ns and row[3] == seen.st_mtime_ns
+                        and row[1] == seen.st_ino and row[2] == seen.st_size
+                        and row[0] == seen.st_dev
+                    ):  # fmt: skip
+                        met.add((row[0], row[1]))
+                        names.append(item.name)
+                        continue
+            awake.append(item)
+        self.resting.rested(path, names)
+        return awake
 
     def _enter(self, path: str, above: int, depth: int) -> Iterator[SessionFile | Unreadable]:
         try:

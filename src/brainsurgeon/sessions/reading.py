@@ -79,11 +79,20 @@ class OpenSession:
         self.owner = (status.st_uid, status.st_gid)
         self.sparse = status.st_blocks * 512 < status.st_size
         self.times_ns = (status.st_atime_ns, status.st_mtime_ns)
+        self._begin = (0, 1)
 
     @property
     def lines(self) -> FileLines:
         """The lines of the file as it was when it was opened."""
-        return FileLines(self.descriptor, self.fingerprint.size, self.check_stop)
+        return self.lines_from(*self._begin)
+
+    def lines_from(self, offset: int, number: int) -> FileLines:
+        """Give the lines from the one of this number on, which begins at this offset."""
+        return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
+
+    def go_on(self, offset: int, number: int, form: Format, identity: Identity | None) -> None:
+        """Take the lines from there on for all there are: what they go on from is known."""
+        self._begin, self.format, self.identity = (offset, number), form, identity
 
     @cached_property
     def format(self) -> Format:
@@ -198,19 +207,24 @@ def format_name(descriptor: int, hint: str) -> str | None:
 
 
 class FileLines:
-    """The lines of the first `size` bytes of an open file, from either end."""
+    """The lines of the first `size` bytes of an open file, from either end.
+
+    With a `start`, only those from there on, where the line of a `number` begins.
+    """
 
     def __init__(
-        self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on
-    ) -> None:
+        self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on,
+        start: int = 0, number: int = 1,
+    ) -> None:  # fmt: skip
         self._descriptor = descriptor
         self._size = size
         self._check = check_stop
+        self._start, self._number = start, number
 
     def __iter__(self) -> Iterator[Line]:
         """Yield the lines from the first to the last."""
-        number, offset, pending, lost = 1, 0, bytearray(), 0
-        for chunk in read_range(self._descriptor, 0, self._size):
+        number, offset, pending, lost = self._number, self._start, bytearray(), 0
+        for chunk in read_range(self._descriptor, self._start, self._size, CHUNK >> 4 or 1):
             self._check()
             pieces = chunk.split(b"\n")
             last = pieces.pop()
@@ -233,9 +247,9 @@ class FileLines:
         """Yield the lines from the last to the first; their number is 0, not known."""
         at, pending, lost = self._size, b"", 0
         first = True
-        while at > 0:
+        while at > self._start:
             self._check()
-            start = max(0, at - CHUNK)
+            start = max(self._start, at - CHUNK)
             chunk = b"".join(read_range(self._descriptor, start, at))
             *pieces, tail = chunk.split(b"\n")
             pieces, head = ([tail, *pieces[:0:-1]], pieces[0]) if pieces else ([], tail)
@@ -251,15 +265,19 @@ class FileLines:
             if lost + len(pending) > LONGEST_LINE:
                 lost, pending = lost + len(pending), b""
             at = start
-        if pending or lost or (self._size and not first):
-            yield Line(0, 0, None if lost else pending, terminated=not first)
+        if pending or lost or (self._size > self._start and not first):
+            yield Line(0, self._start, None if lost else pending, terminated=not first)
 
 
-def read_range(descriptor: int, start: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `end` in chunks, by position; stop where the file ends."""
+def read_range(descriptor: int, start: int, end: int, chunk: int = CHUNK) -> Iterator[bytes]:
+    """Yield the bytes from `start` to `end` by position, in chunks; stop where the file ends.
+
+    The first is as long as said, the next ones are longer.
+    """
     while start < end:
-        chunk = os.pread(descriptor, min(CHUNK, end - start), start)
-        if not chunk:
+        piece = os.pread(descriptor, min(chunk, end - start), start)
+        if not piece:
             return
-        yield chunk
-        start += len(chunk)
+        yield piece
+        start += len(piece)
+        chunk = CHUNK

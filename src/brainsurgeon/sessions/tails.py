@@ -49,6 +49,18 @@ def goes_on(descriptor: int, end: End) -> bool:
     return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
 
 
+def mark_of(descriptor: int, offset: int, size: int) -> bytes:
+    """Give a digest of how a file begins, and of its bytes in front of an offset and of an end.
+
+    One of which these are as they were, and which is no shorter, was at most appended to: agents
+    that write a session anew change its length, or its beginning.
+    """
+    told = hashlib.blake2b(os.pread(descriptor, min(offset, _MARK), 0), digest_size=16)
+    for end in (offset, size):
+        told.update(os.pread(descriptor, min(end, _MARK), max(0, end - _MARK)))
+    return told.digest()
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """What was appended to a file, and when it was last written (nanoseconds since 1970)."""

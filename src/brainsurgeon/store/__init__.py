@@ -38,6 +38,7 @@ from brainsurgeon.store.opening import (
     roll_back_crash,
     translated,
 )
+from brainsurgeon.store.resumes import Resumes
 from brainsurgeon.store.rows import Rows
 from brainsurgeon.store.sessions import Sessions
 from brainsurgeon.store.wishes import Wishes
@@ -62,6 +63,7 @@ class Store:
         self.fields = Fields(connection)
         self.files = FileStates(connection)
         self.journal = Journal(connection)
+        self.resumes = Resumes(connection)
         self.rows = Rows(connection)
         self.sessions = Sessions(connection)
         self.wishes = Wishes(connection)

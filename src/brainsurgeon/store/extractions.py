@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,24 @@ class Extractions:
         listed = list(dict.fromkeys(ids))
         slots = ",".join("?" * len(listed))
         found = self._extractions(f"session_id IN ({slots}) AND state != 'pending'", listed)
+        return sorted(found, key=lambda one: -listed.index(one.session_id))
+
+    def of_entries(
+        self, ids: Iterable[int], entries: Iterable[str], stubs: Iterable[str]
+    ) -> list[Extraction]:
+        """Give those of `of_sessions` that speak of some entries, or stand there as these stubs.
+
+        What it costs grows with what is asked for, not with what was ever cut.
+        """
+        listed = list(dict.fromkeys(ids))
+        slots = ",".join("?" * len(listed))
+        known = f"session_id IN ({slots}) AND state != 'pending'"
+        at = f"{known} AND entry_id IN (SELECT value FROM json_each(?))"  # noqa: S608
+        by_stub = f"+{known} AND stub IN (SELECT value FROM json_each(?))"  # noqa: S608
+        met = self._extractions(by_stub, [*listed, json.dumps(sorted(stubs))])
+        named = {*entries, *(one.entry_id for one in met)}
+        met += self._extractions(at, [*listed, json.dumps(sorted(named))])
+        found = sorted({one.id: one for one in met}.values(), key=lambda one: one.id)
         return sorted(found, key=lambda one: -listed.index(one.session_id))
 
     def elsewhere(self, identity: Identity | None, ids: Iterable[int]) -> list[Extraction]:

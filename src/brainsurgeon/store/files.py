@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.store.numbers import signed, unsigned
+from brainsurgeon.store.table import FileTable
 from brainsurgeon.store.texts import identity_read, identity_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class FileStates:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.table = FileTable(connection)
 
     def all(self) -> dict[bytes, FileState]:
         """Give everything remembered, by path; one query a pass."""
@@ -53,6 +55,7 @@ class FileStates:
              seen.ctime_ns, state.rules, state.format, state.outcome, state.reason,
              state.first_seen, state.due_at, state.looked_at, identity_text(state.identity)),
         )  # fmt: skip
+        self.table.remember(path, state)
 
     def at(self, path: str) -> FileState | None:
         """Give what is remembered of one file, or None."""
@@ -64,6 +67,6 @@ class FileStates:
 
     def forget(self, paths: Iterable[bytes]) -> None:
         """Forget files that are gone."""
-        self._connection.executemany(
-            "DELETE FROM files WHERE path = ?", ((path,) for path in paths)
-        )
+        for path in paths:
+            self._connection.execute("DELETE FROM files WHERE path = ?", (path,))
+            self.table.forget(path)

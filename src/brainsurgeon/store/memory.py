@@ -8,43 +8,73 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import UNKNOWN
 from brainsurgeon.model.records import FileState
+from brainsurgeon.store.table import AGAIN, DATABASE, FAILED, WAITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from brainsurgeon.model.sessions import Fingerprint, SessionFile
+    from brainsurgeon.model.resume import Resume
+    from brainsurgeon.model.sessions import Fingerprint, SeenRow, SessionFile
     from brainsurgeon.store import Store
 
-FAILED = "failed"
-"""How a file is remembered with which something went wrong: it is tried again after a pause."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds: the pause after the second failure in a row, which doubles from then on, and its end."""
-AGAIN = "again"
-"""How a file is remembered that was deferred: every pass tries it again."""
-WAITS = "waits"
-"""How a session is remembered that waits for a change of the database that it lies in."""
-DATABASE = "database"
-"""How a database is remembered, beside the sessions in it."""
 FRESH = 0.05
 """Seconds within which two changes of a file may leave it with the same modification time."""
 
 
 class FileMemory:
-    """The states of all files as a pass begins; it is read once and written down once."""
+    """The states of files as a pass finds them; what changes is written down once, at its end.
 
-    def __init__(self, store: Store | None, rules: str) -> None:
-        self.rules = rules
-        self._states = store.files.all() if store else {}
+    A pass over everything reads all rows at once (or has them from the last pass of the same
+    process); one over named paths asks for theirs alone.
+    """
+
+    def __init__(self, store: Store | None, rules: str, now: float, *, whole: bool = True) -> None:
+        self.rules, self.now, self.resting = rules, now, 0
+        self._store = store
+        self._states: dict[bytes, FileState | None] = {}
+        self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
+        if store and whole:
+            store.files.table.read()
+            self._rows = store.files.table.directories
         self._waiting = store.wishes.sessions_waiting() if store else {}
+        self._awake = {os.path.dirname(os.fsdecode(path)) for path in self._waiting}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
+        self._resumes: dict[str, Resume | None] = {}
         self._moved: set[str] = set()
-        self._gone = set(self._states)
+        self._met: set[str] = set()
+        self._rested: dict[str, list[str]] = {}
         self._insisted: set[bytes] = set()
+
+    def _state(self, path: bytes) -> FileState | None:
+        if path not in self._states:
+            known = self._store.files.at(os.fsdecode(path)) if self._store else None
+            self._states[path] = known
+        return self._states[path]
 
     def state_of(self, file: SessionFile) -> FileState | None:
         """Give the file as it was last looked at."""
-        return self._states.get(os.fsencode(file.path))
+        return self._state(os.fsencode(file.path))
+
+    def rows(self, directory: str) -> Mapping[str, SeenRow]:
+        """Give the files of one directory that may rest, by name."""
+        rows = self._rows.get(directory, {})
+        if directory not in self._awake:
+            return rows
+        asked = self._waiting.keys()
+        return {
+            name: row
+            for name, row in rows.items()
+            if os.fsencode(f"{directory}/{name}") not in asked
+        }
+
+    def rested(self, directory: str, names: list[str]) -> None:
+        """Take in which files of a directory are as they were and not due; once for each."""
+        if directory not in self._rested:
+            self._rested[directory] = names
+            self.resting += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
         """Give when this state of the file was first seen: now, unless it is remembered."""
@@ -72,7 +102,7 @@ class FileMemory:
         What was put off for a while is looked at all the same where somebody `named` it.
         """
         path = os.fsencode(file.path)
-        self._gone.discard(path)
+        self._met.add(file.path)
         state = self._still_true(path, file.fingerprint)
         if state is None or (named and state.outcome == "deferred"):
             return False
@@ -82,7 +112,7 @@ class FileMemory:
 
     def _still_true(self, path: bytes, fingerprint: Fingerprint) -> FileState | None:
         """Give what is remembered of a file where neither it nor the rules nor a wish changed."""
-        state = self._states.get(path)
+        state = self._state(path)
         if (
             state is not None
             and state.fingerprint == fingerprint
@@ -112,20 +142,30 @@ class FileMemory:
         if self.waits(file) or state is None or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
-    def idle(self, path: str, mark: Fingerprint, now: float) -> list[bytes] | None:
+    def begin_at(self, path: str, resume: Resume | None) -> None:
+        """Remember where the next look at a file may begin; with None, at its beginning."""
+        self._resumes[path] = resume
+
+    def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
         """Return the paths of the sessions in a database that need no look; None where one does.
 
         A database that changed is remembered as it is now, unless that was just now, once the
         pass has looked at everything in it.
         """
-        key, inside = os.fsencode(path), os.fsencode(path) + b"/"
-        self._gone.discard(key)
-        state = self._states.get(key)
-        sessions = [one for one in self._states if one.startswith(inside)]
-        same = state is not None and state.fingerprint == mark and state.rules == self.rules
-        if same and all(self._rests(one, now) for one in sessions):
-            self._gone.difference_update(sessions)
-            return sessions
+        self._met.add(path)
+        directory, _, name = path.rpartition("/")
+        row = self._rows.get(directory, {}).get(name)
+        inside = {
+            f"{at}/{one}": row
+            for at, rows in self._rows.items()
+            if at == path or at.startswith(f"{path}/")
+            for one, row in rows.items()
+        }
+        seen = (mark.device, mark.inode, mark.size, mark.mtime_ns, mark.ctime_ns)
+        same = row is not None and row[:5] == seen and row[7] == self.rules
+        if same and all(self._rests(one, row, now) for one, row in inside.items()):
+            self._met.update(inside)
+            return list(inside)
         if not same:
             self._moved.add(path)
             if now - mark.mtime_ns / 1e9 >= FRESH:
@@ -133,26 +173,40 @@ class FileMemory:
                 self._databases.append((path, fresh))
         return None
 
-    def _rests(self, path: bytes, now: float) -> bool:
-        state = self._states[path]
-        return (
-            state.rules == self.rules
-            and state.outcome != AGAIN
-            and (state.due_at is None or state.due_at > now)
-            and self._waiting.get(path, 0.0) <= state.looked_at
-        )
+    def _rests(self, path: str, row: SeenRow, now: float) -> bool:
+        if row[7] != self.rules or row[8] == AGAIN or not (row[5] is None or row[5] > now):
+            return False
+        asked_at = self._waiting.get(os.fsencode(path))
+        state = None if asked_at is None else self._state(os.fsencode(path))
+        return asked_at is None or (state is not None and asked_at <= state.looked_at)
+
+    def _gone(self) -> Iterator[bytes]:
+        """Give the files that are remembered and that a pass over everything did not meet."""
+        for directory, rows in self._rows.items():
+            rested = self._rested.get(directory, [])
+            if len(rested) == len(rows):
+                continue
+            for name in rows.keys() - set(rested):
+                if f"{directory}/{name}" not in self._met:
+                    yield os.fsencode(f"{directory}/{name}")
 
     def write_down(self, store: Store, *, forget: bool) -> None:
         """Write down what this pass saw, and with `forget` forget the files that it did not see.
 
         `forget` tells that the pass saw everything else.
         """
+        gone = list(self._gone()) if forget else []
         for path, state in self._fresh:
             store.files.remember(path, state)
+        for path, resume in self._resumes.items():
+            if resume is not None:
+                store.resumes.remember(path, resume)
+        store.resumes.forget(os.fsencode(path) for path, one in self._resumes.items() if not one)
         if forget:
             for path, state in self._databases:
                 store.files.remember(path, state)
-            store.files.forget(self._gone)
+            store.files.forget(gone)
+            store.resumes.forget(gone)
 
 
 def _essence(state: FileState) -> FileState:

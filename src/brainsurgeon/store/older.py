@@ -43,10 +43,19 @@ _BEFORE_DUE = (
     FROM main.extractions WHERE blob_id IS NOT NULL GROUP BY session_id
     """,
 )
+_BEFORE_RESUMING = (
+    """
+    CREATE TEMP VIEW resumes AS SELECT NULL AS path, NULL AS device, NULL AS inode, NULL AS size,
+    NULL AS mtime_ns, NULL AS ctime_ns, NULL AS mark, NULL AS rules, NULL AS format,
+    NULL AS identity, NULL AS session_id, NULL AS begins_at, NULL AS line, NULL AS cursor,
+    NULL AS stubs WHERE 0
+    """,
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
     "m004_keep_rows": _BEFORE_ROWS,
+    "m005_resume": _BEFORE_RESUMING,
     "m006_find_what_is_due": _BEFORE_DUE,
     "m007_keep_records_small": (),  # what is read can be read in either way
 }

@@ -29,7 +29,7 @@ values of two; what is deleted lies all over the index by digest, whose pages ar
 APPLICATION_ID = 0x62737267
 KNOWN_MIGRATIONS = (
     "m001_create_tables", "m002_know_sessions_by_what_they_say",
-    "m003_note_what_is_being_moved", "m004_keep_rows", "m006_find_what_is_due",
+    "m003_note_what_is_being_moved", "m004_keep_rows", "m005_resume", "m006_find_what_is_due",
     "m007_keep_records_small",
 )  # fmt: skip
 _PRAGMAS = (

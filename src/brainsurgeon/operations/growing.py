@@ -1,0 +1,75 @@
+"""Look at what was appended to a session, where nothing else can have become due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide.outcome import outcome_of
+from brainsurgeon.decide.resume import Frontier
+from brainsurgeon.lookup import noting
+from brainsurgeon.rewrite.resume import begins_at, examine_grown, records_of_tail
+from brainsurgeon.sessions.discover import is_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.model.plans import Outcome
+    from brainsurgeon.model.records import FileState
+    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.store import Store
+    from brainsurgeon.store.memory import FileMemory
+
+
+@dataclass(slots=True)
+class Look:
+    """What came of one session: the outcome, and what to remember of its file."""
+
+    outcome: Outcome
+    fingerprint: Fingerprint
+    format: str | None = None
+    identity: Identity | None = None
+    due_at: float | None = None
+    again: str | None = None
+    """How it is remembered where the next pass looks again although nothing changed."""
+
+
+def look_at_growth(
+    settings: Settings, store: Store, file: SessionFile, state: FileState | None,
+    memory: FileMemory, now: float, check_stop: Callable[[], None],
+) -> Look | None:  # fmt: skip
+    """Look at the tail of a session in which nothing is asked for; None where that is not enough.
+
+    It is not where the file did more than grow, where older entries are spoken of, and where
+    something is to go: then everything has to be looked at. Raise UnsettledError or RefusedError
+    where it may not be touched.
+    """
+    before = store.resumes.at(file.path)
+    if before is None or not before.may_go_on(file.fingerprint):
+        return None
+    if file.hint not in ("auto", before.format):
+        return None
+    with examine_grown(settings, file, state, before, memory.rules, now, check_stop) as one:
+        if one is None or not is_named(file):
+            return None
+        if not noting.lies_where_it_did(store, file, before.identity, before.session_id):
+            return None
+        one.check_turn()
+        record = None if before.session_id is None else store.sessions.known(before.session_id)
+        records = records_of_tail(store, record, one)
+        since, remembers = one.survey.since, one.habits.remembers
+        frontier = Frontier(since, remembers=remembers, stubs=before.stubs)
+        # What stands in front stands there still: a file that only grew has lost nothing.
+        planned = replace(one.plan(records, frontier=frontier), gone=())
+        rules = settings.decision_rules()
+        outcome = outcome_of(one.session.file, one.format.name, rules, planned)
+        if planned.deferred or outcome.outcome == "changed":
+            return None
+        if record:
+            noting.adopt(store, record, records, planned, now)
+        noting.settled(store, record, planned, now)
+        begin = begins_at(one, frontier, planned, record, memory.rules)
+        memory.begin_at(file.path, begin)
+        seen = one.session
+        return Look(outcome, seen.fingerprint, one.format.name, seen.identity, planned.due_at)

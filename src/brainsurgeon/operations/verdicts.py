@@ -1,0 +1,40 @@
+"""What it means for one session that looking at it or changing it ended with an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import (
+    BrainsurgeonError,
+    BusyError,
+    DamagedError,
+    FailedError,
+    StoppedError,
+    StoreFullError,
+)
+from brainsurgeon.rewrite.examine import HELD, UnsettledError
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.store.opening import DatabaseError
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.plans import Result
+
+
+def verdict_on(error: Exception) -> tuple[Result, str] | None:
+    """Give the outcome of the session and why; None where it is everybody's error, not its own."""
+    match error:
+        case UnsettledError() | BusyError():
+            return "deferred", str(error)
+        case RefusedError():
+            return "skipped", str(error)
+        case StoreFullError() | DamagedError() | FailedError():
+            return "failed", str(error)
+        case BrainsurgeonError() | DatabaseError() | StoppedError():
+            return None  # the store itself is in trouble, or we are to stop
+        case FileNotFoundError():
+            return "deferred", "the file went away during the scan"
+        case BlockingIOError():
+            return "deferred", HELD
+        case OSError():
+            return "failed", error.strerror or type(error).__name__
+    return "failed", f"unexpected {type(error).__name__}"  # one odd file must not stop the rest

@@ -1,0 +1,120 @@
+"""Go on where the last look at a session ended, if it was only appended to since.
+
+A resumed look opens the file, compares a mark of three times 4 KB, and reads the tail alone: it
+costs what was appended and the tail, whatever stands in front. It only ever finds that nothing
+is to be done; where something is, the caller looks at everything, as for the first time.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from brainsurgeon import __version__
+from brainsurgeon.decide.resume import Frontier
+from brainsurgeon.formats import FORMATS, HEAD_LINES, base
+from brainsurgeon.model.entries import STUB
+from brainsurgeon.model.records import Records
+from brainsurgeon.model.resume import Resume
+from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
+from brainsurgeon.rewrite.untouchable import check_replaceable
+from brainsurgeon.sessions.reading import OpenSession
+from brainsurgeon.sessions.tails import mark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import FileState, SessionRecord
+    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.store import Store
+
+SMALLEST = 1 << 18
+"""Bytes of the smallest file of which anything is remembered: a shorter one is read as quickly."""
+
+
+def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
+    """Give what finds where the next look at a session may begin.
+
+    It cannot be told while something is asked for in it, or its turn was given up as abandoned.
+    """
+    told = cut and not records.wishes and not one.survey.open_turn
+    return Frontier(one.survey.since if told else None, remembers=one.habits.remembers)
+
+
+def begins_at(
+    one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str
+) -> Resume | None:
+    """Say where the next look at a session may begin that was looked at and left as it is."""
+    begin, session = frontier.begin(planned), one.session
+    if begin is None or planned.deferred or not isinstance(session, OpenSession):
+        return None
+    (offset, number), size = begin, session.fingerprint.size
+    if size < SMALLEST or number <= HEAD_LINES or 2 * offset < size:
+        return None
+    tail = session.lines_from(offset, number)
+    cursor = session.format.survey(tail, one.settings.decision_rules().window).cursor
+    if cursor is None:
+        return None
+    mark = mark_of(session.descriptor, offset, size)
+    return Resume(
+        session.fingerprint, mark, _under(one, rules), session.format.name, session.identity,
+        record.id if record else None, offset, number, cursor,
+        frontier.stubs or bool(planned.sighted),
+    )  # fmt: skip
+
+
+@contextmanager
+def examine_grown(
+    settings: Settings, file: SessionFile, state: FileState | None, before: Resume, rules: str,
+    now: float, check_stop: Callable[[], None],
+) -> Iterator[Examination | None]:  # fmt: skip
+    """Examine the tail of a session that grew since it was looked at; None where it did not.
+
+    It counts as changed in front of the tail, too, where what was appended says something of
+    older entries: then the cursor is another. Raise what `examine_quiet` raises.
+    """
+    with open_quiet(settings, file, state, now, check_stop) as session:
+        check_replaceable(session, settings)
+        form = FORMATS.get(before.format)
+        if form is None or not (isinstance(session, OpenSession) and _grew(session, before)):
+            yield None
+            return
+        session.go_on(before.offset, before.number, form, before.identity)
+        survey = form.survey(session.lines, settings.decision_rules().window)
+        one = Examination(settings, session, survey, silence(file, state, now), now)
+        same = survey.cursor == before.cursor and _under(one, rules) == before.rules
+        yield one if same else None
+
+
+def records_of_tail(store: Store, record: SessionRecord | None, one: Examination) -> Records:
+    """Gather what the store says of the entries in the tail of a session."""
+    if record is None or record.id is None:
+        return Records()
+    stubs, named = set[str](), set[str]()
+    for line in one.session.lines:
+        entry = base.parse(line.raw) if line.raw else None
+        if entry is not None and line.raw is not None:
+            stubs.update(stub.decode() for stub in STUB.findall(line.raw))
+            named.add(one.format.identity(entry, line.raw, line.number) or "")
+    family = store.sessions.family(record)
+    return Records(
+        tuple(store.extractions.of_entries(family, named, stubs)),
+        fields=tuple(store.fields.of_session(record.id)),
+        restores=store.extractions.restores(record.id),
+        own=record.id,
+    )
+
+
+def _grew(session: OpenSession, before: Resume) -> bool:
+    then = before.fingerprint
+    if not before.may_go_on(session.fingerprint):
+        return False
+    return mark_of(session.descriptor, before.offset, then.size) == before.mark
+
+
+def _under(one: Examination, rules: str) -> str:
+    """Name all but the file itself that decides about it: rules, adapters, habits, this program."""
+    habits = one.habits
+    return f"{rules} {__version__} {habits.drops_blocks:d}{habits.remembers:d}"

@@ -1,0 +1,134 @@
+"""Looks at real session files that grow: what is read, what is found, and what makes it whole."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.rewrite import resume
+from building.world import SAMPLES, Conversation, World, append, dump, pin, sql
+
+GROWING = sorted(
+    path for path in SAMPLES.rglob("*.jsonl")
+    if path.stat().st_size > 20_000 and "release" not in str(path)
+)  # fmt: skip
+
+
+def long_session(world, turns=600, text="y" * 4000):
+    """Write a session of which nothing is to go, and give its file and what it says."""
+    talk = Conversation()
+    for _ in range(turns):
+        talk.user()
+        talk.assistant(text)
+    return world.put("s.jsonl", talk.bytes()), talk
+
+
+def say_more(path, talk, **fields):
+    """Let the agent answer once more, a while ago."""
+    before = len(talk.lines)
+    talk.user("and now?")
+    talk.assistant("that is all.", **fields)
+    append(path, talk.lines[before:])
+    os.utime(path, (time.time() - 60,) * 2)
+
+
+def read_by(work):
+    """Tell how many bytes this process reads meanwhile."""
+
+    def so_far():
+        return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
+
+    before = so_far()
+    work()
+    return so_far() - before
+
+
+def begins(world):
+    """Give where the next look at each file begins."""
+    return [offset for (offset,) in sql(world, "SELECT begins_at FROM resumes")]
+
+
+def test_an_append_costs_an_append(world):
+    """What stands in front of the tail is not read again, pass after pass."""
+    path, talk = long_session(world)
+    world.scan()
+    for _ in range(3):
+        say_more(path, talk)
+
+        read = read_by(lambda: world.scan(only=[str(path)]))
+
+        assert read < 500_000 < path.stat().st_size
+        assert begins(world)[0] > path.stat().st_size - 20_000
+
+
+def test_what_was_appended_goes_when_its_time_has_come(world):
+    """A result that was appended is cut once it is old, and it comes back."""
+    path, talk = long_session(world)
+    world.scan()
+    before = len(talk.lines)
+    talk.turn("x" * 5000)
+    append(path, talk.lines[before:])
+    os.utime(path, (time.time() - 60,) * 2)
+    assert world.scan().sessions_changed == 0
+    [begin] = begins(world)
+    for _ in range(3):
+        say_more(path, talk)
+    whole = path.read_bytes()
+
+    assert world.scan().sessions_changed == 1
+    assert len(path.read_bytes()) < len(whole)
+    assert begin < whole.index(b"x" * 5000)
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("change", ["shorter", "other bytes", "another file", "a wish"])
+def test_anything_but_growth_means_a_look_at_everything(world, change):
+    """A file cut off, written anew, replaced or asked for is read from its beginning."""
+    path, talk = long_session(world)
+    world.scan()
+    data = path.read_bytes()
+    more = dump(talk.lines[-1]).replace(talk.last.encode(), b"another1")
+    if change == "shorter":
+        path.write_bytes(b"".join(data.splitlines(keepends=True)[:-2]))
+    elif change == "other bytes":
+        path.write_bytes(data.replace(b'"cwd":"/w"', b'"cwd":"/v"', 1) + more)
+    elif change == "another file":
+        path.with_suffix(".new").write_bytes(data + more)
+        path.with_suffix(".new").rename(path)
+    else:
+        pin(world, talk.last, value=False)
+        say_more(path, talk)
+    os.utime(path, (time.time() - 60,) * 2)
+
+    assert read_by(world.scan) > path.stat().st_size
+
+
+@pytest.mark.parametrize("sample", GROWING, ids=lambda path: path.name[:24])
+def test_a_real_session_comes_out_the_same_however_it_is_looked_at(tmp_path, sample, monkeypatch):
+    """Whether each pass goes on from the last or looks at everything, the same bytes are left."""
+    monkeypatch.setattr(resume, "SMALLEST", 0)
+    monkeypatch.setattr(resume, "HEAD_LINES", 1)
+    lines = sample.read_bytes().splitlines(keepends=True)
+    steps = [lines[at : at + max(1, len(lines) // 12)]
+             for at in range(0, len(lines), max(1, len(lines) // 12))]  # fmt: skip
+    one, other = World(tmp_path / "one"), World(tmp_path / "other")
+    paths = [each.directory / "s.jsonl" for each in (one, other)]
+    try:
+        for step in steps:
+            said = []
+            for each, path in zip((one, other), paths, strict=True):
+                with path.open("ab") as file:
+                    file.write(b"".join(step))
+                os.utime(path, (time.time() - 7200,) * 2)
+                said.append([(told.outcome, told.reason.partition(" (")[0], told.bytes_after)
+                             for told in each.scan(min_reclaim=5000).sessions])  # fmt: skip
+                each.scan(min_reclaim=5000)
+            sql(other, "DELETE FROM resumes")
+            assert said[0] == said[1]
+            assert paths[0].read_bytes() == paths[1].read_bytes()
+    finally:
+        one.close()
+        other.close()
