@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry, Line, Part
     from brainsurgeon.model.plans import Plan
 
+VERSION = 1
+"""It rises whenever the planner, or what is said here, decides otherwise of the same bytes."""
 _LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 """What is said of a session to an entry that many others have followed."""
 _MOST_GOING = 1000

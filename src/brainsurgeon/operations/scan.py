@@ -196,7 +196,7 @@ class _Pass:
             records = records_of(self._settings, self._store, record, now)
             put_off = None if self._named else one.kept_in_memory()
             cut = left_alone is None and put_off is None
-            frontier = frontier_of(one, records, cut=cut)
+            frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
             planned = one.plan(
                 records, cut=cut, explain=self._report.dry_run, frontier=frontier
             )  # fmt: skip

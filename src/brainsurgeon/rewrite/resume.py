@@ -10,8 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from brainsurgeon import __version__
-from brainsurgeon.decide.resume import Frontier
+from brainsurgeon.decide.resume import VERSION, Frontier
 from brainsurgeon.formats import FORMATS, HEAD_LINES, base
 from brainsurgeon.model.entries import STUB
 from brainsurgeon.model.records import Records
@@ -115,6 +114,6 @@ def _grew(session: OpenSession, before: Resume) -> bool:
 
 
 def _under(one: Examination, rules: str) -> str:
-    """Name all but the file itself that decides about it: rules, adapters, habits, this program."""
+    """Name all but the file itself that decides about it: rules, adapters, planner, habits."""
     habits = one.habits
-    return f"{rules} {__version__} {habits.drops_blocks:d}{habits.remembers:d}"
+    return f"{rules} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"
