@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from brainsurgeon.config_glance import config_path, default_state_dir
 from brainsurgeon.config_values import (
     AbsolutePath,
     Count,
@@ -135,7 +136,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
         if alias in table:
             names[key] = alias
             table.setdefault(key, table.pop(alias))
-    table.setdefault("state_dir", _default_state_dir())
+    table.setdefault("state_dir", default_state_dir())
     if table.get("rules") and "trigger_types" in table:
         problems.append("rules and trigger_types: give one of the two")
     try:
@@ -147,15 +148,6 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     if problems:
         raise ConfigError(source or "environment", problems)
     return settings, warnings
-
-
-def config_path(given: str | None) -> str | None:
-    """Give the configuration file that holds: the first that exists of the four places."""
-    if given or os.environ.get("BRAINSURGEON_CONFIG"):
-        return given or os.environ["BRAINSURGEON_CONFIG"]
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    places = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
-    return next((place for place in places if os.path.exists(place)), None)
 
 
 def _read_file(given: str | None) -> tuple[str | None, dict[str, Any], list[str]]:
@@ -286,8 +278,3 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> list[str]:
         if os.path.commonpath([state, place]) in (state, place)
     )
     return [*problems, *around]
-
-
-def _default_state_dir() -> str:
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(home, "brainsurgeon")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "store": (*NOUNS, "formats"),
     "clock": (),
     # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "config_values", "decide.rules", "formats", "hosts.*"),
+    "config": (*NOUNS, "config_glance", "config_values", "decide.rules", "formats", "hosts.*"),
+    "config_glance": ("hosts.homes_named",),
     "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),
     "lookup": (*PURE, *HANDS, "config"),
@@ -57,7 +58,7 @@ MAY_IMPORT = {
     "render": (*NOUNS, "operations.*"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
-    "cli": (*AT_THE_DOOR, "daemon", "mcp_server"),
+    "cli": (*AT_THE_DOOR, "config_glance", "daemon", "mcp_server"),
     # A change below a root wakes it up only where the name is one of a session.
     "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
 }

@@ -42,7 +42,7 @@ from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import leases, new_file, openers, retire
 from brainsurgeon.store import open_store
-from brainsurgeon.store.texts import key_path_text
+from brainsurgeon.store.key_paths import key_path_text
 from building.rows_machine import WithRows
 from building.swaps import differences
 from building.world import World, dump

@@ -18,7 +18,7 @@ from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.rewrite import recover
 from brainsurgeon.store import open_store, open_to_read, opening
-from brainsurgeon.store.texts import key_path_read, key_path_text
+from brainsurgeon.store.key_paths import key_path_read, key_path_text
 from building.release import NOW, release_0_1_0
 from building.rows import begin, cut, session
 from building.world import Clock, dump, entry, sql, text_of

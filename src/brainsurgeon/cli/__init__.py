@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from brainsurgeon import __version__
-from brainsurgeon.cli import restoring, running, showing, streams
-from brainsurgeon.cli.given import Config, given
+from brainsurgeon.cli import quick, streams
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.texts import readable_lines
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    Code = TypeVar("Code", int, int | None)
+
+
+def __getattr__(name: str) -> Any:
+    """Give the commands, which are made when they are first asked for."""
+    if name != "app":
+        raise AttributeError(name)
+    from brainsurgeon.cli.commands import app
+
+    return app
 
 
 def main() -> None:
@@ -26,13 +32,18 @@ def main() -> None:
     os.umask(0o077)
     streams.take_over()
     signal.signal(signal.SIGTERM, _terminated)
-    code = _run()
+    gc.disable()  # of what is imported nothing is garbage
+    quickly = _guarded(lambda: 0 if quick.answer(sys.argv[1:]) else None)
+    gc.enable()
+    code = _run() if quickly is None else quickly
     try:
         streams.let_go()
     except streams.ReaderGoneError:
         pass
     except BrainsurgeonError as error:
         code = _output_lost(error)
+    if quickly is not None:
+        os._exit(code)  # all is said and closed; to take everything apart is a tenth of the time
     raise SystemExit(code)
 
 
@@ -42,84 +53,29 @@ def _terminated(*_: object) -> None:
 
 
 def _run() -> int:
+    from brainsurgeon.cli.commands import run
+
+    return _guarded(run)
+
+
+def _guarded(act: Callable[[], Code]) -> Code | int:
+    """Give the exit code that an act gives, or that of the error with which it ends."""
     try:
-        code = app(standalone_mode=False)
+        return act()
     except streams.OutputError as error:
         return _output_lost(error)
-    except BrainsurgeonError as error:
-        _complain(error)
-        return error.exit_code
     except (streams.ReaderGoneError, BrokenPipeError):
         streams.lead_nowhere()
         return 0
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  the last door: no traceback reaches a person
-        return _unexpected(error)
-    return code if isinstance(code, int) else 0
+        from brainsurgeon.cli.commands import complain_unexpectedly
+
+        return complain_unexpectedly(error)
 
 
 def _output_lost(error: BrainsurgeonError) -> int:
     streams.lead_nowhere()
     print(f"brainsurgeon: {error}", file=sys.stderr)
     return error.exit_code
-
-
-def _complain(error: BrainsurgeonError) -> None:
-    from brainsurgeon.render import in_local_time
-
-    said = str(error)
-    if given.json:
-        _complain_in_json(said, error.exit_code, **error.facts())
-    print(f"brainsurgeon: {readable_lines(in_local_time(said))}", file=sys.stderr)
-
-
-def _complain_in_json(said: str, code: int, **facts: object) -> None:
-    from brainsurgeon.render import document, printable
-
-    print(document(printable({"error": said, "exit_code": code, **facts})))
-
-
-def _unexpected(error: Exception) -> int:
-    show = getattr(error, "show", None)
-    if show is not None:  # what typer says of wrong words
-        code = int(getattr(error, "exit_code", 2))
-        if "--json" in sys.argv:
-            _complain_in_json(getattr(error, "message", str(error)), code)
-        show()
-        return code
-    from brainsurgeon.render import unexpected
-
-    if given.json:
-        _complain_in_json(unexpected(error), 1)
-    print(f"brainsurgeon: {unexpected(error)}", file=sys.stderr)
-    return 1
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"brainsurgeon {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    config: Config = None,
-    version: Annotated[  # noqa: ARG001  its callback does the work
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_print_version
-        ),
-    ] = False,
-) -> None:
-    """Keep the session files of coding agents lean, and give back every byte on demand."""
-    given.config = config
-
-
-for command in (
-    running.scan, running.run, running.retention, running.status,
-    running.doctor, running.mcp,
-    showing.sessions, showing.context, showing.show, showing.cat,
-    restoring.restore, restoring.set_extractable,
-):  # fmt: skip
-    app.command(command.__name__.replace("_", "-"))(command)

@@ -15,11 +15,11 @@ from brainsurgeon.cli.given import (
     Keys,
     OneSession,
     print_json,
-    print_values,
     say,
     settings_of,
     store_to_write,
 )
+from brainsurgeon.cli.printing import print_values
 from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from brainsurgeon.cli.given import (
     OneSession,
     SessionName,
     print_json,
-    print_values,
     say,
     settings_of,
     store_to_read,
 )
+from brainsurgeon.cli.printing import print_values
 
 
 def sessions(json: Json = False, config: Config = None) -> None:

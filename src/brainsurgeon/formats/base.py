@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
     from brainsurgeon.model.sessions import Identity, Survey
 
-ASIDE = frozenset({"details", "toolUseResult"})
-"""Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
-entry."""
-SCREEN = frozenset({"toolUseResult", "attachment"})
-"""Steps of a path below which Claude Code keeps results for its screen, each in another form."""
 BOM = b"\xef\xbb\xbf"
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024

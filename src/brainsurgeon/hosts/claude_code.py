@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from glob import escape, glob
 from typing import TYPE_CHECKING
 
-from brainsurgeon.hosts import claude_processes, processes
+from brainsurgeon.hosts import claude_processes, homes_named, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,7 @@ _LONGEST_NAME = 200
 
 def home() -> str:
     """Give the home of Claude Code of this user, existing or not."""
-    named = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~/.claude"
-    return os.path.abspath(os.path.expanduser(named))
+    return homes_named.claude_code()
 
 
 @dataclass(frozen=True, slots=True)

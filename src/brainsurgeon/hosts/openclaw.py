@@ -8,6 +8,8 @@ import sqlite3
 from contextlib import closing
 from urllib.parse import quote
 
+from brainsurgeon.hosts.homes_named import openclaw_agents
+
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
@@ -23,8 +25,7 @@ SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 
 def agents_directory() -> str:
     """Give where OpenClaw keeps the agents of this user."""
-    home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
-    return os.path.join(os.path.abspath(os.path.expanduser(home)), "agents")
+    return openclaw_agents()
 
 
 def has_agents() -> bool:

@@ -13,10 +13,10 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
-from brainsurgeon.formats.base import SCREEN
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import Session, all_sessions, record_of, session_named
-from brainsurgeon.model.entries import dotted, id_named
+from brainsurgeon.lookup.values import chosen, newest
+from brainsurgeon.model.stubs import dotted, id_named
 from brainsurgeon.model.times import iso
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.model.records import Extraction, SessionRecord
     from brainsurgeon.store import Store
 
@@ -152,8 +151,7 @@ def _newest(values: Iterable[Extraction], record: SessionRecord) -> tuple[Extrac
 
     What the session itself extracted speaks before what it has from another.
     """
-    ranked = sorted(values, key=lambda value: (value.session_id == record.id, value.id))
-    return tuple({value.path: value for value in ranked}.values())
+    return newest(sorted(values, key=lambda value: (value.session_id == record.id, value.id)))
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
@@ -161,41 +159,20 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
     Raise NoSuchKeyError when none matches, ExpiredError when nothing that matches is left.
     """
-    chosen = _chosen(named, keys)
-    if not chosen:
+    wanted = chosen(named.values, keys)
+    if not wanted:
         there = ", ".join(dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
             f"no extracted value of {named.entry_id!r} is called that; there are {there}"
         )
-    if all(value.blob_id is None for value in chosen):
-        raise ExpiredError(named.entry_id, [tombstone(value) for value in chosen])
-    return tuple(value for value in chosen if value.blob_id is not None)
-
-
-def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Leave out what only the agent's screen shows, unless it was named or there is nothing else.
-
-    A result often stands in its entry twice, as the model got it and as its user sees it.
-    """
-    sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
-    return values if list(keys) else sent or values
+    if all(value.blob_id is None for value in wanted):
+        raise ExpiredError(named.entry_id, [tombstone(value) for value in wanted])
+    return tuple(value for value in wanted if value.blob_id is not None)
 
 
 def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:
     """Give those of the values that `keys` name of which only a tombstone is left."""
-    return [value for value in _chosen(named, keys) if value.blob_id is None]
-
-
-def _chosen(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    wanted = list(keys)
-    return tuple(
-        value for value in named.values
-        if not wanted or any(_matches(value.path, key) for key in wanted)
-    )  # fmt: skip
-
-
-def _matches(path: KeyPath, key: str) -> bool:
-    return key == dotted(path) or any(step == key for step in path if isinstance(step, str))
+    return [value for value in chosen(named.values, keys) if value.blob_id is None]
 
 
 def tombstone(value: Extraction) -> dict[str, object]:

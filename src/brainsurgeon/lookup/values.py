@@ -3,28 +3,73 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from brainsurgeon.formats.base import ASIDE
-from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.stubs import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Protocol, TypeVar
 
+    from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.model.records import Extraction
     from brainsurgeon.store import Store
 
+    class Held(Protocol):
+        """What was cut out of an entry, as far as it takes to choose and to show it."""
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+        @property
+        def id(self) -> int:
+            """Which extraction it is."""
+
+        @property
+        def path(self) -> KeyPath:
+            """Where the value stood in its entry."""
+
+    AnyHeld = TypeVar("AnyHeld", bound=Held)
+
+ASIDE = frozenset({"details", "toolUseResult"})
+"""Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
+entry."""
+SCREEN = frozenset({"toolUseResult", "attachment"})
+"""Steps of a path below which Claude Code keeps results for its screen, each in another form."""
+
+
+class Contents(NamedTuple):
     """The distinct values of an entry by path, and the paths of copies by those of their values."""
 
     values: dict[str, Any]
     same_as: dict[str, str]
 
 
-def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
+def newest(values: Iterable[AnyHeld]) -> tuple[AnyHeld, ...]:
+    """Give one extraction a place: the last of those that come with it."""
+    return tuple({value.path: value for value in values}.values())
+
+
+def chosen(values: Iterable[AnyHeld], keys: Iterable[str]) -> tuple[AnyHeld, ...]:
+    """Give the values that `keys` name, a whole path or any named step of one; without any, all."""
+    wanted = list(keys)
+    return tuple(
+        value for value in values
+        if not wanted or any(_matches(value.path, key) for key in wanted)
+    )  # fmt: skip
+
+
+def _matches(path: KeyPath, key: str) -> bool:
+    return key == dotted(path) or any(step == key for step in path if isinstance(step, str))
+
+
+def as_sent(values: tuple[AnyHeld, ...], keys: Iterable[str]) -> tuple[AnyHeld, ...]:
+    """Leave out what only the agent's screen shows, unless it was named or there is nothing else.
+
+    A result often stands in its entry twice, as the model got it and as its user sees it.
+    """
+    sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
+    return values if list(keys) else sent or values
+
+
+def as_the_model_had_them(values: Iterable[AnyHeld]) -> tuple[AnyHeld, ...]:
     """Put what the model had before what its agent keeps beside it."""
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
@@ -38,7 +83,7 @@ def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
     }
 
 
-def contents(values: Iterable[Extraction], tokens: dict[int, bytes]) -> Contents:
+def contents(values: Iterable[Held], tokens: dict[int, bytes]) -> Contents:
     """Give each distinct value once, by path, first where the model had it.
 
     Values are strings, and whole blocks the objects that they were.

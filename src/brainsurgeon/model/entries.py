@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from brainsurgeon.model.stubs import ID, PREFIX, SUFFIX, WHOLE_STUB, stub_named
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -70,11 +72,6 @@ class Part:
     instead: bytes | None = None
 
 
-def dotted(path: KeyPath) -> str:
-    """Write a path as people do: `message.content.0.text`."""
-    return ".".join(str(step) for step in path)
-
-
 def value_at(entry: Entry, path: KeyPath) -> Any:
     """Give the value at `path`, or None where there is none."""
     value: Any = entry
@@ -86,15 +83,12 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
     return value
 
 
-_PREFIX, _SUFFIX = "[[extracted-", "]]"
-_ID = "~?[A-Za-z0-9._-]{1,128}"
 _REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
-_WHOLE_STUB = re.compile(rf"{re.escape(_PREFIX)}({_ID}){re.escape(_SUFFIX)}")
-STUB_PREFIX = _PREFIX.encode()
+STUB_PREFIX = PREFIX.encode()
 """How the text of every stub begins."""
-STUB = re.compile(rf"{re.escape(_PREFIX)}{_ID}{re.escape(_SUFFIX)}".encode())
+STUB = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
 """The text of a stub, wherever it stands in a file's bytes."""
-LONGEST_STUB = len(_PREFIX + "~" + _SUFFIX) + 128
+LONGEST_STUB = len(PREFIX + "~" + SUFFIX) + 128
 """Bytes of the longest text that is a stub."""
 
 
@@ -118,11 +112,6 @@ def stub_text(entry_id: str) -> str:
     return stub_named(stub_id(entry_id))
 
 
-def stub_named(ident: str) -> str:
-    """Give the text of the stub in which this very id stands."""
-    return f"{_PREFIX}{ident}{_SUFFIX}"
-
-
 def stub_token(stub: str, *, block: bool) -> bytes:
     """Give the stub as it is written into a line, as a string or as a whole text block."""
     token = json.dumps(stub)
@@ -136,11 +125,4 @@ def stands(value: object, stub: str, *, block: bool) -> bool:
 
 def stub_in(value: object) -> str | None:
     """Give the stub's text when the whole value has the shape of one."""
-    return value if isinstance(value, str) and _WHOLE_STUB.fullmatch(value) else None
-
-
-def id_named(reference: str) -> str:
-    """Give the entry id out of what was typed or pasted: an id, or a whole stub, also in quotes."""
-    bare = reference.strip(" \t\r\n`")
-    match = _WHOLE_STUB.fullmatch(bare.strip("'\""))
-    return match[1] if match else bare
+    return value if isinstance(value, str) and WHOLE_STUB.fullmatch(value) else None

@@ -11,7 +11,7 @@ from brainsurgeon.decide.retention import Held, expires_at
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.lookup.sessions import record_of, session_named
 from brainsurgeon.lookup.values import decode
-from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.times import iso
 from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
 from brainsurgeon.sessions.reading import RefusedError

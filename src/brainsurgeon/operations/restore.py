@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import ChangedError
 from brainsurgeon.formats.base import parse
-from brainsurgeon.lookup.entries import as_sent, choose, entry_named
+from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of, noted
-from brainsurgeon.lookup.values import as_the_model_had_them, contents, decode, tokens_of
-from brainsurgeon.model.entries import RESTORED, dotted, value_at
+from brainsurgeon.lookup.values import (
+    as_sent,
+    as_the_model_had_them,
+    contents,
+    decode,
+    tokens_of,
+)
+from brainsurgeon.model.entries import RESTORED, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
+from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.times import moment_said
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, examine_quiet

@@ -13,8 +13,9 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.base import is_made_up, parse
 from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, parent_of, session_named
-from brainsurgeon.model.entries import id_named, is_safe
+from brainsurgeon.model.entries import is_safe
 from brainsurgeon.model.reports import FieldAnswer
+from brainsurgeon.model.stubs import id_named
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError
 from brainsurgeon.rewrite.finishing import UNFINISHED

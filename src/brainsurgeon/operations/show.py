@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.lookup.entries import as_sent, choose, entry_named, expired
-from brainsurgeon.lookup.values import contents, tokens_of
-from brainsurgeon.model.entries import dotted
+from brainsurgeon.lookup.entries import choose, entry_named, expired
+from brainsurgeon.lookup.values import as_sent, contents, tokens_of
+from brainsurgeon.model.stubs import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

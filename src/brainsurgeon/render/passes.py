@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
 from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table

@@ -18,30 +18,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from brainsurgeon.errors import BusyError, StoreUnusableError
-from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.expiry import Expiry
-from brainsurgeon.store.extractions import Extractions
-from brainsurgeon.store.facts import Facts
-from brainsurgeon.store.fields import Fields
-from brainsurgeon.store.files import FileStates
-from brainsurgeon.store.journal import Journal
-from brainsurgeon.store.older import read_as_today
 from brainsurgeon.store.opening import (
     PATIENCE,
-    connect,
     database_path,
     explain,
     make_directory,
     open_database,
-    refuse_foreign,
-    refuse_unknown,
-    roll_back_crash,
+    read_database,
     translated,
 )
-from brainsurgeon.store.resumes import Resumes
-from brainsurgeon.store.rows import Rows
-from brainsurgeon.store.sessions import Sessions
-from brainsurgeon.store.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,6 +40,19 @@ class Store:
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
+        # A value is shown without them (`glance`), by a command that an agent waits for.
+        from brainsurgeon.store.blobs import Blobs
+        from brainsurgeon.store.expiry import Expiry
+        from brainsurgeon.store.extractions import Extractions
+        from brainsurgeon.store.facts import Facts
+        from brainsurgeon.store.fields import Fields
+        from brainsurgeon.store.files import FileStates
+        from brainsurgeon.store.journal import Journal
+        from brainsurgeon.store.resumes import Resumes
+        from brainsurgeon.store.rows import Rows
+        from brainsurgeon.store.sessions import Sessions
+        from brainsurgeon.store.wishes import Wishes
+
         self.directory = directory
         self.blobs = Blobs(connection)
         self.expiry = Expiry(connection)
@@ -193,18 +191,16 @@ def open_store(directory: str) -> Store:
 
 def open_to_read(directory: str) -> Store | None:
     """Open the store without ever writing to it; None where there is none yet."""
-    path = database_path(directory)
-    if not os.path.exists(path):
+    from brainsurgeon.store.older import read_as_today
+
+    opened = read_database(directory)
+    if opened is None:
         return None
-    with translated(directory):
-        refuse_foreign(directory)
-        roll_back_crash(path)
-        connection = connect(path, "ro")
-        try:
-            lacking = refuse_unknown(connection, directory)
-            if lacking:
-                read_as_today(connection, lacking)
-        except BaseException:
-            connection.close()
-            raise
+    connection, lacking = opened
+    try:
+        with translated(directory):
+            read_as_today(connection, lacking)
+    except BaseException:
+        connection.close()
+        raise
     return Store(connection, directory, None)

@@ -5,12 +5,16 @@ Equal values of one agent are stored once; nothing is shared between agents.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import zstandard
 
 from brainsurgeon.errors import DamagedError
+
+try:
+    from _blake2 import blake2b  # what hashlib gives, which loads OpenSSL first
+except ImportError:
+    from hashlib import blake2b
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,7 +28,7 @@ _decompressor = zstandard.ZstdDecompressor()
 
 def digest(value: bytes) -> bytes:
     """Give the 32 bytes that name a value."""
-    return hashlib.blake2b(value, digest_size=32).digest()
+    return blake2b(value, digest_size=32).digest()
 
 
 class Blobs:

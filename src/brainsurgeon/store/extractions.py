@@ -7,10 +7,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BusyError, DamagedError
-from brainsurgeon.model.entries import stub_named, stub_token
+from brainsurgeon.model.entries import stub_token
 from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.stubs import stub_named
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.texts import identity_text, key_path_read, key_path_text, storable
+from brainsurgeon.store.glance import OF_ENTRY
+from brainsurgeon.store.key_paths import key_path_read, key_path_text
+from brainsurgeon.store.texts import identity_text, storable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -87,8 +90,7 @@ class Extractions:
 
     def of_entry(self, entry_id: str) -> list[Extraction]:
         """Give the extractions of an entry, by its own id or by the one that stands in its stub."""
-        where = "(entry_id = ? OR stub = ?) AND state != 'pending'"
-        return self._extractions(where, [entry_id, stub_named(entry_id)])
+        return self._extractions(OF_ENTRY, [entry_id, stub_named(entry_id)])
 
     def _extractions(self, where: str, values: Sequence[object]) -> list[Extraction]:
         rows = self._connection.execute(f"{_EXTRACTION} WHERE {where} ORDER BY id", values)

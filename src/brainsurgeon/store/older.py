@@ -64,7 +64,7 @@ _BEFORE = {
 
 def read_as_today(connection: sqlite3.Connection, lacking: Iterable[str]) -> None:
     """Make a store that some migrations have not reached readable by this program."""
-    connection.execute("PRAGMA temp_store = MEMORY")
     for migration in lacking:
+        connection.execute("PRAGMA temp_store = MEMORY")
         for statement in _BEFORE[migration]:
             connection.execute(statement)

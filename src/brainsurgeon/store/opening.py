@@ -8,7 +8,6 @@ import sqlite3
 import stat
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from brainsurgeon.errors import BrainsurgeonError, BusyError, StoreFullError, StoreUnusableError
 from brainsurgeon.store.place import why_not_opened
@@ -32,6 +31,7 @@ KNOWN_MIGRATIONS = (
     "m003_note_what_is_being_moved", "m004_keep_rows", "m005_resume", "m006_find_what_is_due",
     "m007_keep_records_small",
 )  # fmt: skip
+_PLAIN = frozenset(b"/-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
     "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",
@@ -126,9 +126,32 @@ def _sync_directory(directory: str) -> None:
         os.close(descriptor)
 
 
+def read_database(directory: str) -> tuple[sqlite3.Connection, list[str]] | None:
+    """Open the database read-only, with the migrations that it lacks; None where there is none."""
+    path = database_path(directory)
+    if not os.path.exists(path):
+        return None
+    with translated(directory):
+        refuse_foreign(directory)
+        roll_back_crash(path)
+        connection = connect(path, "ro")
+        try:
+            return connection, refuse_unknown(connection, directory)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _address(path: str) -> str:
+    """Write a path as SQLite's URIs have it; `urllib` would take longer than opening the store."""
+    return "file:" + "".join(
+        chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in os.fsencode(path)
+    )
+
+
 def connect(path: str, mode: str) -> sqlite3.Connection:
     """Connect with every setting that the promises of this room need."""
-    uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
+    uri = f"{_address(path)}?mode={mode}"
     connection = sqlite3.connect(
         uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
     )
@@ -172,7 +195,7 @@ def refuse_foreign(directory: str) -> None:
     lock and leaves no trace; where it cannot tell, the real opening will. It is SQLite's own, as
     closing a descriptor of ours would let go of the locks of all connections of this process.
     """
-    uri = f"file:{quote(os.fsencode(database_path(directory)))}?mode=ro&immutable=1"
+    uri = f"{_address(database_path(directory))}?mode=ro&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as looking:
         refuse_unknown(looking, directory)
 

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
 
 from brainsurgeon.model.sessions import Identity
-
-if TYPE_CHECKING:
-    from brainsurgeon.model.entries import KeyPath
 
 
 def path_text(name: str) -> str:
     """Write the name of a file or directory as text, whatever bytes it is made of."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def key_path_text(path: KeyPath) -> str:
-    """Write where in an entry a value stood: as JSON, or the usual places in short."""
-    match path:
-        case ("message", "content", int() as at, "text"):
-            return f"t{at}"
-        case ("message", "content", int() as at, "content"):
-            return f"c{at}"
-    return json.dumps(path)
-
-
-def key_path_read(text: str) -> KeyPath:
-    """Read it back."""
-    if text.startswith("["):
-        return tuple(json.loads(text))
-    return ("message", "content", int(text[1:]), "text" if text[0] == "t" else "content")
 
 
 def storable(text: str) -> str:

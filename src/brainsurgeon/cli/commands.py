@@ -1,0 +1,99 @@
+"""Every command, as typer parses it, and how its errors are said."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from brainsurgeon import __version__
+from brainsurgeon.cli import restoring, running, showing, streams
+from brainsurgeon.cli.given import Config, given
+from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.model.texts import readable_lines
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+
+
+def run() -> int:
+    """Parse the words, do what they say, and give the exit code; every error is said.
+
+    Raise what `streams` raises, and KeyboardInterrupt.
+    """
+    try:
+        code = app(standalone_mode=False)
+    except (streams.OutputError, streams.ReaderGoneError, BrokenPipeError):
+        raise
+    except BrainsurgeonError as error:
+        _complain(error)
+        return error.exit_code
+    except typer.Abort:
+        return 130
+    except Exception as error:  # noqa: BLE001  the last door: no traceback reaches a person
+        return complain_unexpectedly(error)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(error: BrainsurgeonError) -> None:
+    from brainsurgeon.render import in_local_time
+
+    said = str(error)
+    if given.json:
+        _complain_in_json(said, error.exit_code, **error.facts())
+    print(f"brainsurgeon: {readable_lines(in_local_time(said))}", file=sys.stderr)
+
+
+def _complain_in_json(said: str, code: int, **facts: object) -> None:
+    from brainsurgeon.render import document, printable
+
+    print(document(printable({"error": said, "exit_code": code, **facts})))
+
+
+def complain_unexpectedly(error: Exception) -> int:
+    """Say what typer says of wrong words, or where a bug of ours showed; give the exit code."""
+    show = getattr(error, "show", None)
+    if show is not None:  # what typer says of wrong words
+        code = int(getattr(error, "exit_code", 2))
+        if "--json" in sys.argv:
+            _complain_in_json(getattr(error, "message", str(error)), code)
+        show()
+        return code
+    from brainsurgeon.render import unexpected
+
+    if given.json:
+        _complain_in_json(unexpected(error), 1)
+    print(f"brainsurgeon: {unexpected(error)}", file=sys.stderr)
+    return 1
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"brainsurgeon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    config: Config = None,
+    version: Annotated[  # noqa: ARG001  its callback does the work
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Keep the session files of coding agents lean, and give back every byte on demand."""
+    given.config = config
+
+
+for command in (
+    running.scan, running.run, running.retention, running.status,
+    running.doctor, running.mcp,
+    showing.sessions, showing.context, showing.show, showing.cat,
+    restoring.restore, restoring.set_extractable,
+):  # fmt: skip
+    app.command(command.__name__.replace("_", "-"))(command)

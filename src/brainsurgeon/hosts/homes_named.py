@@ -1,0 +1,22 @@
+"""Where agents keep what is theirs, by this user's environment; the directories need not exist."""
+
+from __future__ import annotations
+
+import os
+
+
+def openclaw_agents() -> str:
+    """Give where OpenClaw keeps the agents of this user."""
+    home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
+    return os.path.join(os.path.abspath(os.path.expanduser(home)), "agents")
+
+
+def claude_code() -> str:
+    """Give the home of Claude Code of this user."""
+    named = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~/.claude"
+    return os.path.abspath(os.path.expanduser(named))
+
+
+def claude_code_records() -> str:
+    """Give where the processes of Claude Code keep records of themselves."""
+    return os.path.join(claude_code(), "sessions")
