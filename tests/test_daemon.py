@@ -773,3 +773,31 @@ def test_an_open_turn_that_is_abandoned_falls_due(world):
 
         assert passes(one)["values_extracted"] == 1
     assert is_cut(path, ident)
+
+
+def test_an_idle_daemon_sleeps(world, daemon):
+    """While nothing changes it wakes up about once a second, and the store is not written to."""
+    settled(world)
+    one = daemon(quiet_seconds=0, **EACH_SECOND)
+    one.watching()
+    pid = one.started()
+    one.wait_for("scan_finished", files_seen=1, files_unchanged=1)
+    one.wait_for("scan_finished", count=2, files_seen=1, files_unchanged=1)
+    database = (world.state / "store.db").stat().st_mtime_ns
+    begun, before = time.monotonic(), wake_ups(pid)
+    passes = len(one.logged("scan_finished"))
+    time.sleep(3)
+    one.wait_for("scan_finished", count=passes + 2)
+    slept, looked = time.monotonic() - begun, len(one.logged("scan_finished")) - passes
+
+    assert wake_ups(pid) - before <= 3 * slept + 10 * looked
+    assert (world.state / "store.db").stat().st_mtime_ns == database
+
+
+def wake_ups(pid):
+    """Count how often the threads of a process have waited for something and were woken up."""
+    told = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/status") as handle:
+            told += sum(int(line.split()[1]) for line in handle if line.startswith("voluntary"))
+    return told

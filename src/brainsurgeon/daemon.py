@@ -44,6 +44,9 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 in the main thread only, while the kernel may interrupt any."""
 ROOTS_LOOKED_AT = 5.0
 """Seconds after which the watcher notices that a root came or went."""
+GLANCES = 1.25
+"""Seconds between two looks of the watcher for what the kernel told: it wakes up for each, while
+nothing happens, too. Ending waits for the next one."""
 
 
 def run(load: Callable[[], Settings]) -> None:
@@ -92,7 +95,7 @@ class _Daemon:
             self._stop.set()
             notify("STOPPING=1")
             self._scheduler.shutdown(wait=True)
-        watcher.join(timeout=1)
+        watcher.join(timeout=GLANCES + 0.25)
         self._log.info("daemon_stopped", module="daemon")
         if self._lost:
             raise self._lost
@@ -200,6 +203,7 @@ class _Daemon:
             *roots,
             watch_filter=lambda _, path: is_watched(os.path.basename(path)),
             stop_event=self._stop,
+            step=int(GLANCES * 1000),
             rust_timeout=int(ROOTS_LOOKED_AT * 1000),
             yield_on_timeout=True,
             raise_interrupt=False,

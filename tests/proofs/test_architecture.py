@@ -99,7 +99,9 @@ KNIFE = {
     "sessions.rows": {"rewrite.apply_rows"},
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
-OF_OUR_OWN = {"store.opening", "store.daemon_lock", "store", "log", "cli", "cli.streams"}
+OF_OUR_OWN = {
+    "store.daemon_lock", "store.facts", "store.opening", "store", "log", "cli", "cli.streams",
+}  # fmt: skip
 """What they open for writing lies in our own state directory, or is a stream that went away."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",

@@ -68,7 +68,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
     """Look at everything and touch nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
-    last = store.facts.get("last_run_at") if store else None
+    last = store.facts.last_run_at() if store else None
     kept = (store.facts.get("retention") if store else None) or {}
     pid = daemon_holder(settings.state_dir)
     rewrites = store.journal.open_rewrites() if store else []

@@ -57,7 +57,7 @@ class Store:
         self.blobs = Blobs(connection)
         self.expiry = Expiry(connection)
         self.extractions = Extractions(connection)
-        self.facts = Facts(connection)
+        self.facts = Facts(connection, directory)
         self.fields = Fields(connection)
         self.files = FileStates(connection)
         self.journal = Journal(connection)

@@ -1,8 +1,15 @@
-"""Single facts: when the last runs were, and what they found of each root."""
+"""Single facts: when the last runs were, and what they found of each root.
+
+A pass that found everything as the one before did changes nothing here but the moment. That goes
+into a file of its own which nobody waits for: a daemon has nothing to sync while nothing happens.
+Where a power cut takes it, the moment is an older one.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.store.texts import path_text
@@ -15,8 +22,9 @@ if TYPE_CHECKING:
 class Facts:
     """Single facts, as JSON."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, directory: str) -> None:
         self._connection = connection
+        self._same_since = os.path.join(directory, "last_pass")
 
     def put(self, key: str, value: Any) -> None:
         """Set one fact."""
@@ -33,12 +41,44 @@ class Facts:
 
     def note_pass(self, now: float, clean: Iterable[str], *, enabled: bool = True) -> None:
         """Note that a whole pass was made, and which roots it saw without error."""
+        roots, noted = {path_text(root) for root in clean}, self.get("last_run_at")
+        seen = self.roots_seen()
+        latest = self.last_run_at()
+        same = roots == {root for root, at in seen.items() if at == latest}
+        if latest and latest <= now and same and self.get("enabled") is enabled:
+            with suppress(OSError):
+                self._note_same(noted, now)
+                return
         self.put("last_run_at", now)
         self.put("enabled", enabled)
-        seen = self.get("roots_seen") or {}
-        seen.update({path_text(root): now for root in clean})
-        self.put("roots_seen", seen)
+        self.put("roots_seen", seen | dict.fromkeys(roots, now))
+
+    def last_run_at(self) -> float | None:
+        """Give when the last whole pass was made, or None."""
+        noted = self.get("last_run_at")
+        return self._same_until(noted) or noted
 
     def roots_seen(self) -> dict[str, float]:
         """Give when each root (as text) was last seen whole and without error."""
-        return dict(self.get("roots_seen") or {})
+        noted = self.get("last_run_at")
+        later = self._same_until(noted)
+        seen = dict(self.get("roots_seen") or {})
+        return {root: later if later and at == noted else at for root, at in seen.items()}
+
+    def _note_same(self, noted: float, now: float) -> None:
+        """Write down that a pass found everything as the one that was noted did."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._same_since, flags, 0o600)
+        try:
+            os.write(descriptor, json.dumps([noted, now]).encode())
+        finally:
+            os.close(descriptor)
+
+    def _same_until(self, noted: float | None) -> float | None:
+        """Give when a pass last found everything as the one that was noted did, if one did."""
+        try:
+            with open(self._same_since, "rb") as file:
+                since, until = json.load(file)
+        except (OSError, ValueError, TypeError):
+            return None
+        return float(until) if since == noted else None

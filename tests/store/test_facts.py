@@ -1,0 +1,79 @@
+"""Single facts: the moment of a pass that found everything as the one before did."""
+
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.store import open_to_read
+from building.world import Clock
+
+
+@pytest.fixture
+def note(store):
+    """Give a way to note a pass."""
+
+    def pass_(now, roots=("/a", "/b"), **words):
+        with store.transaction():
+            store.facts.note_pass(now, roots, **words)
+        return store.facts.last_run_at(), store.facts.roots_seen()
+
+    return pass_
+
+
+def test_a_pass_that_found_the_same_leaves_the_database_alone(store, directory, note):
+    """Its moment is known all the same, to this process and to others, and nothing is synced."""
+    note(1.5)
+    before = Path(directory, "store.db").stat()
+
+    assert note(2.5) == note(2.5) == (2.5, {"/a": 2.5, "/b": 2.5})
+    assert note(3.5) == (3.5, {"/a": 3.5, "/b": 3.5})
+    after = Path(directory, "store.db").stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    with open_to_read(str(directory)) as other:
+        assert other.facts.last_run_at() == 3.5
+        assert other.facts.roots_seen() == {"/a": 3.5, "/b": 3.5}
+
+
+def test_what_a_pass_found_otherwise_is_noted_for_good(store, directory, note):
+    """Roots that came, went or had trouble, the switch, and a clock that was set back."""
+    note(1.0)
+    note(2.0)
+
+    assert note(3.0, ["/a"]) == (3.0, {"/a": 3.0, "/b": 2.0})
+    assert note(4.0, ["/a"]) == (4.0, {"/a": 4.0, "/b": 2.0})
+    assert note(5.0, ["/a", "/c"]) == (5.0, {"/a": 5.0, "/b": 2.0, "/c": 5.0})
+    assert note(6.0, ["/a", "/c"], enabled=False)[0] == 6.0
+    assert store.facts.get("enabled") is False
+    assert note(2.5, ["/a"]) == (2.5, {"/a": 2.5, "/b": 2.0, "/c": 6.0})
+
+
+@pytest.mark.parametrize("left", [b"", b"[1", b"{}", b"[9.0, 99.0]", b"null", None])
+def test_a_lost_moment_is_an_older_one(directory, note, left):
+    """What a power cut left of the moment is not believed; the noted one stands."""
+    note(1.0)
+    note(2.0)
+    path = Path(directory, "last_pass")
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    with open_to_read(str(directory)) as store:
+        assert store.facts.last_run_at() == 1.0
+        assert store.facts.roots_seen() == {"/a": 1.0, "/b": 1.0}
+
+    assert note(3.0)[0] == 3.0
+
+
+def test_an_unchanged_tree_has_the_database_left_alone(world, conversation):
+    """A second pass over what did not change does not write to the database at all."""
+    conversation.turn()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.clock = Clock()
+    world.scan()
+    world.scan()
+    before = (world.state / "store.db").stat().st_mtime_ns
+    world.clock.now += 30
+
+    assert world.scan().files_unchanged == 1
+    assert (world.state / "store.db").stat().st_mtime_ns == before
+    assert world.store.facts.last_run_at() == world.clock.now
