@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tomllib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -35,11 +35,12 @@ from brainsurgeon.config_values import (
     UnwantedError,
     nearest,
 )
-from brainsurgeon.decide.rules import Rule, Rules
 from brainsurgeon.errors import ConfigError
-from brainsurgeon.formats import FORMATS
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.sessions import Root
+
+if TYPE_CHECKING:
+    from brainsurgeon.decide.rules import Rules
 
 PREFIX = "BRAINSURGEON_"
 ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
@@ -91,6 +92,8 @@ class Settings(Table):
 
     def decision_rules(self) -> Rules:
         """Give what the decision needs, as plain values."""
+        from brainsurgeon.decide.rules import Rule, Rules  # noqa: PLC0415  a server decides nothing
+
         long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
         share = self.min_reclaim if isinstance(self.min_reclaim, float) else 0.0
         return Rules(
@@ -120,6 +123,8 @@ class Settings(Table):
 
     def rules_fingerprint(self) -> str:
         """Give what changes whenever a decision on an unchanged file could change."""
+        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  as above
+
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
         said = repr((self.decision_rules(), *where, known))

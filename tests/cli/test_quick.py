@@ -24,7 +24,7 @@ def imported(words):
     """Name what the program imports while it does what the words say."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *PROGRAM[1:], *map(str, words)],
-        capture_output=True, text=True, check=True,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
@@ -35,6 +35,16 @@ def test_a_shown_value_waits_for_no_heavy_package(world, session):
 
     assert "brainsurgeon.store.glance" in names
     assert names & HEAVY == set()
+
+
+def test_the_server_is_there_before_what_its_answers_need(world, session):
+    """`mcp` imports the SDK and the configuration; the first call imports what answers it."""
+    pytest.importorskip("mcp")
+    names = imported(["mcp", "--config", world.config_file()])
+
+    assert "mcp.server.lowlevel" in names
+    assert names & {"typer", "structlog", "brainsurgeon.operations.show"} == set()
+    assert names & {"brainsurgeon.formats", "brainsurgeon.lookup.sessions"} == set()
 
 
 @pytest.fixture
@@ -78,7 +88,7 @@ def test_what_is_shown_at_once_is_what_the_command_shows(world, conversation, al
         ("--no-such",), ("--key", "-k"), ("--help",),
     ):  # fmt: skip
         alike("show", ident, *words)
-    for entry in ("nothing", "", "[[extracted-nothing]]", "\udc80", "ä"):
+    for entry in ("nothing", "", "[[extracted-nothing]]", "ä"):
         assert alike("show", entry)[0] == 3
     assert alike("--config", world.base / "none.toml", "show", ident)[0] == 0
 
@@ -155,3 +165,28 @@ def test_words_that_are_not_plain_are_left_to_the_command():
         ["--version"], ["show", "--", "a"],
     ):  # fmt: skip
         assert quick._read(words) is None
+
+
+def test_a_server_whose_words_are_not_plain_is_left_to_the_command():
+    """`mcp` is started at once with options that are each given once, behind its name."""
+    assert quick._read_server(["mcp"]) == {}
+    assert quick._read_server(["mcp", "--agent", "a", "--config", "c"]) == {
+        "--agent": "a", "--config": "c",
+    }  # fmt: skip
+    for words in (
+        [], ["show"], ["mcp", "--help"], ["mcp", "--agent"], ["mcp", "--agent=a"],
+        ["mcp", "--agent", "a", "--agent", "b"], ["mcp", "--agent", "-x"], ["mcp", "a", "b"],
+        ["--config", "c", "mcp"],
+    ):  # fmt: skip
+        assert quick._read_server(words) is None
+
+
+def test_a_server_that_cannot_start_says_why(world, alike):
+    """A configuration, a scope or a store with something wrong: one line and its exit code."""
+    world.put("s.jsonl", b"")
+    alike("mcp", "--agent", "nobody")
+    (world.state).mkdir(exist_ok=True)
+    (world.state / "store.db").write_bytes(b"no store")
+
+    assert alike("mcp")[0] == 7
+    assert run("mcp", "--config", world.base / "none.toml").returncode == 2

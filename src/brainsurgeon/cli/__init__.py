@@ -43,7 +43,7 @@ def main() -> None:
     except BrainsurgeonError as error:
         code = _output_lost(error)
     if quickly is not None:
-        os._exit(code)  # all is said and closed; to take everything apart is a tenth of the time
+        os._exit(code)  # all is said and closed; taking everything apart is a tenth of the time
     raise SystemExit(code)
 
 
@@ -67,6 +67,11 @@ def _guarded(act: Callable[[], Code]) -> Code | int:
     except (streams.ReaderGoneError, BrokenPipeError):
         streams.lead_nowhere()
         return 0
+    except BrainsurgeonError as error:
+        from brainsurgeon.cli.commands import complain
+
+        complain(error)
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  the last door: no traceback reaches a person

@@ -29,7 +29,7 @@ def run() -> int:
     except (streams.OutputError, streams.ReaderGoneError, BrokenPipeError):
         raise
     except BrainsurgeonError as error:
-        _complain(error)
+        complain(error)
         return error.exit_code
     except typer.Abort:
         return 130
@@ -38,7 +38,8 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
-def _complain(error: BrainsurgeonError) -> None:
+def complain(error: BrainsurgeonError) -> None:
+    """Say what went wrong, in JSON too where that is wanted."""
     from brainsurgeon.render import in_local_time
 
     said = str(error)

@@ -1,4 +1,4 @@
-"""What is answered before the command line is parsed in full: `show`, as agents call it.
+"""What is done before the command line is parsed in full: `show`, and `mcp`, as agents call them.
 
 Most of what a command takes is importing. Whatever is unusual here, in the words, in the
 configuration or in the store, gets no answer, and then the command itself gives it.
@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 def answer(words: Sequence[str]) -> bool:
-    """Do what the words of a command ask for, if that can be done at once; tell whether it was."""
+    """Do what the words of a command ask for, if that can be done at once; tell whether it was.
+
+    Raise what the server's start raises.
+    """
+    if (served := _read_server(words)) is not None:
+        from brainsurgeon.cli.serving import serve_agent
+
+        serve_agent(served.get("--agent"), served.get("--session"), served.get("--config"))
+        return True
     read = _read(words)
     shown = _shown(*read) if read else None
     if shown is None:
@@ -45,6 +53,17 @@ def _read(words: Sequence[str]) -> tuple[str, list[str], str | None] | None:
     if any(word.startswith("-") for word in (*plain, *keys, *configs)):
         return None
     return plain[1], keys, configs[0] if configs else None
+
+
+def _read_server(words: Sequence[str]) -> dict[str, str] | None:
+    """Read `mcp` with an option or some, each given once; anything else is None."""
+    if words[:1] != ["mcp"] or len(words) % 2 == 0:
+        return None
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    once = len(options) * 2 == len(words) - 1
+    plain = not any(value.startswith("-") for value in options.values())
+    known = options.keys() <= {"--agent", "--session", "--config"}
+    return options if once and plain and known else None
 
 
 def _shown(entry: str, keys: list[str], config: str | None) -> Contents | None:

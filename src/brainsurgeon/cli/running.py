@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon.cli import streams
 from brainsurgeon.cli.given import (
     Config,
     Json,
@@ -23,7 +22,6 @@ from brainsurgeon.cli.given import (
     store_to_write,
 )
 from brainsurgeon.errors import UsageError
-from brainsurgeon.model.texts import readable
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -124,22 +122,9 @@ def mcp(
     Example:
       brainsurgeon mcp --agent main
     """  # noqa: D301
-    settings = settings_of(config)
-    from importlib.util import find_spec
+    from brainsurgeon.cli.serving import serve_agent
 
-    if find_spec("mcp") is None:
-        raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
-    from brainsurgeon import log
-    from brainsurgeon.lookup.scope import Scope, bound
-    from brainsurgeon.mcp_server import serve
-
-    log.set_up(settings)
-    with store_to_read(settings) as store:
-        scope, warning = bound(settings, store, Scope(agent, session))
-    if warning:
-        print(f"brainsurgeon: {readable(warning)}; the server waits for it", file=sys.stderr)
-    streams.plain()
-    serve(settings, scope)
+    serve_agent(agent, session, config or given.config)
 
 
 def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:

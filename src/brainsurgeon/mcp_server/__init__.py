@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import __version__
-from brainsurgeon.mcp_server.answering import answer
 from brainsurgeon.mcp_server.call import (
     ALSO_CALLED,
     ARGUMENTS,
@@ -24,8 +23,11 @@ if TYPE_CHECKING:
     from brainsurgeon.lookup.scope import Scope
 
 
-def serve(settings: Settings, scope: Scope) -> None:
-    """Answer calls until stdin ends; one after the other, since each may open the store."""
+def serve(settings: Settings, scope: Scope | None) -> None:
+    """Answer calls until stdin ends; one after the other, since each may open the store.
+
+    Without a scope every session is meant.
+    """
     gc.disable()  # a sixth of the start: the SDK makes many objects and none of them is garbage
     import anyio  # noqa: PLC0415
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
@@ -41,7 +43,7 @@ def serve(settings: Settings, scope: Scope) -> None:
     anyio.run(talk)
 
 
-def server_of(settings: Settings, scope: Scope) -> Server[Any]:
+def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
     """Make the server, bound to no transport yet."""
     from anyio import CapacityLimiter, to_thread  # noqa: PLC0415
     from mcp import types  # noqa: PLC0415
@@ -64,7 +66,7 @@ def server_of(settings: Settings, scope: Scope) -> Server[Any]:
             text, failed = f"there is no tool of that name; there is {TOOL}", True
         else:
             text, failed = await to_thread.run_sync(
-                answer, settings, scope, params.arguments or {}, time.time, params.name,
+                _answer, settings, scope, params.arguments or {}, params.name,
                 limiter=one_at_a_time,
             )  # fmt: skip
         return types.CallToolResult(
@@ -75,3 +77,13 @@ def server_of(settings: Settings, scope: Scope) -> Server[Any]:
         "brainsurgeon", version=__version__, title=TITLE, instructions=INSTRUCTIONS,
         on_list_tools=list_tools, on_call_tool=call_tool,
     )  # fmt: skip
+
+
+def _answer(
+    settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str
+) -> tuple[str, bool]:
+    """Answer a call; what that needs is imported with the first, not before the server is there."""
+    from brainsurgeon.lookup.scope import Scope as Every  # noqa: PLC0415
+    from brainsurgeon.mcp_server.answering import answer  # noqa: PLC0415
+
+    return answer(settings, scope or Every(), arguments, time.time, tool)

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon import log
 from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, UsageError
 from brainsurgeon.lookup.entries import is_extracted_from
 from brainsurgeon.lookup.scope import Scope, session_for
@@ -135,7 +134,11 @@ def _restore(asked: _Asked) -> str:
         )  # fmt: skip
         # Whoever asks by the tool is in a turn, which may not stand in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
-        log.restored(done)
+        if asked.settings.log_level == "debug":
+            from brainsurgeon import log  # noqa: PLC0415  no other level says anything here
+
+            log.set_up(asked.settings)
+            log.restored(done)
         text = _text(sessions.restored_json(done, content=True))
         note_answer(store, done)
     return text
