@@ -1,7 +1,9 @@
 #!/bin/sh
-# Set everything up and measure scans beside the limits of the same bytes.
+# Set everything up and print one table: what work takes, beside the limits of the same bytes.
+#   sh deploy/bench.sh [GROUP]... [--large] [--json]; sh deploy/bench.sh --help
 set -eu
 cd "$(dirname "$0")/.."
 . deploy/setup.sh
 set_up
-exec .venv/bin/python tests/bench.py "$@"
+cd tests
+exec ../.venv/bin/python -m bench "$@"

@@ -1,0 +1,68 @@
+"""For how long OpenClaw would have to wait for us: under the lock of its database."""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+
+from bench.measuring import surroundings, write_config
+from bench.table import Row
+from building import claw_agent
+from building.claw import GATEWAY, WRITTEN, Claw
+from building.processes import WORKERS
+
+TURNS = 700
+
+
+def rows(place, wanted):
+    """Prune and restore a session in a database; tell how each change of rows held the lock."""
+    template = Claw(place / "template")
+    with claw_agent.at_work(template.path) as agent:
+        for number in range(TURNS):
+            grow(agent, number)
+    home = place / "claw"
+    config = write_config(place, home / "agents")
+    verbs = {"scan --once": [], "restore --all --pristine": []}
+    for _ in range(wanted.runs):
+        shutil.rmtree(place / "state", ignore_errors=True)
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(template.base, home)
+        for verb in verbs:
+            verbs[verb] += timed(place / "held.jsonl", verb.split(), config)
+    for verb, told in verbs.items():
+        held = sorted(1000 * one["held"] for one in told)
+        most = max(one["rows"] for one in told)
+        yield Row(
+            f"hold of OpenClaw's database, {most} rows, {verb}", statistics.median(held), "ms",
+            target="5 ms" if verb.startswith("scan") else "",
+            note=f"worst {held[-1]:.1f} ms of {len(held)} changes of"
+            f" {sum(one['rows'] for one in told)} rows",
+        )  # fmt: skip
+
+
+def grow(agent, number):
+    """Let OpenClaw's agent do a turn long ago."""
+    now, ids = int(WRITTEN * 1000), [f"{number:08x}-{place}" for place in range(4)]
+    call = {"type": "toolCall", "id": f"c{number}", "name": "exec", "arguments": {}}
+    text = "".join(f"row {number} line {line} ä {number * line}\n" for line in range(200))
+    messages = (
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+        {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "exec",
+         "content": [{"type": "text", "text": text}], "isError": False},
+        {"role": "assistant", "content": [{"type": "text", "text": "done."}],
+         "stopReason": "stop"},
+    )  # fmt: skip
+    for ident, message in zip(ids, messages, strict=True):
+        entry = {"type": "message", "id": ident, "timestamp": now, "message": message}
+        packed = message["role"] == "toolResult"
+        claw_agent.append(agent, GATEWAY, json.dumps(entry).encode(), now, packed=packed)
+
+
+def timed(held, verb, config):
+    """Run a command of ours; give what each of its changes of rows cost."""
+    held.unlink(missing_ok=True)
+    words = [sys.executable, WORKERS / "timed.py", held, *verb, "--config", config]
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=surroundings())
+    return [json.loads(line) for line in held.read_text().splitlines()]

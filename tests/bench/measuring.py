@@ -1,0 +1,140 @@
+"""Processes and what they take: wall time, processor time and memory, as medians of turns."""
+
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+LIMITS = {
+    "python": "",
+    "read": "import sys\nfor line in open(sys.argv[1], 'rb'): pass",
+    "loads": "import sys, orjson\nfor line in open(sys.argv[1], 'rb'): orjson.loads(line)",
+    "rewrite": (
+        "import os, sys, orjson\n"
+        "for path in sys.argv[1:]:\n"
+        "    with open(path + '.copy', 'wb') as out:\n"
+        "        for line in open(path, 'rb'):\n"
+        "            out.write(orjson.dumps(orjson.loads(line)) + b'\\n')\n"
+        "        out.flush(); os.fsync(out.fileno())\n"
+        "    os.rename(path + '.copy', path + '.done')"
+    ),
+    "sdk": "import mcp.server.lowlevel, mcp.server.stdio",
+    "cp": (
+        "import os, shutil, sys\n"
+        "shutil.copyfile(sys.argv[1], sys.argv[1] + '.copy')\n"
+        "f = os.open(sys.argv[1] + '.copy', os.O_RDONLY); os.fsync(f)"
+    ),
+}
+"""What the limits do, as programs."""
+LAUNCHER = """
+import os, sys, time
+begun = time.monotonic()
+null = os.open(os.devnull, os.O_RDWR)
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ,
+                     file_actions=[(os.POSIX_SPAWN_DUP2, null, at) for at in (0, 1, 2)])
+_, status, usage = os.wait4(pid, 0)
+print(time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss,
+      os.waitstatus_to_exitcode(status))
+"""
+PROGRAM = [sys.executable, "-m", "brainsurgeon"]
+
+
+class Figure(NamedTuple):
+    """What a process took: seconds, seconds of processors, megabytes at its peak."""
+
+    wall: float
+    cpu: float
+    peak: float
+
+
+@functools.cache
+def surroundings():
+    """Give the environment of everything that is measured: bytecode is kept, as once installed."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    place = tempfile.mkdtemp(prefix="brainsurgeon-bytecode-")
+    return {**kept, "PYTHONPYCACHEPREFIX": place}
+
+
+def limit(name, *words):
+    """Give the words of a limit."""
+    return [sys.executable, "-c", LIMITS[name], *words]
+
+
+def ours(*words, config):
+    """Give the words of a command of ours."""
+    return [*PROGRAM, *words, "--config", config]
+
+
+def run(words):
+    """Run a process that is not measured."""
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=surroundings())
+
+
+def measure(words):
+    """Run a process and give what it took.
+
+    A small process in between starts it and waits: the kernel counts the memory of whoever forks
+    into the peak of the child.
+    """
+    words = list(map(str, words))
+    launched = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", LAUNCHER, *words], check=True, stdout=subprocess.PIPE,
+        env=surroundings(),
+    )  # fmt: skip
+    wall, cpu, peak, code = map(float, launched.stdout.split())
+    if code:
+        sys.exit(f"{words}: exit {code:.0f}")
+    return Figure(wall, cpu, peak / 1024)
+
+
+def take_turns(measures, runs, warm=True):
+    """Run every measure, (words, what comes before or None), in turns; give the medians.
+
+    With `warm` the first round does not count.
+    """
+    figures = {name: [] for name in measures}
+    for number in range(runs + warm):
+        for name, (words, before) in measures.items():
+            if before:
+                before()
+            figure = measure(words)
+            if number >= warm:
+                figures[name].append(figure)
+    return {name: median(runs) for name, runs in figures.items()}
+
+
+def median(figures):
+    """Give the medians of the parts of some figures."""
+    return Figure(*map(statistics.median, zip(*figures, strict=True)))
+
+
+@functools.cache
+def empty():
+    """Give what an interpreter takes that does nothing."""
+    return median([measure(limit("python")) for _ in range(5)])
+
+
+def above_empty(peak):
+    """Give the megabytes of a peak above those of an empty interpreter."""
+    return peak - empty().peak
+
+
+def timed(act):
+    """Give the processor milliseconds of this process that an act takes."""
+    begun = time.process_time()
+    act()
+    return 1000 * (time.process_time() - begun)
+
+
+def write_config(place, root, **keys):
+    """Write a configuration for one root, with its store beside it, and give its path."""
+    lines = {"state_dir": f"{place}/state", **keys}
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+    path = place / "config.toml"
+    path.write_text(f'{text}[[roots]]\npath = "{root}"\n')
+    return path

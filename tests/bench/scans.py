@@ -1,0 +1,115 @@
+"""First scans: one large session, many of usual size, and how each is undone."""
+
+import os
+import shutil
+import subprocess
+
+from bench.measuring import (
+    above_empty,
+    limit,
+    ours,
+    run,
+    surroundings,
+    take_turns,
+    write_config,
+)
+from bench.table import Row
+from building.world import write_session
+
+REWRITE = "loads + dumps + write + fsync"
+USUAL = 50_000
+"""Bytes of a session as most are."""
+
+
+def rows(place, wanted):
+    """Measure scans of sessions that were never seen before."""
+    yield from one_session(place / "one", wanted.mb, wanted.runs)
+    if wanted.large:
+        yield from one_session(place / "huge", 1000, 1)
+    yield from many_sessions(place / "many", 2000 if wanted.large else 300, min(wanted.runs, 3))
+
+
+def one_session(place, megabytes, runs):
+    """Compare a scan that cuts a large session, and one that only looks, with the limits."""
+    sessions = place / "agents" / "main" / "sessions"
+    sessions.mkdir(parents=True)
+    session, original = sessions / "big.jsonl", place / "original.jsonl"
+    size = write_session(session, megabytes * 1_000_000)
+    shutil.copy2(session, original)
+    config = write_config(place, place / "agents")
+
+    def fresh():
+        """Start with the original and an empty store, as after the very first pass."""
+        shutil.rmtree(place / "state", ignore_errors=True)
+        session.unlink()
+        run(ours("scan", "--once", config=config))
+        shutil.copy2(original, session)
+
+    figures = take_turns({
+        "read": (limit("read", original), None),
+        "loads": (limit("loads", original), None),
+        "cp": (limit("cp", original), None),
+        REWRITE: (limit("rewrite", original), None),
+        "dry": (ours("scan", "--once", "--dry-run", config=config), fresh),
+        "scan": (ours("scan", "--once", config=config), fresh),
+        "undo": (ours("restore", "--all", "--pristine", config=config), None),
+    }, runs, warm=megabytes < 1000)  # fmt: skip
+    same = session.read_bytes() == original.read_bytes()
+    limits = ", ".join(f"{name} {figures[name].cpu:.2f} s" for name in ("read", "loads", "cp"))
+    for name, what, target in (
+        ("scan", "first scan", "2.5x, 64 MB"),
+        ("dry", "scan --dry-run", ""),
+        ("undo", "restore --all --pristine", ""),
+    ):
+        figure = figures[name]
+        yield Row(
+            f"{what}, one session of {size / 1e6:,.0f} MB", figure.cpu,
+            limit=REWRITE, bound=figures[REWRITE].cpu, memory=above_empty(figure.peak),
+            target=target,
+            note=f"wall {figure.wall:.2f} s; {limits}" if name == "scan" else
+            f"the bytes are {'the same' if same else 'DIFFERENT'} again" if name == "undo" else "",
+        )  # fmt: skip
+
+
+def many_sessions(place, count, runs):
+    """Compare a first scan of sessions of usual size with rewriting each of them."""
+    originals = place / "originals" / "main" / "sessions"
+    originals.mkdir(parents=True)
+    bytes_ = sum(write_session(originals / f"{number:05}.jsonl", USUAL) for number in range(count))
+    config = write_config(place, place / "agents")
+
+    def fresh():
+        shutil.rmtree(place / "state", ignore_errors=True)
+        shutil.rmtree(place / "agents", ignore_errors=True)
+        shutil.copytree(place / "originals", place / "agents")
+
+    paths = [
+        place / "agents" / "main" / "sessions" / name for name in sorted(os.listdir(originals))
+    ]
+    scan = ours("scan", "--once", config=config)
+    figures = take_turns({
+        REWRITE: (limit("rewrite", *paths), fresh), "scan": (scan, fresh),
+    }, runs, warm=False)  # fmt: skip
+    fresh()
+    figure = figures["scan"]
+    told = synced(scan, place / "traced")
+    yield Row(
+        f"first scan, {count:,} sessions of {bytes_ / count / 1000:.0f} KB", figure.cpu,
+        limit=REWRITE, bound=figures[REWRITE].cpu, memory=above_empty(figure.peak), target="4x",
+        note=f"wall {1000 * figure.wall / count:.1f} ms a session, limit"
+        f" {1000 * figures[REWRITE].wall / count:.1f} ms",
+    )  # fmt: skip
+    if told is not None:
+        yield Row(f"syncs a session, of {count:,} sessions", told / count, "", target="8")
+
+
+def synced(words, out):
+    """Count the syncs of a process with strace; None where there is none."""
+    if shutil.which("strace") is None:
+        return None
+    calls = "fsync,fdatasync,sync_file_range,syncfs"
+    traced = ["strace", "-f", "-qq", "-e", f"trace={calls}", "-o", out, *words]
+    subprocess.run(
+        list(map(str, traced)), check=True, stdout=subprocess.DEVNULL, env=surroundings()
+    )
+    return sum("sync" in line and "resumed" not in line for line in out.read_text().splitlines())

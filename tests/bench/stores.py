@@ -1,0 +1,216 @@
+"""The store: a retention run over many rows, and the bytes that values take.
+
+The rows are written as a rewrite writes them, without any session file.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import zstandard
+
+from bench.measuring import above_empty
+from bench.table import Row
+from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.records import Confirmation
+from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.store import open_store
+
+DAY = 86_400
+PER_SESSION = 1000
+RETENTION = """
+import json, os, resource, sys, time
+from brainsurgeon import config
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.store import open_store
+settings = config.Settings.model_validate(json.loads(sys.argv[1]))
+shift = float(sys.argv[2])
+with open_store(settings.state_dir) as store:
+    begun = time.monotonic()
+    report = retention(settings, store, clock=lambda: time.time() + shift)
+    wall = time.monotonic() - begun
+status = dict(line.split(":") for line in open("/proc/self/status"))
+print(json.dumps({"wall": wall, "peak": int(status["VmHWM"].split()[0]) / 1024,
+                  "held": report.values_held, "marked": report.values_marked,
+                  "deleted": report.values_deleted, "blobs": report.blobs_deleted}))
+"""
+WRITER = """
+import json, sqlite3, sys, time
+store = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+store.execute("PRAGMA synchronous = EXTRA")
+print("ready", flush=True)
+waits, end = [], False
+import select
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    begun = time.monotonic()
+    store.execute("BEGIN IMMEDIATE")
+    got = time.monotonic()
+    store.execute("INSERT INTO meta VALUES ('bench', '1') ON CONFLICT (key) DO UPDATE"
+                  " SET value = value + 1")
+    store.execute("COMMIT")
+    waits.append((got - begun, time.monotonic() - begun))
+print(json.dumps({"times": len(waits), "lock": max(w[0] for w in waits),
+                  "whole": max(w[1] for w in waits)}))
+"""
+
+
+def rows(place, wanted):
+    """Measure retention, and then the size of stores."""
+    yield from retention_rows(place / "retention", 1_000_000 if wanted.large else 100_000)
+    yield from store_bytes(place / "bytes", (50 if wanted.large else 20) << 20)
+
+
+def retention_rows(place, count):
+    """Measure a run that finds nothing, one that marks a tenth, and one that deletes it.
+
+    Beside each a second process writes every 10 ms and tells how long it had to wait.
+    """
+    state, agents = place / "state", place / "agents"
+    agents.mkdir(parents=True)
+    fill(state, count)
+    for what, shift, target in (
+        ("nothing due", -40 * DAY, "0.1 s"),
+        ("a tenth is marked", 0.0, "10 s, 64 MB, wait 0.2 s"),
+        ("a tenth is deleted", 60.0, "10 s, 64 MB, wait 0.2 s"),
+        ("nothing due any more", 120.0, "0.1 s"),
+    ):
+        figure = one_run(state, agents, shift)
+        seen_whole(state, agents, shift + 30)
+        yield Row(
+            f"retention, {figure['held']:,} values, {what}", figure["wall"],
+            memory=above_empty(figure["peak"]), target=target,
+            note=f"{figure['marked']:,} marked, {figure['deleted']:,} deleted; another writer waits"
+            f" {figure['lock']:.2f} s at most, {figure['whole']:.2f} s with its own commit",
+        )  # fmt: skip
+
+
+def one_run(state, agents, shift):
+    """Do one retention run in a process of its own, beside a writer."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, state / "store.db"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    writer.stdout.readline()
+    settings = {"roots": [{"path": str(agents)}], "state_dir": str(state)}
+    try:
+        words = [sys.executable, "-c", RETENTION, json.dumps(settings), str(shift)]
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    finally:
+        told, _ = writer.communicate("end\n")
+    return {**json.loads(done.stdout), **json.loads(told)}
+
+
+def seen_whole(state, agents, shift):
+    """Note what a scan notes when it has seen the root without error."""
+    with open_store(str(state)) as store, store.transaction():
+        store.facts.note_pass(time.time() + shift, [os.path.realpath(agents)])
+
+
+def fill(state, rows):
+    """Fill a store as rewrites do; of every tenth session the stubs were last seen long ago."""
+    chance = random.Random(7)
+    now = time.time()
+    with open_store(str(state)) as store:
+        for number in range(rows // PER_SESSION):
+            then = now - 35 * DAY if number % 10 == 0 else now
+            values = [chance.randbytes(90).hex().encode() for _ in range(PER_SESSION)]
+            record(store, state.parent / "agents", number, values, then, chance)
+
+
+def record(store, root, number, values, now, chance):
+    """Record the values of one session as a rewrite that happened."""
+    agent = f"agent{number % 10}"
+    home = f"{root}/{agent}"
+    seen = Fingerprint(1, number + 2, 3000, 4, 5)
+    name = f"{number:08x}-0000-4000-8000-000000000000"
+    file = SessionFile(str(root), f"{home}/sessions", f"{name}.jsonl", agent, home, "auto", seen)
+    with store.transaction():
+        row = store.sessions.note(file, "openclaw", None)
+        shelved = []
+        for value in values:
+            blob, digest, _ = store.blobs.put(row.agent_id, value, now)
+            shelved.append((cut_of(f"{chance.getrandbits(32):08x}", value, chance), blob, digest,
+                            len(value)))  # fmt: skip
+        done = Confirmation(at=now)
+        entry = store.journal.begin(row.id, file, ".brainsurgeon-0.tmp", done)
+        store.extractions.add(row.id, entry, shelved, now)
+        store.journal.confirm(entry, row.id, done)
+        store.journal.close(entry)
+
+
+def cut_of(entry, value, chance):
+    """Give the cut of a tool's result, as it is planned."""
+    stub = f"[[extracted-{entry}]]"
+    return Cut(
+        0, len(value), f'"{stub}"'.encode(), entry, stub, ("message", "content", 0, "text"),
+        "tool_result", chance.choice(("exec", "read", "web_fetch", "process")), len(value),
+        block=False, forced=False, reason=f"tool_result of {len(value):,} characters",
+        anchor=f"call_{chance.getrandbits(96):024x}", exact=False, said=chance.randbytes(32),
+        whole=chance.randbytes(32),
+    )  # fmt: skip
+
+
+def store_bytes(place, volume):
+    """Measure the store beside the bytes that were extracted, a fifth of them twice."""
+    place.mkdir(parents=True)
+    for size, target in ((40_000, "32 %"), (713, "60 %")):
+        state = place / f"of-{size}"
+        chance = random.Random(size)
+        values = list(texts(chance, size, volume // 4 if size < 1000 else volume))
+        with open_store(str(state)) as store:
+            for number, at in enumerate(range(0, len(values), 500)):
+                part = values[at : at + 500]
+                record(store, place / "agents", number, part, time.time(), chance)
+        extracted = sum(map(len, values))
+        packed = sum(len(zstandard.ZstdCompressor(1).compress(one)) for one in set(values))
+        yield Row(
+            f"store beside {len(values):,} values of {size:,} bytes",
+            100 * os.path.getsize(state / "store.db") / extracted, "%",
+            "zstd of each", 100 * packed / extracted, target=target,
+        )  # fmt: skip
+
+
+def texts(chance, size, volume):
+    """Yield what tools print, as it stands in a line of JSON: listings, logs, code, tables."""
+    words = [
+        "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 11)))
+        for _ in range(4000)
+    ]
+    weights = [1 / (rank + 5) for rank in range(len(words))]
+    earlier = []
+    total = 0
+    while total < volume:
+        if earlier and chance.random() < 0.2:
+            value = chance.choice(earlier)
+        else:
+            length = size if size < 1000 else chance.randint(size // 2, size * 3 // 2)
+            value = json.dumps(text(chance, length, words, weights)).encode()
+            earlier.append(value)
+            del earlier[:-2000]
+        total += len(value)
+        yield value
+
+
+def text(chance, length, words, weights):
+    """Write one text of a tool."""
+    kind = chance.randrange(4)
+    lines, written = [], 0
+    while written < length:
+        some = chance.choices(words, weights, k=chance.randint(4, 9))
+        if kind == 0:
+            line = (f"-rw-r--r-- 1 dev dev {chance.randrange(10**6):7} Nov {chance.randrange(30):2}"
+                    f" 10:{chance.randrange(60):02} {'_'.join(some[:3])}.py")  # fmt: skip
+        elif kind == 1:
+            line = (f"2026-11-{chance.randrange(30):02}T10:{chance.randrange(60):02}:"
+                    f"{chance.randrange(60):02}.{chance.randrange(1000):03}Z INFO {some[0]}:"
+                    f" {' '.join(some[1:])} id={chance.getrandbits(48):012x}")  # fmt: skip
+        elif kind == 2:
+            line = f"    {some[0]}_{some[1]} = {some[2]}({', '.join(some[3:])})"
+        else:
+            line = " ".join(some).capitalize() + "."
+        lines.append(line)
+        written += len(line) + 1
+    return "\n".join(lines)[:length]

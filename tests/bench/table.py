@@ -1,0 +1,80 @@
+"""A row: a piece of work, what it took, and the limit that the same machine set in the same run."""
+
+import dataclasses
+import json
+
+HEAD = ("work", "took", "limit", "ratio", "memory", "target")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What a piece of work took, in `unit`, and beside it `bound`, what its limit took.
+
+    `memory` are megabytes at the peak above those of an empty interpreter. `target` is what was
+    promised, in words; `note` says what else was seen.
+    """
+
+    work: str
+    took: float
+    unit: str = "s"
+    limit: str = ""
+    bound: float | None = None
+    memory: float | None = None
+    target: str = ""
+    note: str = ""
+
+    @property
+    def ratio(self):
+        """How many times the limit it took; None where there is nothing to compare with."""
+        return self.took / self.bound if self.bound else None
+
+    def cells(self):
+        """Give the row as texts."""
+        bound = "" if self.bound is None else f" {amount(self.bound, self.unit)}"
+        return (
+            self.work, amount(self.took, self.unit), f"{self.limit}{bound}" or "-",
+            "-" if self.ratio is None else f"{self.ratio:.2f}",
+            "-" if self.memory is None else f"{self.memory:.0f} MB",
+            self.target or "-",
+        )  # fmt: skip
+
+    def json(self):
+        """Give the row as a value, the ratio with it."""
+        return {**dataclasses.asdict(self), "ratio": self.ratio}
+
+
+def amount(number, unit):
+    """Write a number with as many digits as say something."""
+    digits = 0 if abs(number) >= 100 else 1 if abs(number) >= 10 else 2 if abs(number) >= 1 else 3
+    return f"{number:,.{digits}f} {unit}"
+
+
+class Table:
+    """Rows, printed one by one as they are measured, or all together as JSON."""
+
+    def __init__(self, *, as_json):
+        self.rows, self._as_json = [], as_json
+        if not as_json:
+            print(line(HEAD), line(["-" * len(word) for word in HEAD]), sep="\n", flush=True)
+
+    def add(self, row):
+        """Take a row, and print it."""
+        self.rows.append(row)
+        if not self._as_json:
+            print(line(row.cells()), flush=True)
+            if row.note:
+                print(f"    {row.note}", flush=True)
+
+    def end(self, machine):
+        """Print what is still to be printed; `machine` says where this was measured."""
+        if self._as_json:
+            print(json.dumps({"machine": machine, "rows": [row.json() for row in self.rows]}))
+        else:
+            print(", ".join(f"{key} {value}" for key, value in machine.items()))
+
+
+def line(cells):
+    """Lay out one line."""
+    widths = (58, 11, 36, 7, 8)
+    fitted = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
+    return " ".join([*fitted, cells[-1]]).rstrip()
