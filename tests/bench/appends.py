@@ -2,40 +2,61 @@
 
 import json
 import os
+import random
 import shutil
 import statistics
 
 from bench.measuring import ours, run, timed, write_config
 from bench.table import Row
-from bench.watched import Daemon
+from bench.watched import Daemon, settled
 from building.world import Conversation, write_session
 
 
 def rows(place, wanted):
     """Measure appends that hold nothing to extract, and one large value each."""
-    yield from appended(place / "one", wanted.mb, wanted.runs)
+    yield from appended(place / "one", write_talk, wanted.mb, wanted.runs)
     if wanted.large:
-        yield from appended(place / "huge", 1000, wanted.runs)
+        yield from appended(place / "huge", write_talk, 1000, wanted.runs)
+        yield from appended(place / "cut", write_session, 1000, wanted.runs)
 
 
-def appended(place, megabytes, runs):
-    """Append to a session that was pruned before, and see what the daemon takes for it."""
+def write_talk(path, size):
+    """Write a session of about `size` bytes that stays as long: people talk, tools say little."""
+    dice, talk, written = random.Random(2), Conversation(), 0
+    words = [f"{dice.randrange(1 << 40):x}" for _ in range(5000)]
+    with open(path, "wb") as out:
+        while written < size:
+            talk.user(" ".join(dice.choices(words, k=dice.choice((30, 200, 2000, 4000)))))
+            talk.call()
+            talk.result("done")
+            talk.assistant()
+            block = talk.bytes()
+            talk.lines.clear()
+            out.write(block)
+            written += len(block)
+    settled(path)
+    return written
+
+
+def appended(place, write, megabytes, runs):
+    """Append to a session that was looked at before, and see what the daemon takes for it."""
     sessions = place / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
     session = sessions / "big.jsonl"
-    size = write_session(session, megabytes * 1_000_000)
+    write(session, megabytes * 1_000_000)
     config = write_config(
         place, place / "agents", quiet_seconds=0, min_reclaim=0, keep_recent=0,
         scan_interval_seconds=86_400,
     )  # fmt: skip
     run(ours("scan", "--once", config=config))
     left = session.stat().st_size
+    stubs = " full of stubs" if write is write_session else ""
     place_of_copy = place / "copy"
 
     def copied():
-        with open(session, "rb") as source, open(place_of_copy, "wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            os.fsync(target.fileno())
+        shutil.copyfile(session, place_of_copy)
+        with open(place_of_copy, "rb") as copy_file:
+            os.fsync(copy_file.fileno())
 
     copy = statistics.median(timed(copied) for _ in range(runs))
     with Daemon(config, place / "log") as daemon:
@@ -48,7 +69,7 @@ def appended(place, megabytes, runs):
             taken = [one_turn(daemon, session, length) for _ in range(runs + 1)][1:]
             cpu, read, wall = map(statistics.median, zip(*taken, strict=True))
             yield Row(
-                f"{name}, appended to {left / 1e6:,.0f} MB (of {size / 1e6:,.0f})",
+                f"{name}, appended to {left / 1e6:,.0f} MB{stubs}",
                 1000 * cpu, "ms",
                 "cp + fsync" if limit else "", limit, target=target,
                 note=f"reads {read / 1e6:.2f} MB, the pass takes {1000 * wall:.0f} ms wall",
