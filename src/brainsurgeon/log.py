@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -117,10 +118,8 @@ def _session(outcome: Outcome, *, dry_run: bool) -> None:
 
 def _entries(session: str, plan: Plan) -> None:
     log = structlog.get_logger()
-    cuts: dict[str, dict[str, int]] = defaultdict(dict)
-    for cut in plan.extracted:
-        cuts[cut.entry_id][dotted(cut.path)] = cut.end - cut.start
-    for entry_id, sizes in cuts.items():
+    for entry_id, cuts in groupby(plan.extracted, key=lambda cut: cut.entry_id):
+        sizes = {dotted(cut.path): cut.end - cut.start for cut in cuts}
         log.debug("extraction", module="extraction", entry_id=entry_id, session=session,
                   keys_extracted=list(sizes), sizes_bytes=sizes)  # fmt: skip
     back: dict[str, dict[str, int]] = defaultdict(dict)

@@ -3,56 +3,97 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
+from brainsurgeon.model.edits import Cut, Putback
 from brainsurgeon.model.entries import FIELDS, STUB_PREFIX
+from brainsurgeon.model.packed import Edits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brainsurgeon.decide.fields import FieldWishes
+    from brainsurgeon.decide.matching import Matcher
+    from brainsurgeon.model.edits import Edit
 
 _UNSURE = "nobody can tell whether it is the entry that was recorded"
 _OURS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, *(name.encode() for name in FIELDS)))))
 
 
 class Ids:
-    """The ids that stand in a file; where one stands twice, readers differ in which is meant."""
+    """The ids that stand in a file; where one stands twice, readers differ in which is meant.
+
+    What stands there is asked only once all of them were met.
+    """
 
     def __init__(self) -> None:
-        self.twice: set[str] = set()
-        self._met: set[int] = set()
+        self._met = array("q")
+        self._known: set[int] = set()
 
     def meet(self, ident: str) -> None:
         """Remember an id."""
-        short = hash(ident)  # of a whole file, ids would take much room
-        if short in self._met:
-            self.twice.add(ident)
-        self._met.add(short)
+        self._met.append(hash(ident))  # of a whole file, ids would take much room
 
     def __contains__(self, ident: str) -> bool:
-        return hash(ident) in self._met
+        if not self._known:  # few sessions ever ask
+            self._known.update(self._met)
+        return hash(ident) in self._known
+
+    def twice(self) -> Twice:
+        """Tell, once all were met, which stand there more than once."""
+        ranked = array("q", sorted(self._met))
+        return Twice(frozenset(one for one, other in pairwise(ranked) if one == other))
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """The ids that stand more than once in a file, by their hashes."""
+
+    hashes: frozenset[int]
+
+    def __contains__(self, ident: str) -> bool:
+        return bool(self.hashes) and hash(ident) in self.hashes
 
 
 @dataclass(slots=True)
 class Draft:
-    """The edits so far, by what they do, each with the id of the entry in whose line it stands."""
+    """The edits so far, in the order of the file.
 
-    cuts: list[tuple[str, Cut]] = field(default_factory=list)
-    putbacks: list[tuple[str, Putback]] = field(default_factory=list)
-    fields: list[tuple[str, FieldEdit]] = field(default_factory=list)
+    `named` are the ids of entries in whose lines something goes back that is recorded of another
+    id, by the places of those edits.
+    """
+
+    edits: Edits = field(default_factory=Edits)
+    named: dict[int, str] = field(default_factory=dict)
 
     def add(self, ident: str | None, edits: list[Edit]) -> None:
         """Take the edits of one line."""
-        for edit in edits:
-            if isinstance(edit, Cut):
-                self.cuts.append((ident or "", edit))
-            elif isinstance(edit, Putback):
-                self.putbacks.append((ident or "", edit))
-            else:
-                self.fields.append((ident or "", edit))
+        for edit in sorted(edits, key=lambda one: (one.start, one.end)):
+            if edit.entry_id != (ident or ""):
+                self.named[edit.start] = ident or ""
+            self.edits.add(edit)
+
+    def sure(self, ids: Ids, twice: Twice, matcher: Matcher) -> tuple[Edits, list[Cut]]:
+        """Give what still holds once the whole file is known, and the cuts that do not."""
+        if not (twice.hashes or matcher.moved or matcher.foreign):
+            return self.edits, []
+        sure, vetoed = Edits(), []
+        for edit in self.edits:
+            ident = self.named.get(edit.start, edit.entry_id)
+            if isinstance(edit, Putback):
+                owner = matcher.moved.get(edit.extraction_id)
+                if owner is None or owner not in ids or ident == owner:
+                    sure.add(edit)
+            elif ident not in twice:
+                if isinstance(edit, Cut) and edit.stub in matcher.foreign:
+                    edit = replace(edit, exact=True)  # noqa: PLW2901
+                sure.add(edit)
+            elif isinstance(edit, Cut):
+                vetoed.append(edit)
+        return sure, vetoed
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcom
     return Outcome(
         file.title, file.path, form, result, reason, size,
         size - plan.gain if done else size,
-        len({cut.entry_id for cut in cuts}), len(cuts),
+        plan.entries if done else 0, len(cuts),
         len(plan.putbacks) if done else 0, seen=True, plan=plan,
     )  # fmt: skip
 

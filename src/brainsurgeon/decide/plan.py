@@ -24,11 +24,13 @@ from brainsurgeon.formats import base, digests, spans
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, Edit, Putback
 from brainsurgeon.model.entries import EXTRACTABLE
+from brainsurgeon.model.packed import Edits
 from brainsurgeon.model.plans import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from brainsurgeon.decide.findings import Twice
     from brainsurgeon.decide.redact import OwnCalls
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.decide.seals import Habits, Verdict
@@ -115,17 +117,20 @@ class _Planner:
         return digests.undone_by(self._matcher.standing(raw, entry, ident))
 
     def _plan(self) -> Plan:
-        found = list(self._finished())
-        verdict = self._seals(found)
-        edits = tuple(sorted((*found, *verdict.leave), key=lambda edit: (edit.start, edit.end)))
-        if verdict.blocked:
-            edits = ()
-        back = {edit.extraction_id for edit in edits if isinstance(edit, Putback)}
-        twice = [(entry, _TWICE) for entry in self._fields.sets.keys() & self._ids.twice]
+        twice = self._ids.twice()
+        found, vetoed = self._draft.sure(self._ids, twice, self._matcher)
+        for cut in vetoed:
+            self._judge.tally.count(cut.kind, cut.tool, f"not extractable: {_TWICE}", cut.chars)
+        verdict = self._seals(found, twice)
+        edits = Edits() if verdict.blocked else found.joined(verdict.leave)
+        back: set[int] = set()
+        if edits.putbacks:
+            back.update(edit.extraction_id for edit in edits if isinstance(edit, Putback))
+        doubtful = [(entry, _TWICE) for entry in self._fields.sets if entry in twice]
         return Plan(
             edits=edits,
             kept=self._judge.tally.kept,
-            gain=sum(edit.gain for edit in edits),
+            gain=edits.gain,
             due_at=self._judge.tally.due_at,
             sighted=tuple(self._found.sighted),
             gone=tuple(self._gone()),
@@ -135,7 +140,7 @@ class _Planner:
             ),
             asked_until=self._records.asked_until,
             restored=() if verdict.blocked else tuple(dict.fromkeys(self._found.restored)),
-            missed=(*self._found.missed, *twice, *self._fields.missed()),
+            missed=(*self._found.missed, *doubtful, *self._fields.missed()),
             warnings=tuple(self._judge.warnings),
             deferred=verdict.blocked,
             unfit=verdict.unfit,
@@ -151,11 +156,11 @@ class _Planner:
             if own and one.state == "standing" and one.id not in met:
                 yield one.id
 
-    def _seals(self, edits: list[Edit]) -> Verdict:
+    def _seals(self, edits: Edits, twice: Twice) -> Verdict:
         """Judge the seals behind what is to be done, and count those that stay."""
         seals = self._thoughts.seals
         seals.standing = [
-            replace(one, stays=_TWICE) if one.cut.entry_id in self._ids.twice else one
+            replace(one, stays=_TWICE) if one.cut.entry_id in twice else one
             for one in seals.standing
         ]
         verdict = judge(
@@ -178,20 +183,6 @@ class _Planner:
             wish.pristine and wish.entry_id is None and wish.paths is None
             for wish in self._restores
         )
-
-    def _finished(self) -> Iterator[Edit]:
-        """Give the edits that still hold once the whole file is known."""
-        for ident, back in self._draft.putbacks:
-            owner = self._matcher.moved.get(back.extraction_id)
-            if owner is None or owner not in self._ids or ident == owner:
-                yield back
-        for ident, cut in self._draft.cuts:
-            if ident in self._ids.twice:
-                reason = f"not extractable: {_TWICE}"
-                self._judge.tally.count(cut.kind, cut.tool, reason, cut.chars)
-            else:
-                yield replace(cut, exact=True) if cut.stub in self._matcher.foreign else cut
-        yield from (edit for ident, edit in self._draft.fields if ident not in self._ids.twice)
 
     def _ends(self, wish: Wish) -> bool:
         """Tell whether a wish is fulfilled by this plan; what cannot be done now waits."""

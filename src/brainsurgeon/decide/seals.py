@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -79,6 +81,34 @@ class Seal:
     stays: str | None = None
 
 
+class Sent:
+    """Whether entries are live, by the places in them that change: eight bytes for each."""
+
+    def __init__(self) -> None:
+        self._told = array("q")
+        self._ranked = True
+
+    def __setitem__(self, place: int, live: bool) -> None:
+        self._told.append(2 * place + live)
+        self._ranked = False
+
+    def __getitem__(self, place: int) -> bool:
+        at = self._find(place)
+        if at is None:
+            raise KeyError(place)
+        return bool(self._told[at] % 2)
+
+    def __contains__(self, place: int) -> bool:
+        return self._find(place) is not None
+
+    def _find(self, place: int) -> int | None:
+        if not self._ranked:
+            self._told, self._ranked = array("q", sorted(self._told)), True
+        at = bisect_left(self._told, 2 * place)
+        found = at < len(self._told) and self._told[at] // 2 == place
+        return at if found else None
+
+
 @dataclass(slots=True)
 class Seals:
     """All seals of one session, gathered on the walk over its lines.
@@ -90,7 +120,7 @@ class Seals:
 
     standing: list[Seal] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    sent: dict[int, bool] = field(default_factory=dict)
+    sent: Sent | dict[int, bool] = field(default_factory=Sent)
     unfit: list[str] = field(default_factory=list)
 
 
@@ -114,6 +144,8 @@ def judge(
     `pristine` says that everything is put back as it was, whether the seals fit it or not. `defer`
     leaves a session alone rather than break a seal in it.
     """
+    if not seals.standing:
+        return Verdict(unfit=tuple(dict.fromkeys(seals.unfit)))
     made = [edit for edit in edits if edit.start in seals.sent]
     taken = {edit.start for edit in made}
     here = [one for one in seals.standing if one.cut.start not in taken]

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from brainsurgeon.model.edits import Cut, Edit, FieldEdit, Putback
+from brainsurgeon.model.edits import Cut, FieldEdit, Putback
+from brainsurgeon.model.packed import Edits, Some
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from brainsurgeon.model.edits import Edit
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Plan:
     stays although everything was to be put back.
     """
 
-    edits: tuple[Edit, ...] = ()
+    edits: Sequence[Edit] = ()
     kept: tuple[KeptPart, ...] = ()
     gain: int = 0
     due_at: float | None = None
@@ -53,31 +59,45 @@ class Plan:
     unsent: tuple[int, int] = (0, 0)
     left: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        """Keep the edits packed, whatever they come as."""
+        if not isinstance(self.edits, Edits):
+            object.__setattr__(self, "edits", Edits(self.edits))
+
     @property
-    def cuts(self) -> tuple[Cut, ...]:
+    def _packed(self) -> Edits:
+        return self.edits if isinstance(self.edits, Edits) else Edits(self.edits)
+
+    @property
+    def cuts(self) -> Sequence[Cut]:
         """The edits that take a value out, redactions included."""
-        return tuple(edit for edit in self.edits if isinstance(edit, Cut))
+        return Some(self._packed, Cut, self._packed.cuts)
 
     @property
-    def extracted(self) -> tuple[Cut, ...]:
+    def extracted(self) -> Sequence[Cut]:
         """The cuts that leave a stub, or thinking emptied of every word."""
-        return tuple(cut for cut in self.cuts if not cut.redacts)
+        return Some(self._packed, Cut, self._packed.extracted, lambda cut: not cut.redacts)
 
     @property
-    def putbacks(self) -> tuple[Putback, ...]:
+    def entries(self) -> int:
+        """How many entries these are cut out of; those of one entry stand side by side."""
+        return self._packed.entries
+
+    @property
+    def putbacks(self) -> Sequence[Putback]:
         """The edits that put a value back."""
-        return tuple(edit for edit in self.edits if isinstance(edit, Putback))
+        return Some(self._packed, Putback, self._packed.putbacks)
 
     @property
-    def fields(self) -> tuple[FieldEdit, ...]:
+    def fields(self) -> Sequence[FieldEdit]:
         """The edits that set or take out a field of ours."""
-        return tuple(edit for edit in self.edits if isinstance(edit, FieldEdit))
+        return Some(self._packed, FieldEdit, self._packed.fields)
 
     @property
     def forced(self) -> bool:
         """Whether somebody asked for some of it: then it is carried out whatever it gains."""
-        cuts = self.extracted
-        return len(cuts) != len(self.edits) or any(cut.forced for cut in cuts)
+        edits = self._packed
+        return edits.extracted != len(edits) or edits.forced > 0
 
     @property
     def summary(self) -> str:

@@ -84,7 +84,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             chosen.title, chosen.path, one.format.name, fingerprint.size, _state(one),
             _filling(planned),
             tuple(value for value in records.extractions if value.id in standing),
-            planned.extracted, planned.gain,
+            tuple(planned.extracted), planned.gain,
             settings.decision_rules().pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
             fingerprint.mtime_ns / 1e9, planned.deferred, planned.unsent,

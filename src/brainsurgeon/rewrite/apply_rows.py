@@ -140,13 +140,13 @@ class _Steps:
         store, ident, now = self._store, record_id(self._record), self._one.now
         before = {row.place.seq: self._lines.row(row.place) for row in step}
         edits = [self._edit(row, before[row.place.seq]) for row in step]
-        shelved, stored = shelve(store, _reader(step, before), self._record, part, now)
+        shelf = shelve(store, _reader(step, before), self._record, part, now)
         told = [(e.seq, _told(e.before), _told(e.after)) for e in edits]
         confirmation = replace(confirmation_of(part, now), rows=told)
         with store.transaction():
-            check_still_so(store, self._record, part, shelved)
+            check_still_so(store, self._record, part, shelf)
             journal_id = store.journal.begin(ident, self._session.file, "", confirmation)
-            store.extractions.add(ident, journal_id, shelved, now)
+            store.extractions.add(ident, journal_id, shelf, now)
             note_fields(store, ident, journal_id, part.fields)
             self._keep_columns(ident, step, before)
         with self._resolved_whatever_happens(journal_id):
@@ -165,7 +165,7 @@ class _Steps:
                 store.journal.close(journal_id)
         self._window = after_our_write(self._window, written.at, written.generation)
         self._own = written.at
-        self._stored += stored
+        self._stored += shelf.stored
 
     def _edit(self, row: RowPlan, before: Payload) -> RowEdit:
         compressing = self._session.schema.compressing

@@ -7,6 +7,7 @@ stub is visible.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from brainsurgeon.model.edits import Cut
 from brainsurgeon.model.records import Confirmation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.model.edits import FieldEdit
     from brainsurgeon.model.plans import Plan
@@ -38,9 +39,10 @@ def record_id(record: SessionRecord) -> int:
 
 
 class Shelf:
-    """The values of one plan on their way into the store.
+    """The values of one plan on their way into the store: 48 bytes for each in memory.
 
     `read` gives the bytes of the session between two offsets. `stored` counts the bytes written.
+    It yields, in the order of the cuts, what was shelved.
     """
 
     def __init__(
@@ -48,9 +50,9 @@ class Shelf:
         cuts: Iterable[Cut], now: float,
     ) -> None:  # fmt: skip
         self._store, self._read, self._agent, self._now = store, read, record.agent_id, now
-        self._cuts = iter(cuts)
-        self._next = next(self._cuts, None)
-        self.shelved: list[Shelved] = []
+        self._cuts, self._told, self._digests = cuts, array("q"), bytearray()
+        self._coming = iter(cuts)
+        self._next = next(self._coming, None)
         self.stored = 0
 
     @property
@@ -68,17 +70,30 @@ class Shelf:
             cut = self._next
             value = self._read(cut.start, cut.end)
             blob, digest, size = self._store.blobs.put(self._agent, value, self._now)
-            self.shelved.append((cut, blob, digest, len(value)))
+            self._told.extend((blob, len(value)))
+            self._digests += digest
             written += size
-            self._next = next(self._cuts, None)
+            self._next = next(self._coming, None)
         self.stored += written
         return written
+
+    def blobs(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the id of each value with its digest."""
+        length = 2 * len(self._digests) // max(1, len(self._told))
+        for number, blob in enumerate(self._told[::2]):
+            yield blob, bytes(self._digests[number * length : (number + 1) * length])
+
+    def __iter__(self) -> Iterator[Shelved]:
+        for cut, (blob, digest), size in zip(
+            self._cuts, self.blobs(), self._told[1::2], strict=True
+        ):
+            yield cut, blob, digest, size
 
 
 def shelve(
     store: Store, read: Callable[[int, int], bytes], record: SessionRecord, plan: Plan, now: float
-) -> tuple[list[Shelved], int]:
-    """Store what will be cut, in short transactions; return it with the bytes written.
+) -> Shelf:
+    """Store what will be cut, in short transactions.
 
     `read` gives the bytes of the session between two offsets.
     """
@@ -86,14 +101,12 @@ def shelve(
     while shelf.left:
         with store.transaction():
             shelf.put(BATCH)
-    return shelf.shelved, shelf.stored
+    return shelf
 
 
-def check_still_so(
-    store: Store, record: SessionRecord, plan: Plan, shelved: Iterable[Shelved]
-) -> None:
+def check_still_so(store: Store, record: SessionRecord, plan: Plan, shelved: Shelf) -> None:
     """Raise BusyError when another process changed what this plan was built on."""
-    for _, blob, digest, _ in shelved:
+    for blob, digest in shelved.blobs():
         if not store.blobs.holds(blob, record.agent_id, digest):
             raise BusyError("a value expired while it was being shelved; try again")
     if store.wishes.newest(record_id(record)) != plan.asked_until:

@@ -73,11 +73,11 @@ class Way:
     def begin(self) -> int:
         """Record what is shelved and that the rewrite begins; part of a transaction."""
         store, change = self.store, self.change
-        check_still_so(store, change.record, change.plan, self.shelf.shelved)
+        check_still_so(store, change.record, change.plan, self.shelf)
         journal_id = store.journal.begin(
             self.ident, change.session.file, self.temporary, self.confirmation
         )
-        store.extractions.add(self.ident, journal_id, self.shelf.shelved, change.one.now)
+        store.extractions.add(self.ident, journal_id, self.shelf, change.one.now)
         note_fields(store, self.ident, journal_id, change.plan.fields)
         return journal_id
 

@@ -70,7 +70,7 @@ class Successor:
     session: OpenSession
     temporary: str
     descriptor: int
-    replaced: list[Replacement]
+    replaced: Iterable[Replacement]
     ends: tuple[End, End]
     result: Exchange | Exception | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from array import array
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -32,21 +33,36 @@ Replacement = tuple[int, int, int]
 """Start and end in the old file, and the length that stands there in the new one."""
 
 
+class Replaced:
+    """The places that were replaced, in order: 24 bytes for each."""
+
+    def __init__(self) -> None:
+        self._told = array("q")
+
+    def add(self, start: int, end: int, length: int) -> None:
+        """Take one more, behind the others."""
+        self._told.extend((start, end, length))
+
+    def __iter__(self) -> Iterator[Replacement]:
+        told = iter(self._told)
+        return zip(told, told, told, strict=True)
+
+
 def fill(
     session: OpenSession, new: int, splices: Iterable[Splice]
-) -> tuple[list[Replacement], End]:
+) -> tuple[Iterable[Replacement], End]:
     """Write the new content, give it the old file's mode, owner and times, and sync it.
 
     Give the places that were replaced, and how the new file ends.
     """
     done = 0
-    replaced = []
+    replaced = Replaced()
     for start, end, token in splices:
         if start < done:
             raise ValueError("splices out of order")
         _carry_over(session, new, done, start)
         moving.write(new, token)
-        replaced.append((start, end, len(token)))
+        replaced.add(start, end, len(token))
         done = end
     _carry_over(session, new, done, session.fingerprint.size)
     whole = tails.end_now(new)  # reading it changes its times

@@ -18,7 +18,7 @@ from brainsurgeon.sessions.moving import CAREFULLY, inode, write
 from brainsurgeon.sessions.reading import RolledBackError, read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from brainsurgeon.model.sessions import End
     from brainsurgeon.sessions.moving import Place
@@ -45,7 +45,7 @@ class LateOpeners:
     session: OpenSession
     new: int
     place: Place
-    replaced: list[Replacement]
+    replaced: Iterable[Replacement]
     ends: tuple[End, End]
     begun: float
     at: float
