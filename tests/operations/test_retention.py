@@ -1061,5 +1061,5 @@ def test_afterwards_the_bytes_are_really_gone(world, company, clock):
     assert not any(piece in after for piece in pieces)
     assert canary[1000:1100].encode() not in after
     assert len(after) < len(before) - len(stored) * 0.9
-    assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
+    assert sorted(os.listdir(world.state)) == ["last_pass", "locks", "store.db"]
     assert ask(world, "PRAGMA integrity_check") == [("ok",)]

@@ -332,6 +332,10 @@ SPARED = {
         " writes of one file are lost from the end only, and the second sync covers the first",
     ("other", "end of the commit"):
         "nothing outside the database relies on this commit, and a later commit makes it durable",
+    ("other", "name of the journal"):
+        "retention deletes in pages, each a commit of its own: what one leaves, the next run takes",
+    ("other", "journal"): "as for its name",
+    ("other", "database"): "as for the name of its journal",
     ("naming", "end of the commit"):
         "it tells an old file that a late opener has written to from one that nobody has: nobody"
         " came late here",
@@ -365,11 +369,16 @@ def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     assert not found
 
 
+def _without_moment(end):
+    """Leave out when the last pass was made that found nothing new: nobody waits for that."""
+    return frozenset(file for file in end if not file[0].endswith("/last_pass"))
+
+
 @pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, *operations.LINES])
 def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
     """When a command is over, a power cut takes nothing of it back."""
     disk = traced(verb).disk
-    assert len(disk.ends()) == 1
+    assert len({_without_moment(end) for end in disk.ends()}) == 1
     assert len(disk.ends(disk.syncs()[-1])) > 1
 
 

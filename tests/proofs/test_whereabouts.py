@@ -26,7 +26,9 @@ from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
-from brainsurgeon.rewrite import apply, recover
+from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.finishing import Rewrite
+from brainsurgeon.rewrite.under_way import Way
 from building.tool import answered, asking, pruned
 from building.world import LONG_AGO, Clock, Conversation, dump, fork, sql, text_of
 
@@ -1128,9 +1130,9 @@ def test_a_session_that_moves_after_a_crash_is_recovered_where_it_is(world, monk
     with monkeypatch.context() as patch:
         patch.setattr(recover, "resolve", lambda *_, **__: None)
         if at == "exchanged":
-            patch.setattr(apply, "_confirm", killed)
+            patch.setattr(Way, "settle", killed)
         else:
-            patch.setattr(apply.Rewrite, "_remove", killed)
+            patch.setattr(Rewrite, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
     [left] = world.leftovers()
@@ -1150,7 +1152,7 @@ def test_a_root_that_moves_after_a_crash_is_recovered(world, monkeypatch):
     """So it is where the whole root was renamed: the next scan knows where the roots are."""
     path, original = write(world.directory / "s.jsonl", talk("secret"))
     with monkeypatch.context() as patch:
-        patch.setattr(apply.Rewrite, "_remove", killed)
+        patch.setattr(Rewrite, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
     world.close()

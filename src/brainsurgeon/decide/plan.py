@@ -123,9 +123,8 @@ class _Planner:
             self._judge.tally.count(cut.kind, cut.tool, f"not extractable: {_TWICE}", cut.chars)
         verdict = self._seals(found, twice)
         edits = Edits() if verdict.blocked else found.joined(verdict.leave)
-        back: set[int] = set()
-        if edits.putbacks:
-            back.update(edit.extraction_id for edit in edits if isinstance(edit, Putback))
+        putbacks = (one for one in edits if isinstance(one, Putback)) if edits.putbacks else ()
+        back = {edit.extraction_id for edit in putbacks}
         doubtful = [(entry, _TWICE) for entry in self._fields.sets if entry in twice]
         return Plan(
             edits=edits,
@@ -179,10 +178,8 @@ class _Planner:
     @property
     def _pristine(self) -> bool:
         """Whether everything is to be as the agent wrote it, seals included."""
-        return any(
-            wish.pristine and wish.entry_id is None and wish.paths is None
-            for wish in self._restores
-        )
+        whole = (one for one in self._restores if one.entry_id is None and one.paths is None)
+        return any(wish.pristine for wish in whole)
 
     def _ends(self, wish: Wish) -> bool:
         """Tell whether a wish is fulfilled by this plan; what cannot be done now waits."""

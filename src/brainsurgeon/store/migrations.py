@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sqlite_utils import Migrations
 
 from brainsurgeon.store.schema_due import AGES, LOOSE
+from brainsurgeon.store.schema_resume import RESUMES
 from brainsurgeon.store.schema_small import SMALLER, SMALLER_BLOBS
 
 if TYPE_CHECKING:
@@ -86,31 +87,8 @@ def m004_keep_rows(db: Database) -> None:
 @migrations()
 def m005_resume(db: Database) -> None:
     """Remember where the next look at a file may begin; what is not known yet is read whole."""
-    db.execute(_RESUMES)
+    db.execute(RESUMES)
 
-
-# Beside `files`, and like it a memory that costs only time to lose. `begins_at` is the offset of
-# the first line that is read, `line` its number, `mark` a digest of bytes of the file, `cursor`
-# what the lines from there on say of those before, `stubs` whether something of ours stands there.
-_RESUMES = """
-    CREATE TABLE resumes (
-        path BLOB PRIMARY KEY,
-        device INTEGER NOT NULL,
-        inode INTEGER NOT NULL,
-        size INTEGER NOT NULL,
-        mtime_ns INTEGER NOT NULL,
-        ctime_ns INTEGER NOT NULL,
-        mark BLOB NOT NULL,
-        rules TEXT NOT NULL,
-        format TEXT NOT NULL,
-        identity TEXT,
-        session_id INTEGER,
-        begins_at INTEGER NOT NULL,
-        line INTEGER NOT NULL,
-        cursor TEXT NOT NULL,
-        stubs INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID
-"""
 
 _ROWS = (
     # The columns in which an agent itself kept an event that we changed: `digest` is that of the

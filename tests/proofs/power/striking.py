@@ -23,7 +23,7 @@ from proofs.power import operation
 
 assert migrations  # the slow import of a first opening, paid once for all forks
 
-STRIKE = 400
+STRIKE = 1000
 """The call of its kind that is struck; no operation makes so many."""
 NOTHING = "/nowhere/at/all"
 _libc = ctypes.CDLL(None)
