@@ -416,6 +416,18 @@ def test_names_with_escapes_are_printed_escaped(world, conversation, cli):
     assert b"broken\\xff" in dry.stdout
 
 
+def test_an_entry_typed_in_other_bytes_than_text_is_not_found(world, conversation, cli):
+    """A name that is not UTF-8 is no entry's: exit 3, in words."""
+    conversation.turn()
+    world.put("s.jsonl", conversation.bytes())
+    world.scan(keep_recent=0)
+    call, odd = bound(world), os.fsdecode(b"a\xff")
+    for words in (("show", odd), ("restore", odd), ("show", odd, "--json")):
+        done = call(*words)
+        assert done.returncode == 3, done.stderr
+        assert b"unexpected" not in done.stderr
+
+
 def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
     """A tool name or key with a lone surrogate, as truncation leaves it, stops no command."""
     conversation.user()

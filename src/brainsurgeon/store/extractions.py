@@ -90,6 +90,8 @@ class Extractions:
 
     def of_entry(self, entry_id: str) -> list[Extraction]:
         """Give the extractions of an entry, by its own id or by the one that stands in its stub."""
+        if storable(entry_id) != entry_id:  # typed, in other bytes than ids are made of
+            return []
         return self._extractions(OF_ENTRY, [entry_id, stub_named(entry_id)])
 
     def _extractions(self, where: str, values: Sequence[object]) -> list[Extraction]:

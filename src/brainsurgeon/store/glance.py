@@ -42,6 +42,10 @@ def glance(
     several sessions or of none, or one of the chosen has expired. Raise what opening a store
     raises, and DamagedError.
     """
+    try:
+        entry_id.encode()
+    except UnicodeEncodeError:
+        return None
     opened = read_database(directory)
     if opened is None:
         return None
