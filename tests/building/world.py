@@ -313,10 +313,13 @@ def two_turns(world, conversation):
 
 
 def write_session(path, size):
-    """Write an OpenClaw session of about `size` bytes, most of them tool results."""
-    dice = random.Random(1)
+    """Write an OpenClaw session of about `size` bytes, most of them tool results.
+
+    Each name gets another conversation.
+    """
+    dice = random.Random(Path(path).name)
     words = [f"{dice.randrange(1 << 40):x}" for _ in range(5000)]
-    talk = Conversation()
+    talk = Conversation(Path(path).stem)
     written = 0
     with open(path, "wb") as out:
         while written < size:
