@@ -874,6 +874,24 @@ def test_a_dry_run_without_a_store_makes_none(world):
     assert not world.state.exists()
 
 
+def test_a_run_that_is_stopped_between_pages_goes_on_next_time(world, company, clock):
+    """What is marked by then stays marked, and the next run marks the rest."""
+    prune(world)
+    clock.later(40 * DAY)
+    calls, marked = itertools.count(), []
+
+    def stop():
+        next(calls)
+        marked.extend(held(world).values())
+        if any(held(world).values()):
+            raise StoppedError
+
+    report = retention(world.settings(), world.store, clock=clock, check_stop=stop)
+
+    assert (report.stopped, report.values_marked) == (True, 1)
+    assert not retention(world.settings(), world.store, clock=clock).stopped
+
+
 def test_a_run_that_is_stopped_changes_nothing(world, company, clock):
     """Asked to stop while it reads, it leaves marks and values as they are."""
     prune(world)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import resume
 from building.world import SAMPLES, Conversation, World, append, dump, pin, sql
 
@@ -104,6 +105,49 @@ def test_anything_but_growth_means_a_look_at_everything(world, change):
     os.utime(path, (time.time() - 60,) * 2)
 
     assert read_by(world.scan) > path.stat().st_size
+
+
+def test_stubs_in_front_of_the_tail_are_seen_again_within_an_hour(world):
+    """When a stub was seen last decides when its value may go: so all is looked at now and then."""
+    talk = Conversation()
+    talk.turn("x" * 5000)
+    for _ in range(600):
+        talk.user()
+        talk.assistant("y" * 4000)
+    path, begun = world.put("s.jsonl", talk.bytes()), time.time()
+    assert world.scan().sessions_changed == 1
+    world.scan()
+    seen = []
+    for later in (10, 1800, 3700):
+        world.clock = lambda now=begun + later: now
+        say_more(path, talk)
+        world.scan()
+        seen.append(sql(world, "SELECT max(sighted_at) FROM extractions")[0][0])
+
+    assert seen[0] == seen[1] < begun + 1800
+    assert seen[2] == begun + 3700
+
+
+def test_what_is_asked_for_during_a_pass_is_not_stepped_over(world):
+    """A wish that comes after the pass began and before it looks at its session is carried out."""
+    path, talk = long_session(world)
+    pin(world, talk.last, value=2)  # so that the store has a record of it
+    world.scan()
+    say_more(path, talk)
+    world.scan()
+    say_more(path, talk)
+    wish = (
+        "INSERT INTO wishes (session_id, entry_id, action, value, pristine, asked_at, state)"
+        " SELECT id, ?, 'set', 'false', 0, ?, 'open' FROM sessions"
+    )
+    assert begins(world)
+    scan(
+        world.settings(), world.store, clock=world.clock,
+        progress=lambda _: sql(world, wish, (talk.last, world.clock())),
+    )  # fmt: skip
+
+    assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]
+    assert b'"_extractable":false' in path.read_bytes().splitlines()[-1]
 
 
 @pytest.mark.parametrize("sample", GROWING, ids=lambda path: path.name[:24])

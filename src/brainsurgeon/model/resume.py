@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import Fingerprint, Identity
 
 
+LONGEST = 3600.0
+"""Seconds after which a whole session is looked at again, however it grew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resume:
     """What a look at a whole session file leaves to the next, which then reads the tail alone.
@@ -18,7 +22,8 @@ class Resume:
     same of what stands in front of it (`cursor`). `fingerprint` is the file as it was looked at
     and `mark` a digest of bytes of it, by which one that only grew is known. `rules` are those
     that were looked with, `session_id` is the session's record and None where it had none.
-    `stubs` tells whether something of ours may stand in front.
+    `stubs` tells whether something of ours may stand in front, `whole_at` when all of the file was
+    looked at (seconds since 1970).
     """
 
     fingerprint: Fingerprint
@@ -31,8 +36,18 @@ class Resume:
     number: int
     cursor: str
     stubs: bool
+    whole_at: float
 
     def may_go_on(self, now: Fingerprint) -> bool:
         """Tell whether a file in this state may be the same one, grown or not changed at all."""
         then = self.fingerprint
         return now == then or (now.place == then.place and now.size > then.size)
+
+    def is_fresh(self, now: float, retention: float | None) -> bool:
+        """Tell whether the whole file was looked at lately.
+
+        A look at the tail does not see the stubs in front of it, and when a stub was seen last
+        decides when its value may go (`retention`, seconds; None: never).
+        """
+        longest = LONGEST if retention is None else min(LONGEST, retention / 24)
+        return self.whole_at <= now < self.whole_at + longest

@@ -48,6 +48,8 @@ def look_at_growth(
     before = store.resumes.at(file.path)
     if before is None or not before.may_go_on(file.fingerprint):
         return None
+    if not before.is_fresh(now, settings.retention):
+        return None
     if file.hint not in ("auto", before.format):
         return None
     with examine_grown(settings, file, state, before, memory.rules, now, check_stop) as one:
@@ -57,8 +59,11 @@ def look_at_growth(
             return None
         one.check_turn()
         record = None if before.session_id is None else store.sessions.known(before.session_id)
+        if record and record.id is not None and store.wishes.open_of(record.id):
+            return None  # asked for since the pass began
         records = records_of_tail(store, record, one)
-        since, remembers = one.survey.since, one.habits.remembers
+        since = None if one.survey.open_turn else one.survey.since
+        remembers = one.habits.remembers
         frontier = Frontier(since, remembers=remembers, stubs=before.stubs)
         # What stands in front stands there still: a file that only grew has lost nothing.
         planned = replace(one.plan(records, frontier=frontier), gone=())
@@ -69,7 +74,7 @@ def look_at_growth(
         if record:
             noting.adopt(store, record, records, planned, now)
         noting.settled(store, record, planned, now)
-        begin = begins_at(one, frontier, planned, record, memory.rules)
+        begin = begins_at(one, frontier, planned, record, memory.rules, before.whole_at)
         memory.begin_at(file.path, begin)
         seen = one.session
         return Look(outcome, seen.fingerprint, one.format.name, seen.identity, planned.due_at)

@@ -46,7 +46,7 @@ def retention(
     dry_run: bool = False,
     check_stop: Callable[[], None] = carry_on,
 ) -> RetentionReport:
-    """Do one retention run. When `check_stop` raises StoppedError, nothing has been changed."""
+    """Do one retention run; when `check_stop` raises StoppedError, the next run goes on."""
     report = RetentionReport(dry_run)
     if not dry_run:
         recover.recover(store, settings.root_directories())
@@ -55,23 +55,33 @@ def retention(
         try:
             run = _Run(settings, store, due, now, check_stop)
             run.look()
+            report.values_held = store.expiry.count_held()
+            report.brakes = run.brakes
+            _carry_out(store, run, due, report, check_stop)
         except StoppedError:
             report.stopped = True
-            return report
-        report.values_held = store.expiry.count_held()
-        report.brakes = run.brakes
-        expiring = Expiring(store, now)
-        reasons: Counter[str] = Counter()
-        for page in run.judge():
-            reasons.update(f"{one.action}: {one.why.partition(';')[0]}" for *_, one in page)
-            _add_up(report, page, None if dry_run else expiring.carry_out(page))
-        report.reasons = dict(sorted(reasons.items()))
-        if not dry_run:
-            if not run.brakes:
-                expiring.sweep()
-            report.blobs_deleted = expiring.values
-            expiring.finish(due.ages(), run.facts())
     return report
+
+
+def _carry_out(
+    store: Store, run: _Run, due: Due, report: RetentionReport, check_stop: Callable[[], None]
+) -> None:
+    """Judge what is due page by page, each of which is whole by itself."""
+    expiring = Expiring(store, run.now)
+    reasons: Counter[str] = Counter()
+    for page in run.judge():
+        check_stop()
+        reasons.update(f"{one.action}: {one.why.partition(';')[0]}" for *_, one in page)
+        _add_up(report, page, None if report.dry_run else expiring.carry_out(page))
+        report.reasons = dict(sorted(reasons.items()))
+        report.blobs_deleted = expiring.values
+    if report.dry_run:
+        return
+    check_stop()
+    if not run.brakes:
+        expiring.sweep()
+    report.blobs_deleted = expiring.values
+    expiring.finish(due.ages(), run.facts())
 
 
 def _add_up(report: RetentionReport, page: list[Decision], gone: set[int] | None) -> None:

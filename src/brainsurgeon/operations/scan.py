@@ -212,7 +212,8 @@ class _Pass:
                 self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
                 return None
             if store:
-                begin = begins_at(one, frontier, planned, record, self._memory.rules)
+                rules = self._memory.rules
+                begin = begins_at(one, frontier, planned, record, rules, one.now)
                 self._memory.begin_at(file.path, begin)
                 noting.settled(store, record, planned, now)
             seen, form = one.session, one.format.name
@@ -231,8 +232,13 @@ class _Pass:
         with self._batch.taken() as waiting:
             done = carry_out_together(self._store, waiting, self._clock) if self._store else []
             self._unfinished.add(done)
+            stopped = [came for came in done if isinstance(came, StoppedError)]
             for planned, came in zip(waiting, done, strict=True):
+                if isinstance(came, StoppedError):
+                    continue  # those behind it may have been changed: they are counted first
                 self._looked(planned.file, planned.one.now, partial(self._came, planned, came))
+            if stopped:
+                raise stopped[0]
 
     def _came(self, planned: Planned, came: AnyRewrite | Exception) -> Look:
         if isinstance(came, RefusedError):  # by then the session as such was fine

@@ -43,8 +43,9 @@ def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
 
 
 def begins_at(
-    one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str
-) -> Resume | None:
+    one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str,
+    whole_at: float,
+) -> Resume | None:  # fmt: skip
     """Say where the next look at a session may begin that was looked at and left as it is."""
     begin, session = frontier.begin(planned), one.session
     if begin is None or planned.deferred or not isinstance(session, OpenSession):
@@ -60,7 +61,7 @@ def begins_at(
     return Resume(
         session.fingerprint, mark, _under(one, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
-        frontier.stubs or bool(planned.sighted),
+        frontier.stubs or bool(planned.sighted), whole_at,
     )  # fmt: skip
 
 

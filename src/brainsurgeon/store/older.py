@@ -48,7 +48,7 @@ _BEFORE_RESUMING = (
     CREATE TEMP VIEW resumes AS SELECT NULL AS path, NULL AS device, NULL AS inode, NULL AS size,
     NULL AS mtime_ns, NULL AS ctime_ns, NULL AS mark, NULL AS rules, NULL AS format,
     NULL AS identity, NULL AS session_id, NULL AS begins_at, NULL AS line, NULL AS cursor,
-    NULL AS stubs WHERE 0
+    NULL AS stubs, NULL AS whole_at WHERE 0
     """,
 )
 _BEFORE = {

@@ -21,6 +21,7 @@ RESUMES = """
         begins_at INTEGER NOT NULL,
         line INTEGER NOT NULL,
         cursor TEXT NOT NULL,
-        stubs INTEGER NOT NULL
+        stubs INTEGER NOT NULL,
+        whole_at REAL NOT NULL
     ) STRICT, WITHOUT ROWID
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SMALLER = (
+    "DROP INDEX extractions_place",
     # The path of a value in its entry is JSON, or a letter and a number in the usual places:
     # `t0` is message.content.0.text, `c0` is message.content.0.content.
     *(
@@ -17,7 +18,6 @@ SMALLER = (
         )
         for short, last in (("t", "text"), ("c", "content"))
     ),
-    "DROP INDEX extractions_place",
     "CREATE INDEX extractions_place ON extractions (session_id, entry_id)",
 )
 """What is changed in every store."""
