@@ -67,19 +67,20 @@ class LateOpeners:
         leases.drop(self.session.descriptor)
         return True
 
-    def catch(self, deadline: float) -> tuple[End, End]:
+    def catch(self, deadline: float, gone_by: float) -> tuple[End, End]:
         """Move over what somebody who opened the old file appends, while the new one is leased.
 
         He has until `deadline` (monotonic) to close it. Give how both end then. Whoever did
-        anything but append has written a newer history: the old file gets its name back.
+        anything but append has written a newer history: the old file gets its name back, and the
+        new one is to be gone by `gone_by`, or stays for the next recovery.
         """
         old = self.session.descriptor
         while not leases.no_writers(old):  # a pager that came late may go on reading the old file
             if time.monotonic() > deadline:
-                self._exchange_back("somebody keeps the file open")
+                self._exchange_back("somebody keeps the file open", gone_by)
             time.sleep(0.0005)
         if not self._same_outside():
-            self._exchange_back("the agent rewrote the file meanwhile")
+            self._exchange_back("the agent rewrote the file meanwhile", gone_by)
         return self._move()
 
     def _move(self) -> tuple[End, End]:
@@ -118,7 +119,7 @@ class LateOpeners:
             old_at = end
         return os.fstat(self.session.descriptor).st_size >= whole
 
-    def _exchange_back(self, why: str) -> NoReturn:
+    def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
         """Give the old file its name back; what was written to the new one is moved over to it.
 
         Where the agent has put another file in the session's place meanwhile, that one keeps the
@@ -140,7 +141,7 @@ class LateOpeners:
             place, ends=ends[::-1] if ours else ends,
             leased=self.new if ours else old,
             mate=self.session.fingerprint.inode if ours else os.fstat(self.new).st_ino,
-            deadline=time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
+            deadline=gone_by or time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
         )  # fmt: skip
         raise RolledBackError(why)
 
@@ -170,8 +171,9 @@ def see_off(those: Sequence[LateOpeners]) -> list[tuple[End, End] | Exception]:
             os.fsync(those[0].place.directory)
         came = await_openers(those)
         deadline = time.monotonic() + WAIT_FOR_CLOSING  # of all together: the next may wait, too
+        gone_by = deadline + retire.LOOK_BACK_LONGEST  # as well: the others' new files are leased
         for number in came:
-            seen[number] = _caught(those[number], deadline)
+            seen[number] = _caught(those[number], deadline, gone_by)
         return [seen.get(number, one.ends) for number, one in enumerate(those)]
     except Exception as error:  # noqa: BLE001  it is the error of each
         return [seen.get(number, error) for number in range(len(those))]
@@ -180,9 +182,9 @@ def see_off(those: Sequence[LateOpeners]) -> list[tuple[End, End] | Exception]:
             one.let_go()
 
 
-def _caught(late: LateOpeners, deadline: float) -> tuple[End, End] | Exception:
+def _caught(late: LateOpeners, deadline: float, gone_by: float) -> tuple[End, End] | Exception:
     try:
-        return late.catch(deadline)
+        return late.catch(deadline, gone_by)
     except Exception as error:  # noqa: BLE001  the others are seen off all the same
         return error
     finally:
