@@ -334,6 +334,16 @@ def test_a_copy_that_no_scan_has_seen_comes_back(world):
     is_undone(world, (path, original), (copy, original))
 
 
+def back_from_a_backup(world, one, two):
+    """Give both files new inodes; the first gets the one that the second session once had."""
+    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path in (one, two)]
+    for copy in anew:
+        copy.rename(copy.with_suffix(".jsonl"))
+    status = one.stat()
+    other = next(each for each in world.store.sessions.all() if each.path == str(two))
+    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+
+
 def test_what_nothing_tells_apart_is_named_and_not_written(world):
     """Two sessions that differ only in what was cut get no value where their inodes say nothing.
 
@@ -343,12 +353,7 @@ def test_what_nothing_tells_apart_is_named_and_not_written(world):
     one = write(world.directory / "s.jsonl", talk("the secret of A"))
     two = write(world.directory / "t.jsonl", talk("the secret of B"))
     assert cut(world) == 2
-    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path, _ in (one, two)]
-    for copy in anew:
-        copy.rename(copy.with_suffix(".jsonl"))
-    status = one[0].stat()
-    other = next(each for each in world.store.sessions.all() if each.name == "t")
-    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+    back_from_a_backup(world, one[0], two[0])
 
     before = [path.read_bytes() for path, _ in (one, two)]
     done = world.restore_all(pristine=True)
@@ -364,12 +369,7 @@ def test_an_inode_that_came_back_with_a_backup_says_nothing(world):
     another.turn("short")
     two = write(world.directory / "t.jsonl", another)
     assert cut(world) == 2
-    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path, _ in (one, two)]
-    for copy in anew:
-        copy.rename(copy.with_suffix(".jsonl"))
-    status = one[0].stat()
-    other = next(each for each in world.store.sessions.all() if each.name == "t")
-    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+    back_from_a_backup(world, one[0], two[0])
 
     is_undone(world, one, two)
 

@@ -47,7 +47,7 @@ _VALUE = (
 )
 
 
-def held_value(row: tuple[Any, ...]) -> HeldValue:
+def _held_value(row: tuple[Any, ...]) -> HeldValue:
     """Read a value that is held from its row."""
     values = list(row)
     values[8:11] = (os.fsdecode(place).partition("\0")[0] for place in row[8:11])
@@ -75,8 +75,8 @@ class Due:
 
     def __exit__(self, *_: object) -> None:
         with suppress(sqlite3.Error):  # a store in trouble says so by itself
-            self._connection.execute("DROP TABLE temp.due")
             self._connection.execute(f"PRAGMA cache_size = {self._cache}")
+            self._connection.execute("DROP TABLE temp.due")
 
     def gather(
         self,
@@ -211,7 +211,7 @@ class Due:
             " ORDER BY d.id LIMIT ?",
             (last, PAGE),
         ).fetchall():
-            page = [(held_value(row[:-1]), row[-1]) for row in rows]
+            page = [(_held_value(row[:-1]), row[-1]) for row in rows]
             total = list(accumulate(value.size for value, _ in page))
             del page[max(1, bisect_right(total, LARGE)) :]
             yield page

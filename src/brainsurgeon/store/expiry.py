@@ -10,14 +10,13 @@ import os
 from typing import TYPE_CHECKING
 
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.due import HELD, Due, held_value
+from brainsurgeon.store.due import HELD, Due
 from brainsurgeon.store.rows import Rows
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
-    from brainsurgeon.model.records import HeldValue
     from brainsurgeon.store.due import Age
 
 ORPHAN_GRACE = 86_400.0
@@ -39,16 +38,6 @@ class Expiry:
     def due(self) -> Due:
         """Return what is to hold the values that a run has to decide about."""
         return Due(self._connection)
-
-    def held(self) -> list[HeldValue]:
-        """Give every extraction whose value is still held."""
-        rows = self._connection.execute(
-            "SELECT e.id, e.session_id, e.stub, e.size, e.extracted_at, e.sighted_at,"  # noqa: S608
-            " e.restored_at, e.marked_at, s.root, s.path, a.directory, e.replacement IS NOT NULL"
-            " FROM extractions e JOIN sessions s ON s.id = e.session_id"
-            f" JOIN agents a ON a.id = s.agent_id WHERE {HELD}"
-        )
-        return [held_value(row) for row in rows]
 
     def count_held(self) -> int:
         """Count the values that are held."""
