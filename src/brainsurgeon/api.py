@@ -47,19 +47,25 @@ from brainsurgeon.errors import (
     StoreUnusableError,
     UntoldError,
 )
+from brainsurgeon.model.events import Event, Pass
 from brainsurgeon.model.reports import (
     FieldAnswer,
     RestoreAnswer,
     RetentionReport,
+    RollbackReport,
     ScanReport,
     SessionRestore,
+    SessionRollback,
 )
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import Context, context
 from brainsurgeon.operations.doctor import Finding, doctor
+from brainsurgeon.operations.events import events, follow
+from brainsurgeon.operations.passes import passes
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import SessionSummary, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
@@ -76,6 +82,7 @@ __all__ = [
     "ConfigError",
     "Context",
     "DamagedError",
+    "Event",
     "ExpiredError",
     "FailedError",
     "FieldAnswer",
@@ -84,10 +91,13 @@ __all__ = [
     "GuardedError",
     "NoSuchKeyError",
     "NotFoundError",
+    "Pass",
     "RestoreAnswer",
     "RetentionReport",
+    "RollbackReport",
     "ScanReport",
     "SessionRestore",
+    "SessionRollback",
     "SessionSummary",
     "Settings",
     "ShownValues",
@@ -99,13 +109,17 @@ __all__ = [
     "cat",
     "context",
     "doctor",
+    "events",
+    "follow",
     "load",
     "open_store",
     "open_to_read",
+    "passes",
     "recover",
     "restore",
     "restore_all",
     "retention",
+    "rollback",
     "scan",
     "sessions",
     "set_extractable",

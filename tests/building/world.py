@@ -14,6 +14,7 @@ from brainsurgeon import config
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.store import open_store
@@ -96,6 +97,13 @@ class World:
         return restore_all(
             self.settings(**settings), self.store, clock=self.clock, session=session,
             pristine=pristine,
+        )  # fmt: skip
+
+    def rollback(self, number, sessions=(), dry_run=False, **settings):
+        """Take a pass back."""
+        return rollback(
+            self.settings(**settings), self.store, number, clock=self.clock, sessions=sessions,
+            dry_run=dry_run,
         )  # fmt: skip
 
     def leftovers(self):

@@ -16,6 +16,7 @@ from building.world import Conversation
 WORKER = WORKERS / "killing.py"
 KNIFE = {"open", "write", "copy_file_range", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
 LEAST = {
+    ("rollback", "kill"): 80, ("rollback", "eio"): 80, ("rollback", "enospc"): 80,
     ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
     ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
     ("followed", "kill"): 30, ("beat", "kill"): 30, ("followed", "eio"): 30, ("beat", "eio"): 30,
@@ -30,7 +31,7 @@ LEAST = {
 }  # fmt: skip
 KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
 EXCHANGED = KNIFE | {"exchange"}
-TWO_SESSIONS = ("scan", "restore")
+TWO_SESSIONS = ("scan", "restore", "rollback")
 LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
 AT_LENGTH = {("follow", "eio"), ("follow", "enospc"), ("follow-undo", "eio")}
 """What a disk that fails does to the records of a session that moved: a proof of its own."""

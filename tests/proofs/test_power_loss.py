@@ -351,11 +351,12 @@ SPARED = {
 
 
 VERBS = ["cut", "pin", "undo-and-let-go", "ask"]
+ROLLBACK = "rollback"
 FOLLOWING = "follow"
 """Noting where a session is now may be lost at the cost of time: nothing relies on that commit."""
 
 
-@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, *operations.LINES])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, *operations.LINES])
 def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
     one = traced(verb)
@@ -374,7 +375,7 @@ def _without_moment(end):
     return frozenset(file for file in end if not file[0].endswith("/last_pass"))
 
 
-@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, *operations.LINES])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, *operations.LINES])
 def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
     """When a command is over, a power cut takes nothing of it back."""
     disk = traced(verb).disk
@@ -435,7 +436,7 @@ def test_the_operations_do_what_their_names_say(traced):
 
 
 @pytest.mark.long(proves=("store", "sessions", "rewrite"))
-@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, "put-back", FOLLOWING])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK])
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """The same with every single write lost on its own, for one more operation."""
     one = traced(verb)

@@ -60,7 +60,18 @@ HOUR = 3600
 
 which = st.integers(0, 11)
 figures = dict.fromkeys(
-    ("examples", "steps", "crashes", "lines", "stubs", "tombstones", "moves", "late"), 0
+    (
+        "examples",
+        "steps",
+        "crashes",
+        "lines",
+        "stubs",
+        "tombstones",
+        "moves",
+        "late",
+        "rolled back",
+    ),
+    0,
 )
 
 
@@ -538,6 +549,49 @@ class Agents(RuleBasedStateMachine):
             if pristine and session.plain:
                 assert raw == ours
 
+    @rule(at=st.integers(0, 40))
+    def rollback(self, at):
+        """Take a pass back; taking it back again finds nothing that it could do."""
+        self._recovered()
+        passes = self.world.store.passes.newest(None)
+        if passes:
+            number = passes[-1 - at % len(passes)].id
+            done = self._roll_back(number)
+            again = done and self._roll_back(number)
+            if again:
+                assert not any(one.state == "rolled back" for one in again.sessions)
+
+    @rule()
+    def roll_everything_back(self):
+        """Take back every pass, the newest first: then nothing of ours stays that is not named."""
+        self._recovered()
+        named = set()
+        for one in self.world.store.passes.newest(None)[::-1]:
+            done = self._roll_back(one.id)
+            if done is None:
+                return
+            named |= {one.session for one in done.sessions if self._is_named(one)}
+        for session in self.sessions.values():
+            title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
+            if title in named or session.source or not session.scanned:
+                continue
+            raw = b"".join(self._read(session))
+            ours = b"".join(map(dump, session.lines))
+            assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
+            figures["rolled back"] += STUB.search(raw) is None
+
+    def _roll_back(self, number):
+        fields = "SELECT entry_id FROM fields WHERE pass_id = ?"
+        undone = {ident for (ident,) in self.world.store._connection.execute(fields, (number,))}
+        self.pinned = {key: v for key, v in self.pinned.items() if key[1] not in undone}
+        return self._verb(self.world.rollback, number, **KEYS)
+
+    @staticmethod
+    def _is_named(one):
+        """Tell whether a rollback says of a session that something stays, or may."""
+        since = one.since.keys() - {"put back since"}
+        return one.state in ("pending", "failed") or one.missed or since
+
     @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
     def set_extractable(self, at, entry, value):
         """Pin an entry, force it, or give it a window."""
@@ -601,12 +655,17 @@ class Agents(RuleBasedStateMachine):
         """Die at some change of the next verb."""
         self.crash_at = at
 
-    @rule(at=st.integers(0, 30), verb=st.sampled_from(["scan", "restore_all", "retention"]))
+    @rule(
+        at=st.integers(0, 30),
+        verb=st.sampled_from(["scan", "restore_all", "retention", "rollback"]),
+    )
     def crash_in(self, verb, at):
         """Die in one that changes much."""
         self.crash_at = at
         if verb == "restore_all":
             self.restore_all(pristine=bool(at % 2))
+        elif verb == "rollback":
+            self.rollback(at)
         else:
             getattr(self, verb)()
 
@@ -1033,6 +1092,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     _run(max_examples=90, stateful_step_count=40, derandomize=True)
     assert figures["crashes"] > 10
     assert figures["stubs"] > 1000
+    assert figures["rolled back"] > 10
     assert figures["moves"] > 100  # the same lives are not drawn on every machine
 
 

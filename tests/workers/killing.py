@@ -32,6 +32,7 @@ from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
@@ -152,6 +153,14 @@ def undo(world, store):
     return {"failed": any(one.state == "failed" for one in answers), "changed": len(answers)}
 
 
+def roll_back(world, store):
+    """Take back the pass in which everything was cut."""
+    report = rollback(world.settings, store, 1, clock=clock)
+    return {
+        "failed": any(one.unfinished for one in report.sessions), "changed": len(report.sessions),
+    }  # fmt: skip
+
+
 def pin(world, store):
     """Set a field on an entry of which the value has been cut."""
     set_extractable(world.settings, store, "00000003", False, clock=clock, session="0")
@@ -257,6 +266,7 @@ class Scenario:
 SCENARIOS = {
     "scan": Scenario(prune),
     "restore": Scenario(undo, prepare=pruned),
+    "rollback": Scenario(roll_back, prepare=pruned),
     "pin": Scenario(pin, prepare=pruned),
     "put-back": Scenario(put_back, prepare=pruned),
     "redact": Scenario(prune, prepare=asked),
@@ -561,6 +571,7 @@ def check(world, scenario, before, after, attributes):
     bad += [f"left beside: {name}" for name in os.listdir(world.sessions)
             if not name.endswith(".jsonl")]  # fmt: skip
     bad += _store_problems(store)
+    bad += _untold(store)
     again = SCENARIOS[scenario].act(world, store)
     if again["failed"]:
         bad.append("doing it again failed")
@@ -622,6 +633,26 @@ def _store_problems(store):
     return [words for words, wrong in problems.items() if wrong]
 
 
+def _untold(store):
+    """Say which cuts have no event, or more than one: each is told once, with its session.
+
+    What a copy of a session was given is told of the session that it was copied from.
+    """
+    rows = collections.Counter(
+        store._connection.execute(
+            "SELECT pass_id, session_id FROM extractions one WHERE state != 'pending'"
+            " AND NOT EXISTS (SELECT 1 FROM extractions other WHERE other.id < one.id"
+            " AND other.pass_id = one.pass_id AND other.session_id != one.session_id"
+            " AND other.entry_id = one.entry_id AND other.digest = one.digest)"
+        ).fetchall()
+    )
+    told = collections.Counter()
+    for event in store.events.after(0):
+        if event.kind in ("extraction", "redaction"):
+            told[event.pass_id, event.session_id] += event.facts["values"]
+    return [f"{rows} were cut, {told} told"] if rows != told else []
+
+
 def _prepare(world, prepare):
     """Make the template of the sessions that stand there; give what undoing must lead to."""
     hurry()
@@ -675,7 +706,7 @@ def _misbehaviour(scenario, label, at, code, answer):
         yield f"it broke down: {answer or code}"
         return
     in_pass = at > answer["opened"] and not label.startswith(("sql", "open moment"))
-    if in_pass and SCENARIOS[scenario].act in (prune, undo) and answer["raised"]:
+    if in_pass and SCENARIOS[scenario].act in (prune, undo, roll_back) and answer["raised"]:
         yield f"the pass raised {answer['raised']} instead of reporting"
     if in_pass and SCENARIOS[scenario].act is prune and not answer["failed"]:
         yield "the pass did not say that something failed"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import restoring, running, showing, streams
+from brainsurgeon.cli import history, restoring, running, showing, streams
 from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.texts import readable_lines
@@ -96,5 +96,6 @@ for command in (
     running.doctor, running.mcp,
     showing.sessions, showing.context, showing.show, showing.cat,
     restoring.restore, restoring.set_extractable,
+    history.passes, history.rollback, history.events,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)

@@ -46,14 +46,17 @@ class FieldWishes:
         `back` are the values that are put back into it. Each field is edited once: where undoing
         and setting meet, the newer wish holds.
         """
-        pristine = self.pristine(ident or "")
+        pristine = _newest(self._restores, ident or "", None)
         chosen = self.sets.get(ident or "")
         if chosen and pristine is not None and pristine > _newness(chosen):
             chosen = None
+        marked = back and pristine is None and any(self._marks(record) for record in back)
+        stays = {EXTRACTABLE} if chosen else set()
+        stays |= {RESTORED} if marked else set()
         edits: list[FieldEdit] = []
         for record in self._placed.get(ident or "", ()):
             self._met.add(record.id)
-            if pristine is None or (chosen and record.name == EXTRACTABLE):
+            if record.name in stays or not self._undoes(record):
                 continue
             edit = fields.take_out(
                 raw,
@@ -73,21 +76,19 @@ class FieldWishes:
         if chosen:
             token = json.dumps(chosen.value).encode()
             edits += fields.put(raw, line.offset, ident or "", EXTRACTABLE, token)
-        if back and pristine is None and any(self._marks(record) for record in back):
+        if marked:
             token = json.dumps(iso(now)).encode()
             edits += fields.put(raw, line.offset, ident or back[0].entry_id, RESTORED, token)
         return edits
 
-    def pristine(self, ident: str) -> float | None:
-        """Give how new the newest wish is that undoes all fields of an entry; None without one."""
-        return max(
-            (
-                _newness(wish)
-                for wish in self._restores
-                if wish.pristine and wish.paths is None and wish.speaks_of(ident)
-            ),
-            default=None,
-        )
+    def undoes_some(self, ident: str) -> bool:
+        """Tell whether all fields of an entry are to be undone, or one that stands there."""
+        whole = _newest(self._restores, ident, None) is not None
+        return whole or any(self._undoes(record) for record in self._placed.get(ident, ()))
+
+    def _undoes(self, record: FieldRecord) -> bool:
+        """Tell whether a wish undoes this field: all of its entry, or those of its pass."""
+        return _newest(self._restores, record.entry_id, record.pass_id) is not None
 
     def missed(self) -> list[tuple[str, str]]:
         """Say, once the whole file was walked, which fields were to be undone and were not."""
@@ -95,12 +96,28 @@ class FieldWishes:
             (record.entry_id, f"{record.name} was set there; the entry stands nowhere any more")
             for records in self._placed.values()
             for record in records
-            if record.id not in self._met and self.pristine(record.entry_id) is not None
+            if record.id not in self._met and self._undoes(record)
         ]
 
     def _marks(self, record: Extraction) -> bool:
         """Tell whether a wish for this value wants `_restored` set (all but pristine ones)."""
         return any(not wish.pristine and wish.speaks_of(record.entry_id) for wish in self._restores)
+
+
+def _newest(wishes: Iterable[Wish], ident: str, pass_id: int | None) -> float | None:
+    """Give how new the newest wish is that undoes the fields of an entry, or None.
+
+    Those that roll back a pass count for the fields of that pass alone.
+    """
+    return max(
+        (
+            _newness(wish)
+            for wish in wishes
+            if wish.pristine and wish.paths is None and wish.speaks_of(ident)
+            and wish.rolls_back in (None, pass_id)
+        ),
+        default=None,
+    )  # fmt: skip
 
 
 def _newness(wish: Wish) -> float:

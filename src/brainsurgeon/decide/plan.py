@@ -81,7 +81,9 @@ class _Planner:
         self._form, self._rules, self._records = form, rules, records
         self._now, self._own, self._cut, self._frontier = now, own, cut, frontier
         self._restores = [wish for wish in records.wishes if wish.action == "restore"]
-        self._everything = any(wish.entry_id is None for wish in self._restores)
+        whole = [one for one in self._restores if one.entry_id is None and not one.rolls_back]
+        self._everything = bool(whole)
+        self._pristine = any(wish.pristine and wish.paths is None for wish in whole)
         self._fields = FieldWishes(records.fields, records.wishes)
         self._matcher = Matcher(form, survey, records)
         sets = self._fields.sets
@@ -175,12 +177,6 @@ class _Planner:
                 self._judge.tally.count(cut.kind, cut.tool, "deferred: sealed", cut.chars)
         return verdict
 
-    @property
-    def _pristine(self) -> bool:
-        """Whether everything is to be as the agent wrote it, seals included."""
-        whole = (one for one in self._restores if one.entry_id is None and one.paths is None)
-        return any(wish.pristine for wish in whole)
-
     def _ends(self, wish: Wish) -> bool:
         """Tell whether a wish is fulfilled by this plan; what cannot be done now waits."""
         if wish.action == "redact":
@@ -220,7 +216,7 @@ class _Planner:
             return
         try:
             edits = self._edits(line, raw, entry, ident, back, going, undone)
-            if ours and ident and not back and self._fields.pristine(ident) is None:
+            if ours and ident and not back and not self._fields.undoes_some(ident):
                 shortened = list(
                     drafting.redaction(line, raw, entry, ident, gone, self._form, undone)
                 )
@@ -258,10 +254,7 @@ class _Planner:
 
     def _wanted(self, one: Extraction) -> bool:
         """Tell whether a value is to go back, and can."""
-        asked = any(
-            wish.speaks_of(one.entry_id) and (wish.paths is None or one.path in wish.paths)
-            for wish in self._restores
-        )
+        asked = any(wish.wants(one) for wish in self._restores)
         lost = "expired" if one.blob_id is None else "damaged in the store" if one.damaged else ""
         if asked and lost:
             self._found.missed.append((one.entry_id, lost))

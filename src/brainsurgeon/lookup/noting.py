@@ -91,7 +91,7 @@ def settled(store: Store, record: SessionRecord | None, plan: Plan, now: float) 
     if record is None or not (plan.wishes or plan.sighted or plan.gone):
         return
     with store.transaction():
-        store.wishes.close(plan.wishes, "done", "nothing left to do")
+        store.wishes.end(plan.wishes, "nothing left to do")
         store.extractions.sight(plan.sighted, now)
         store.extractions.stand(record.id, plan.sighted)
         store.extractions.stand_no_more(plan.gone)

@@ -55,7 +55,8 @@ class Extraction:
     tombstone is left). `sighted_at` is when the stub was last seen. `anchor` and `exact` are those
     of the cut. `damaged` is set where reading the stored value failed. `said` is the digest of the
     value as it was parsed, `whole` that of what its agent had said in the entry when nothing of
-    ours stood in it; records of earlier versions have neither.
+    ours stood in it; records of earlier versions have neither. `pass_id` names the pass that cut
+    it, None where an earlier version did.
     """
 
     id: int
@@ -81,6 +82,7 @@ class Extraction:
     exact: bool
     said: bytes | None = None
     whole: bytes | None = None
+    pass_id: int | None = None
     damaged: bool = False
 
 
@@ -98,6 +100,7 @@ class FieldRecord:
     before: bytes | None
     after: bytes
     value: str
+    pass_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ class Wish:
     every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the
     field `_extractable`, to `value`) or `redact` (the call whose answer is recognised by `answer`,
     which is a random id in it, or in older stores a digest of how it begins). A `pristine` restore
-    takes the fields of ours out again, too.
+    takes the fields of ours out again, too. One that `rolls_back` a pass is pristine, and speaks
+    only of what that pass cut and set.
     """
 
     id: int | None
@@ -121,10 +125,19 @@ class Wish:
     asked_at: float
     lapses_at: float | None
     answer: bytes | None = None
+    rolls_back: int | None = None
 
     def speaks_of(self, entry_id: str) -> bool:
         """Tell whether it is about this entry."""
         return self.entry_id is None or self.entry_id == entry_id
+
+    def wants(self, one: Extraction) -> bool:
+        """Tell whether it is about this value."""
+        return (
+            self.speaks_of(one.entry_id)
+            and (self.paths is None or one.path in self.paths)
+            and self.rolls_back in (None, one.pass_id)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +193,7 @@ class Confirmation:
     The ids of the extractions that were put back, of the field records that are no longer true and
     of the wishes that are fulfilled, the ids of the entries that were restored, and the moment.
     `rows` are those that a rewrite in a database changes: the number of each event, and digests
-    (as hexadecimal text) of what it says before and afterwards.
+    (as hexadecimal text) of what it says before and afterwards. `pass_id` is the pass that does it.
     """
 
     put_back: list[int] = field(default_factory=list)
@@ -189,6 +202,7 @@ class Confirmation:
     restored: list[str] = field(default_factory=list)
     at: float = 0.0
     rows: list[tuple[int, str, str]] = field(default_factory=list)
+    pass_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from brainsurgeon.model.events import Pass
     from brainsurgeon.model.plans import Outcome
     from brainsurgeon.model.sessions import Unreadable
 
@@ -170,6 +171,38 @@ class SessionRestore:
     def unfinished(self) -> bool:
         """Tell whether something of ours stays there, or may."""
         return self.state == "failed" or bool(self.left)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRollback:
+    """What a rollback did with one session, or would do.
+
+    `since` counts, by reason, the values that were no longer there to be put back; `missed` names
+    what stands there and could not be undone.
+    """
+
+    session: str
+    state: Literal["rolled back", "pending", "nothing to undo", "gone", "failed"]
+    values: int = 0
+    insertions_removed: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    since: dict[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def unfinished(self) -> bool:
+        """Tell whether something of the pass stays there that was to be undone."""
+        return self.state == "failed" or bool(self.missed)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackReport:
+    """What became of a pass that was to be undone; `made` is the pass that did it, if one did."""
+
+    undone: Pass
+    made: int | None
+    dry_run: bool
+    sessions: tuple[SessionRollback, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ for long. So after each page there is a pause as long as that, in which they fin
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Expiring:
     def __init__(self, store: Store, now: float) -> None:
         self._store, self._now = store, now
         self.values = 0
+        self._sessions: set[int] = set()
 
     def carry_out(self, page: list[Decision]) -> set[int]:
         """Write the marks and tombstones of a page, and delete its values; name what is gone.
@@ -54,8 +56,25 @@ class Expiring:
             expiry.mark((one.id for one in of["mark"]), now)
             expiry.mark((one.id for one in of["unmark"]), None)
             gone, values = expiry.delete(((one.id, one.why) for one in of["delete"]), now)
+            self._tell(page, set(gone))
         self.values += values
         return set(gone)
+
+    def _tell(self, page: list[Decision], gone: set[int]) -> None:
+        """Note what expired, session by session and reason by reason."""
+        sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for value, _, verdict in page:
+            if value.id in gone:
+                sizes[value.session_id, verdict.why].append(value.size)
+        if not sizes:
+            return
+        store, pass_id = self._store, self._store.passes.number()
+        for (session, why), listed in sizes.items():
+            facts = {"values": len(listed), "size_bytes": sum(listed), "reason": why}
+            store.events.add(self._now, "expiry", session, facts, pass_id)
+        sessions = {session for session, _ in sizes}
+        store.passes.add(pass_id, expired=len(gone), sessions=len(sessions - self._sessions))
+        self._sessions |= sessions
 
     def sweep(self) -> None:
         """Delete what rewrites shelved that never happened, and columns that nobody needs."""
@@ -67,7 +86,7 @@ class Expiring:
             orphans = self._store.expiry.orphans(self._now, last)
 
     def finish(self, ages: Iterable[Age], facts: dict[str, object]) -> None:
-        """Note how the run went, and give back the room of what is gone."""
+        """Note how the run went, let go of old events, and give back the room of what is gone."""
         for entries in self._store.rows.unneeded() if self.values else ():
             if entries:
                 with self._turn(len(entries)):
@@ -78,6 +97,9 @@ class Expiring:
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self._now)
             self._store.facts.put("retention", facts)
+        while old := self._store.events.old(self._now):
+            with self._turn(len(old)):
+                self._store.events.drop(old)
         while self.values and self._store.expiry.shrink():
             give_way()
 

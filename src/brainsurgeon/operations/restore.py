@@ -151,7 +151,8 @@ def _carry_out_by(
     """Carry out a wish, trying again until `deadline` while the session is not settled."""
     while True:
         try:
-            return carry_out(settings, store, file, record, (wish,), clock, tokens)
+            with store.passes.run("restore", wish.asked_at):
+                return carry_out(settings, store, file, record, (wish,), clock, tokens)
         except UnsettledError:
             if clock() >= deadline:
                 raise

@@ -72,15 +72,16 @@ def restore_all(
     done: list[SessionRestore] = []
     rewrites: dict[int, AnyRewrite] = {}  # by the place of their answer
     try:
-        for one in chosen:
-            answer, rewrite = _restore_session(settings, store, one, pristine, clock)
-            if not session and not one.record and not answer.left and answer.state != "failed":
-                continue  # nothing of ours was ever there
-            done.append(answer)
-            if rewrite:
-                rewrites[len(done) - 1] = rewrite
-            for place in [at for at, one in rewrites.items() if one.due <= time.monotonic()]:
-                _finish(done, place, rewrites.pop(place))
+        with store.passes.run("restore", clock()):
+            for one in chosen:
+                answer, rewrite = _restore_session(settings, store, one, pristine, clock)
+                if not session and not one.record and not answer.left and answer.state != "failed":
+                    continue  # nothing of ours was ever there
+                done.append(answer)
+                if rewrite:
+                    rewrites[len(done) - 1] = rewrite
+                for place in [at for at, one in rewrites.items() if one.due <= time.monotonic()]:
+                    _finish(done, place, rewrites.pop(place))
         while rewrites:
             place = next(iter(rewrites))
             _finish(done, place, rewrites.pop(place))

@@ -57,7 +57,8 @@ def retention(
             run.look()
             report.values_held = store.expiry.count_held()
             report.brakes = run.brakes
-            _carry_out(store, run, due, report, check_stop)
+            with store.passes.run("retention", now):
+                _carry_out(store, run, due, report, check_stop)
         except StoppedError:
             report.stopped = True
     return report

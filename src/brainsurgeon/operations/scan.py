@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
 from brainsurgeon.operations.growing import Look, look_at_growth
-from brainsurgeon.operations.verdicts import verdict_on
+from brainsurgeon.operations.verdicts import tell_failures, verdict_on
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.carry_out import end_redactions
@@ -73,7 +73,9 @@ def scan(
         describe_machine(settings, store, report)
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
-    _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only).run()
+    one = _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only)
+    with store.passes.run("scan", clock()) if store and not dry_run else nullcontext():
+        one.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
 
@@ -201,7 +203,7 @@ class _Pass:
                 records, cut=cut, explain=self._report.dry_run, frontier=frontier
             )  # fmt: skip
             if store and record:
-                end_redactions(self._settings, store, record, planned)
+                end_redactions(self._settings, store, record, planned, now)
                 noting.adopt(store, record, records, planned, now)
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
@@ -280,7 +282,8 @@ class _Pass:
         try:
             with self._store.transaction():
                 self._memory.write_down(self._store, forget=whole and not troubled)
-                self._store.wishes.lapse(now)
+                self._store.wishes.lapse(now, self._store.passes.so_far)
+                tell_failures(self._store, self._memory, self._report.sessions, now)
                 if whole:
                     self._store.facts.note_pass(now, clean, enabled=self._settings.enabled)
         except BaseException as why:

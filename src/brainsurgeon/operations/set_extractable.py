@@ -60,7 +60,8 @@ def set_extractable(
         record = record or store.sessions.note(file, *_origin(store, file))
         store.wishes.add_set(record_id(record), ident, value, now)
     try:
-        planned, rewrite = carry_out(settings, store, file, record, (), clock)
+        with store.passes.run("set-extractable", now):
+            planned, rewrite = carry_out(settings, store, file, record, (), clock)
     except UnsettledError as why:
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why))
     unfinished = rewrite is not None and not rewrite.finish()

@@ -17,7 +17,11 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store.opening import DatabaseError
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.plans import Result
+    from collections.abc import Iterable
+
+    from brainsurgeon.model.plans import Outcome, Result
+    from brainsurgeon.store import Store
+    from brainsurgeon.store.memory import FileMemory
 
 
 def verdict_on(error: Exception) -> tuple[Result, str] | None:
@@ -38,3 +42,17 @@ def verdict_on(error: Exception) -> tuple[Result, str] | None:
         case OSError():
             return "failed", error.strerror or type(error).__name__
     return "failed", f"unexpected {type(error).__name__}"  # one odd file must not stop the rest
+
+
+def tell_failures(store: Store, memory: FileMemory, seen: Iterable[Outcome], now: float) -> None:
+    """Note which sessions failed, each once for as long as it fails for the same reason.
+
+    Part of the transaction in which the pass writes down what it saw.
+    """
+    for one in seen:
+        if one.outcome != "failed" or memory.failed_before(one.path) == one.reason:
+            continue
+        record = store.sessions.at(one.path)
+        facts = {"session": one.session, "reason": one.reason}
+        ident = None if record is None else record.id
+        store.events.add(now, "failure", ident, facts, store.passes.so_far)

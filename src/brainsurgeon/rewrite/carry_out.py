@@ -80,7 +80,9 @@ def carry_out(
             raise examine.failed(record.title, why) from why
 
 
-def end_redactions(settings: Settings, store: Store, record: SessionRecord, planned: Plan) -> None:
+def end_redactions(
+    settings: Settings, store: Store, record: SessionRecord, planned: Plan, now: float
+) -> None:
     """End the redactions that are over without anything to redact, each with its reason.
 
     The session was seen settled: whether it is rewritten now changes nothing about that.
@@ -93,7 +95,7 @@ def end_redactions(settings: Settings, store: Store, record: SessionRecord, plan
         return
     with store.transaction():
         for ids, why in ended.items():
-            store.wishes.close(ids, "lapsed", why)
+            store.wishes.let_go(ids, why, now, store.passes.so_far)
 
 
 def _rewrite(
@@ -107,7 +109,7 @@ def _rewrite(
         records = examine.records_of(settings, store, record, now, asked)
         whole = (replace(value, damaged=value.id in damaged) for value in records.extractions)
         planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
-        end_redactions(settings, store, record, planned)
+        end_redactions(settings, store, record, planned, now)
         if planned.deferred:
             raise UnsettledError(planned.deferred)
         if not planned.edits:

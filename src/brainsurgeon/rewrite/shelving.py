@@ -113,7 +113,10 @@ def check_still_so(store: Store, record: SessionRecord, plan: Plan, shelved: She
         raise BusyError("something was asked for meanwhile; try again")
 
 
-def note_fields(store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit]) -> None:
+def note_fields(
+    store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit],
+    pass_id: int | None = None,
+) -> None:  # fmt: skip
     """Record each field with what undoing it puts back: what stood there before any of ours."""
     known = {(one.entry_id, one.name): one for one in store.fields.of_session(session_id)}
     for edit in edits:
@@ -126,7 +129,7 @@ def note_fields(store: Store, session_id: int, journal_id: int, edits: Iterable[
             after = placed.after[: -len(edit.before)] + edit.new
         value = edit.new if edit.before is not None else edit.new.split(b":", 1)[1]
         store.fields.add(
-            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode()
+            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(), pass_id
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.rewrite import recover
@@ -74,11 +74,13 @@ class Way:
         """Record what is shelved and that the rewrite begins; part of a transaction."""
         store, change = self.store, self.change
         check_still_so(store, change.record, change.plan, self.shelf)
+        made_by = store.passes.number()
+        self.confirmation = replace(self.confirmation, pass_id=made_by)
         journal_id = store.journal.begin(
             self.ident, change.session.file, self.temporary, self.confirmation
         )
-        store.extractions.add(self.ident, journal_id, self.shelf, change.one.now)
-        note_fields(store, self.ident, journal_id, change.plan.fields)
+        store.extractions.add(self.ident, journal_id, self.shelf, change.one.now, made_by)
+        note_fields(store, self.ident, journal_id, change.plan.fields, made_by)
         return journal_id
 
     def fill(self, directories: Directories) -> Successor:

@@ -42,12 +42,14 @@ class Store:
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         # A value is shown without them (`glance`), by a command that an agent waits for.
         from brainsurgeon.store.blobs import Blobs
+        from brainsurgeon.store.events import Events
         from brainsurgeon.store.expiry import Expiry
         from brainsurgeon.store.extractions import Extractions
         from brainsurgeon.store.facts import Facts
         from brainsurgeon.store.fields import Fields
         from brainsurgeon.store.files import FileStates
         from brainsurgeon.store.journal import Journal
+        from brainsurgeon.store.passes import Passes
         from brainsurgeon.store.resumes import Resumes
         from brainsurgeon.store.rows import Rows
         from brainsurgeon.store.sessions import Sessions
@@ -55,12 +57,14 @@ class Store:
 
         self.directory = directory
         self.blobs = Blobs(connection)
+        self.events = Events(connection)
         self.expiry = Expiry(connection)
         self.extractions = Extractions(connection)
         self.facts = Facts(connection, directory)
         self.fields = Fields(connection)
         self.files = FileStates(connection)
         self.journal = Journal(connection)
+        self.passes = Passes(connection)
         self.resumes = Resumes(connection)
         self.rows = Rows(connection)
         self.sessions = Sessions(connection)
@@ -120,9 +124,11 @@ class Store:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
+                self.passes.forget_unsure()
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
+            self.passes.keep()
 
     @contextmanager
     def lock(

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _EXTRACTION = (
     "SELECT id, session_id, entry_id, stub, path, kind, tool, block, chars, size, blob_id, state,"
     " extracted_at, sighted_at, restored_at, expired_at, expired_why, digest,"
-    " replacement, anchor, exact, said, whole FROM extractions"
+    " replacement, anchor, exact, said, whole, pass_id FROM extractions"
 )
 
 
 _SHARED = (
     "entry_id, stub, path, kind, tool, block, replacement, anchor, exact, chars, size, digest,"
-    " blob_id, extracted_at, restored_at, expired_at, expired_why, said, whole"
+    " blob_id, extracted_at, restored_at, expired_at, expired_why, said, whole, pass_id"
 )
 """What a session and one that was forked from it say alike of a swap."""
 
@@ -79,6 +79,10 @@ class Extractions:
         found = sorted({one.id: one for one in met}.values(), key=lambda one: one.id)
         return sorted(found, key=lambda one: -listed.index(one.session_id))
 
+    def of_pass(self, pass_id: int) -> list[Extraction]:
+        """Give what a pass cut, restored and expired ones too, but for rewrites under way."""
+        return self._extractions("pass_id = ? AND state != 'pending'", [pass_id])
+
     def elsewhere(self, identity: Identity | None, ids: Iterable[int]) -> list[Extraction]:
         """Give the extractions of sessions that say this of themselves, but for some sessions."""
         if identity is None:
@@ -104,22 +108,23 @@ class Extractions:
         journal_id: int,
         shelved: Iterable[tuple[Cut, int, bytes, int]],
         now: float,
+        pass_id: int | None = None,
     ) -> None:
-        """Note the cuts that a rewrite is about to make; they count once it has happened.
+        """Note the cuts that a rewrite of a pass is about to make; they count once it has happened.
 
         Each comes with the id, the digest and the size in bytes of the stored value.
         """
         self._connection.executemany(
             "INSERT INTO extractions (session_id, entry_id, stub, path, kind, tool, block,"
             " replacement, anchor, exact, said, whole, chars, size, digest, blob_id, state,"
-            " journal_id, extracted_at, sighted_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
+            " journal_id, extracted_at, sighted_at, pass_id)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?)",
             (
                 (session_id, cut.entry_id, cut.stub, key_path_text(cut.path), cut.kind,
                  cut.tool and storable(cut.tool), cut.block,
                  cut.replacement and cut.replacement.decode(),
                  cut.anchor and storable(cut.anchor), cut.exact, cut.said, cut.whole, cut.chars,
-                 size, digest, blob_id, journal_id, now, now)
+                 size, digest, blob_id, journal_id, now, now, pass_id)
                 for cut, blob_id, digest, size in shelved
             ),
         )  # fmt: skip

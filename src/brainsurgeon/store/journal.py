@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.model.records import Confirmation, OpenRewrite
 from brainsurgeon.model.sessions import End
 from brainsurgeon.store.numbers import signed, unsigned
+from brainsurgeon.store.passes import drop_empty
+from brainsurgeon.store.telling import tell_rewrite
 
 if TYPE_CHECKING:
     import sqlite3
@@ -90,6 +92,7 @@ class Journal:
 
         The rewrite stays open until the old file is gone (`close`).
         """
+        tell_rewrite(self._connection, journal_id, session_id, confirmation)
         self._confirm_cuts(journal_id, session_id)
         self._confirm_putbacks(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
@@ -208,6 +211,7 @@ class Journal:
         """
         self._connection.execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
         self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
+        drop_empty(self._connection, journal_id)
 
     def abandon(self, journal_id: int) -> None:
         """Give up a rewrite that nobody can have seen, and close it."""

@@ -92,6 +92,11 @@ class FileMemory:
             return None
         return state.format or UNKNOWN
 
+    def failed_before(self, path: str) -> str | None:
+        """Give the reason for which a file failed when it was last looked at, if it did."""
+        state = self._state(os.fsencode(path))
+        return state.reason if state is not None and state.outcome == FAILED else None
+
     def waits(self, file: SessionFile) -> bool:
         """Tell whether something was asked for in this session."""
         return os.fsencode(file.path) in self._waiting

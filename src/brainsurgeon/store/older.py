@@ -21,7 +21,10 @@ _BEFORE_IDENTITIES = (
     NULL AS parent_id FROM main.sessions
     """,
     "CREATE TEMP VIEW places AS SELECT NULL AS path, NULL AS session_id WHERE 0",
-    "CREATE TEMP VIEW extractions AS SELECT *, NULL AS said, NULL AS whole FROM main.extractions",
+    """
+    CREATE TEMP VIEW extractions AS SELECT *, NULL AS said, NULL AS whole, NULL AS pass_id
+    FROM main.extractions
+    """,
     "CREATE TEMP VIEW files AS SELECT *, NULL AS identity FROM main.files",
 )
 
@@ -51,6 +54,22 @@ _BEFORE_RESUMING = (
     NULL AS stubs, NULL AS whole_at WHERE 0
     """,
 )
+_BEFORE_PASSES = (
+    """
+    CREATE TEMP VIEW passes AS SELECT NULL AS id, NULL AS at, NULL AS command, NULL AS facts WHERE 0
+    """,
+    """
+    CREATE TEMP VIEW events AS SELECT NULL AS id, NULL AS at, NULL AS pass_id, NULL AS session_id,
+    NULL AS kind, NULL AS facts WHERE 0
+    """,
+    # One that knows no identities has its view already.
+    """
+    CREATE TEMP VIEW IF NOT EXISTS extractions AS
+    SELECT *, NULL AS pass_id FROM main.extractions
+    """,
+    "CREATE TEMP VIEW fields AS SELECT *, NULL AS pass_id FROM main.fields",
+    "CREATE TEMP VIEW wishes AS SELECT *, NULL AS rolls_back FROM main.wishes",
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
@@ -58,6 +77,7 @@ _BEFORE = {
     "m005_resume": _BEFORE_RESUMING,
     "m006_find_what_is_due": _BEFORE_DUE,
     "m007_keep_records_small": (),  # what is read can be read in either way
+    "m008_name_passes": _BEFORE_PASSES,
 }
 """What stands in for each migration that a store may lack."""
 

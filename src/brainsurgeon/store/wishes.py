@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.records import Wish
+from brainsurgeon.store.events import Events
 
 if TYPE_CHECKING:
     import sqlite3
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _EVERY_ENTRY = ""
 """How a wish that speaks of all entries stands in its row."""
 
+TOO_LATE = "no settled moment in time; the value was delivered when it was asked for"
 LONGEST_WAIT = 600.0
 """Seconds a put-back waits at least before it lapses: its value was delivered when asked for."""
 
@@ -49,17 +51,21 @@ class Wishes:
         entry_id: str | None,
         paths: Iterable[KeyPath] | None,
         now: float,
-        lapses_at: float,
+        lapses_at: float | None,
         *,
         pristine: bool = False,
+        rolls_back: int | None = None,
     ) -> None:
-        """Note that values are to be put back, those of every entry without an `entry_id`."""
+        """Note that values are to be put back, those of every entry without an `entry_id`.
+
+        With `rolls_back`, only what that pass cut and set.
+        """
         narrowed = None if paths is None else json.dumps(list(paths))
         self._connection.execute(
             "INSERT INTO wishes"
-            " (session_id, entry_id, action, paths, pristine, asked_at, lapses_at)"
-            " VALUES (?, ?, 'restore', ?, ?, ?, ?)",
-            (session_id, entry_id or _EVERY_ENTRY, narrowed, pristine, now, lapses_at),
+            " (session_id, entry_id, action, paths, pristine, asked_at, lapses_at, rolls_back)"
+            " VALUES (?, ?, 'restore', ?, ?, ?, ?, ?)",
+            (session_id, entry_id or _EVERY_ENTRY, narrowed, pristine, now, lapses_at, rolls_back),
         )
 
     def add_set(self, session_id: int, entry_id: str, value: Any, now: float) -> None:
@@ -79,7 +85,8 @@ class Wishes:
         """Give the open wishes of a session, oldest first."""
         rows = self._connection.execute(
             "SELECT id, session_id, entry_id, action, paths, value, pristine, asked_at, lapses_at,"
-            " answer FROM wishes WHERE session_id = ? AND state = 'open' ORDER BY id",
+            " answer, rolls_back FROM wishes"
+            " WHERE session_id = ? AND state = 'open' ORDER BY id",
             (session_id,),
         )
         return [_wish(row) for row in rows]
@@ -92,21 +99,31 @@ class Wishes:
         )
         return dict(rows)
 
-    def close(self, ids: Iterable[int], state: str, why: str) -> None:
-        """Close wishes as done or lapsed, with the reason."""
+    def end(self, ids: Iterable[int], why: str) -> None:
+        """Close wishes as done, with the reason."""
         self._connection.executemany(
-            "UPDATE wishes SET state = ?, why = ? WHERE id = ?",
-            ((state, why, wish) for wish in ids),
+            "UPDATE wishes SET state = 'done', why = ? WHERE id = ?", ((why, wish) for wish in ids)
         )
 
-    def lapse(self, now: float) -> None:
+    def let_go(self, ids: Iterable[int], why: str, now: float, pass_id: int | None) -> None:
+        """Close wishes as lapsed, each with an event; part of a transaction."""
+        for wish in ids:
+            session, entry, action = self._connection.execute(
+                "UPDATE wishes SET state = 'lapsed', why = ? WHERE id = ?"
+                " RETURNING session_id, entry_id, action",
+                (why, wish),
+            ).fetchone()
+            facts = {"action": action, "entry_id": entry or None, "reason": why}
+            Events(self._connection).add(now, "lapse", session, facts, pass_id)
+
+    def lapse(self, now: float, pass_id: int | None = None) -> None:
         """Let put-backs go that found no settled moment in time; their values were delivered."""
-        self._connection.execute(
-            "UPDATE wishes SET state = 'lapsed', why = 'no settled moment in time;"
-            " the value was delivered when it was asked for'"
+        late = self._connection.execute(
+            "SELECT id FROM wishes"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
             (now,),
-        )
+        ).fetchall()
+        self.let_go((wish for (wish,) in late), TOO_LATE, now, pass_id)
 
     def newest(self, session_id: int) -> int:
         """Give the id of the newest wish of a session, closed ones too; 0 without any."""

@@ -13,6 +13,7 @@ from brainsurgeon import config
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.rewrite.recover import recover
@@ -84,6 +85,12 @@ def undo(settings, store, clock):
     restore_all(settings, store, clock=clock, pristine=True)
 
 
+def roll_back(settings, store, clock):
+    """Take back the pass in which everything was cut."""
+    recover(store)
+    rollback(settings, store, 1, clock=clock)
+
+
 def _with_lines(told):
     """Cut everything, while somebody who found the old file, and then the agent, write to it."""
 
@@ -123,7 +130,7 @@ def undo_and_let_go(settings, store, clock):
 
 VERBS = {
     "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
-    "undo-and-let-go": undo_and_let_go, "follow": cut, "together": cut,
+    "undo-and-let-go": undo_and_let_go, "rollback": roll_back, "follow": cut, "together": cut,
     **{verb: _with_lines(told) for verb, told in LINES.items()},
 }  # fmt: skip
 

@@ -1,0 +1,124 @@
+"""The passes: one run of a command that changed something, and what of it still stands.
+
+A pass gets its number in the first transaction that needs one, so that a run which changes
+nothing writes nothing. Every writer uses them alike:
+
+    with store.passes.run("scan", now):          # around a whole run
+        with store.transaction():
+            ident = store.passes.number()        # where a row is to name its pass
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model.events import Pass
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+_PASS = "SELECT id, at, command, facts FROM passes"  # noqa: S105  no password
+Run = tuple[str, float, dict[str, Any]]
+
+
+class Passes:
+    """The passes, and the one that is being made."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._run: Run | None = None
+        self._number: int | None = None
+        self._unsure = False
+
+    @contextmanager
+    def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
+        """Let everything that a block changes name one pass, which begins with these facts."""
+        before = self._run, self._number
+        self._run, self._number = (command, at, facts), None
+        try:
+            yield
+        finally:
+            self._run, self._number = before
+
+    def number(self) -> int | None:
+        """Give the number of the pass that is being made; None where nobody said which it is.
+
+        Part of a transaction.
+        """
+        if self._run is None:
+            return None
+        if self._number is None or self.named(self._number) is None:
+            command, at, facts = self._run
+            made = self._connection.execute(
+                "INSERT INTO passes (at, command, facts) VALUES (?, ?, ?)",
+                (at, command, json.dumps(facts)),
+            )
+            self._number, self._unsure = made.lastrowid, True
+        return self._number
+
+    @property
+    def so_far(self) -> int | None:
+        """The number of the pass that is being made, if it has changed anything yet."""
+        return self._number
+
+    def keep(self) -> None:
+        """Take in that the transaction was committed."""
+        self._unsure = False
+
+    def forget_unsure(self) -> None:
+        """Take in that the transaction was not committed."""
+        if self._unsure:
+            self._number, self._unsure = None, False
+
+    def add(self, pass_id: int | None, **counts: int) -> None:
+        """Add to what a pass did; part of a transaction."""
+        add_up(self._connection, pass_id, **counts)
+
+    def named(self, pass_id: int) -> Pass | None:
+        """Give one pass."""
+        found = self._connection.execute(f"{_PASS} WHERE id = ?", (pass_id,)).fetchone()
+        return None if found is None else _pass(found)
+
+    def newest(self, most: int | None) -> list[Pass]:
+        """Give the newest passes, at most so many, the newest last."""
+        rows = self._connection.execute(
+            f"{_PASS} ORDER BY id DESC LIMIT ?", (-1 if most is None else most,)
+        )
+        return [_pass(row) for row in rows][::-1]
+
+
+def add_up(connection: sqlite3.Connection, pass_id: int | None, **counts: int) -> None:
+    """Add to the counts of a pass."""
+    row = connection.execute("SELECT facts FROM passes WHERE id = ?", (pass_id,)).fetchone()
+    if row is None:
+        return
+    facts = json.loads(row[0])
+    for name, count in counts.items():
+        if count:
+            facts[name] = facts.get(name, 0) + count
+    connection.execute("UPDATE passes SET facts = ? WHERE id = ?", (json.dumps(facts), pass_id))
+
+
+def drop_empty(connection: sqlite3.Connection, journal_id: int) -> None:
+    """Forget the pass of a rewrite that did not happen, unless it did or may do something else."""
+    row = connection.execute(
+        "SELECT json_extract(note, '$.pass_id') FROM journal WHERE id = ?", (journal_id,)
+    ).fetchone()
+    if row is None or row[0] is None:
+        return
+    connection.execute(
+        "DELETE FROM passes WHERE id = ?1 AND json_extract(facts, '$.sessions') IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM wishes WHERE rolls_back = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM journal"
+        " WHERE id != ?2 AND json_extract(note, '$.pass_id') = ?1)",
+        (row[0], journal_id),
+    )
+
+
+def _pass(row: tuple[Any, ...]) -> Pass:
+    ident, at, command, facts = row
+    return Pass(ident, at, command, json.loads(facts))

@@ -1,0 +1,113 @@
+"""What a rewrite that happened is to be known for: its events, and the counts of its pass.
+
+Written in the transaction that makes the rewrite count, by whoever that is: the command itself,
+or after a crash the one that finishes it. So there is one telling for each rewrite.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from brainsurgeon.model.events import TOKENS_PER_CHAR
+from brainsurgeon.store.events import Events
+from brainsurgeon.store.passes import add_up
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from brainsurgeon.model.events import EventKind
+    from brainsurgeon.model.records import Confirmation
+
+_GROUPED = (
+    "SELECT kind, tool, replacement IS NOT NULL AND kind != 'thinking', count(*), sum(chars),"
+    " sum(size) FROM extractions WHERE {where} GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2"
+)
+"""Thinking that was emptied has a replacement and is no redaction."""
+
+
+class _Some(NamedTuple):
+    """Values of one kind and tool; `redacted` are the agent's own calls."""
+
+    kind: str
+    tool: str | None
+    redacted: int
+    values: int
+    chars: int
+    size: int
+
+
+def tell_rewrite(
+    connection: sqlite3.Connection, journal_id: int, session_id: int, note: Confirmation
+) -> None:
+    """Write the events of a rewrite that is about to count, and add it to its pass."""
+    taken = _grouped(connection, "journal_id = ?", journal_id)
+    cut = [some for some in taken if not some.redacted]
+    redacted = [some for some in taken if some.redacted]
+    ids = json.dumps(note.put_back)
+    back = _grouped(connection, "id IN (SELECT value FROM json_each(?))", ids)
+    fields = _count(connection, "fields WHERE journal_id = ?", journal_id)
+    undone = _rolled_back(connection, note)
+    known = "events WHERE pass_id = ? AND session_id = ? LIMIT 1"
+    again = _count(connection, known, note.pass_id, session_id)
+    chars = sum(some.chars for some in cut)
+    add_up(
+        connection, note.pass_id, sessions=not again, extracted=_values(cut), chars=chars,
+        tokens=round(chars * TOKENS_PER_CHAR), redacted=_values(redacted), restored=_values(back),
+        fields=fields + len(note.fields_gone),
+    )  # fmt: skip
+
+    def tell(kind: EventKind, what: Sequence[_Some], **more: Any) -> None:
+        facts = _facts(what, **more)
+        Events(connection).add(note.at, kind, session_id, facts, note.pass_id)
+
+    if cut:
+        tell("extraction", cut)
+    if redacted:
+        tell("redaction", redacted)
+    if undone is not None:
+        tell("rollback", back, rolls_back=undone, fields=len(note.fields_gone))
+    elif back:
+        tell("restoration", back)
+
+
+def _facts(what: Sequence[_Some], **more: Any) -> dict[str, Any]:
+    by = [
+        {"kind": one.kind, "tool": one.tool, "values": one.values, "chars": one.chars}
+        for one in what
+    ]
+    return {
+        "values": _values(what), "chars": sum(one.chars for one in what),
+        "size_bytes": sum(one.size for one in what), "by": by, **more,
+    }  # fmt: skip
+
+
+def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | None:
+    """Give the pass that a rewrite undoes: by its own pass, or by a wish that it fulfils."""
+    if not (note.put_back or note.fields_gone):
+        return None
+    of_pass = connection.execute(
+        "SELECT json_extract(facts, '$.rolls_back') FROM passes WHERE id = ?", (note.pass_id,)
+    ).fetchone()
+    if of_pass and of_pass[0] is not None:
+        return int(of_pass[0])
+    row = connection.execute(
+        "SELECT max(rolls_back) FROM wishes WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(note.wishes),),
+    ).fetchone()
+    return None if row[0] is None else int(row[0])
+
+
+def _grouped(connection: sqlite3.Connection, where: str, value: object) -> list[_Some]:
+    rows = connection.execute(_GROUPED.format(where=where), (value,))
+    return [_Some(*row) for row in rows]
+
+
+def _values(some: Sequence[_Some]) -> int:
+    return sum(one.values for one in some)
+
+
+def _count(connection: sqlite3.Connection, what: str, *values: object) -> int:
+    statement = f"SELECT count(*) FROM (SELECT 1 FROM {what})"  # noqa: S608
+    return int(connection.execute(statement, values).fetchone()[0])

@@ -1,0 +1,228 @@
+"""A pass is taken back: what it cut and set goes back, and what cannot is named."""
+
+import pytest
+
+from brainsurgeon import clock as clocks
+from brainsurgeon.errors import NotFoundError
+from brainsurgeon.operations.restore import note_answer
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.rollback import CHANGED, PUT_BACK, rollback
+from brainsurgeon.store import open_to_read
+from building.world import append, close_turn, open_turn, pin, sql, text_of, two_turns
+
+DAY = 86_400
+
+
+@pytest.fixture
+def original(world, pruned, conversation):
+    """Give what the agent wrote."""
+    return conversation.bytes()
+
+
+def test_a_pass_is_taken_back_to_the_byte(world, original, path):
+    """What a scan cut stands there again, with the file's times, and nothing of ours beside it."""
+    before = path.stat().st_mtime_ns
+    [one] = world.rollback(1).sessions
+
+    assert (one.state, one.values, one.missed) == ("rolled back", 1, ())
+    assert path.read_bytes() == original
+    assert path.stat().st_mtime_ns == before
+    assert world.leftovers() == []
+
+
+def test_a_rollback_is_a_pass_and_an_event(world, original):
+    """It has a number of its own and says which pass it undid."""
+    made = world.rollback(1).made
+
+    assert world.store.passes.named(made).command == "rollback"
+    assert world.store.passes.named(made).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
+    [event] = [one for one in world.store.events.after(0) if one.kind == "rollback"]
+    assert (event.pass_id, event.facts["rolls_back"], event.facts["values"]) == (made, 1, 1)
+
+
+def test_taking_a_pass_back_twice_changes_nothing(world, original, path):
+    """The second time there is nothing to undo: no pass, no event, the same file."""
+    world.rollback(1)
+    before = path.stat().st_ino, world.store.events.newest()
+    again = world.rollback(1)
+
+    assert (path.stat().st_ino, world.store.events.newest()) == before
+    assert again.made is None
+    assert [(one.state, one.since) for one in again.sessions] == [
+        ("nothing to undo", {PUT_BACK: 1})
+    ]
+
+
+def test_the_next_scan_leaves_what_a_rollback_put_back(world, original, path, clock):
+    """It is protected as after any restore, and goes again when that time is over."""
+    world.rollback(1)
+    clock.now += 60
+    world.scan()
+    assert path.read_bytes() == original
+
+    clock.now += 600
+    assert world.scan().values_extracted == 1
+
+
+def test_only_that_pass_is_taken_back(world, conversation, clock):
+    """What another pass cut stays cut, and goes back with that one."""
+    path = two_turns(world, conversation)
+    world.scan(keep_recent=2)
+    clock.now += 60
+    first = path.read_bytes()
+    world.scan(keep_recent=0)
+    assert path.read_bytes() != first
+
+    world.rollback(2)
+    assert path.read_bytes() == first
+    world.rollback(1)
+    assert path.read_bytes() == conversation.bytes()
+
+
+def test_a_field_is_taken_back_with_its_pass(world, original, path, pruned):
+    """A pin goes with the pass that set it; the value that another pass cut stays cut."""
+    before = path.read_bytes()
+    pin(world, pruned, 7)
+    [one] = world.rollback(2).sessions
+
+    assert one.insertions_removed == (f"_extractable of {pruned}",)
+    assert path.read_bytes() == before
+
+
+def test_what_a_pass_put_back_is_not_taken_away(world, original, path, pruned):
+    """Of a restore only the field goes: the value stays."""
+    world.restore(pruned)
+    world.rollback(2)
+
+    assert path.read_bytes() == original
+
+
+def test_the_agents_own_call_comes_back_with_its_pass(world, pruned, path, conversation, clock):
+    """What was shortened stands there as it was said."""
+    open_turn(path, conversation, clock)
+    conversation.call("purge_control", {"action": "restore", "entry": pruned, "x": 1}, "call_9")
+    append(path, conversation.lines[-1:])
+    answer = world.restore(pruned, quiet_seconds=10**6)
+    note_answer(world.store, answer)
+    conversation.result(f"here it is: {answer.answer_id}", "purge_control", "call_9")
+    append(path, conversation.lines[-1:])
+    close_turn(path, conversation, clock)
+    world.scan()
+    assert answer.answer_id.encode() not in path.read_bytes()
+    [scan] = world.store.passes.newest(1)
+    assert scan.facts["redacted"] == 2
+
+    [one] = world.rollback(scan.id).sessions
+    assert one.values == scan.facts["redacted"] + scan.facts["extracted"]
+    assert answer.answer_id.encode() in path.read_bytes()
+    assert b"_redacted" not in path.read_bytes()
+
+
+def test_a_session_at_work_gets_its_values_when_it_is_settled(
+    world, pruned, path, conversation, clock
+):
+    """Until then it waits, is noted once, and says so; the next scan carries it out."""
+    open_turn(path, conversation, clock)
+    before = path.read_bytes()
+    [one] = world.rollback(1).sessions
+    [again] = world.rollback(1).sessions
+
+    assert (one.state, again.state) == ("pending", "pending")
+    assert path.read_bytes() == before
+    assert world.store.wishes.count_open() == 1
+    close_turn(path, conversation, clock)
+    clock.now += 2 * DAY
+    world.scan()
+    assert world.store.wishes.count_open() == 0
+    assert text_of(path, pruned) == "x" * 2000
+    told = [one.facts.get("pending") for one in world.store.events.after(0, kinds=["rollback"])]
+    assert told == [True, None]
+
+
+def test_one_session_of_a_pass_can_be_taken_back(world, original, path, conversation):
+    """The others stay as the pass left them."""
+    other = world.put("t.jsonl", conversation.bytes().replace(b"000000000001", b"000000000002"))
+    world.rollback(1)
+    sql(world, "DELETE FROM restores")
+    world.scan()
+    before = other.read_bytes()
+    number = world.store.passes.newest(1)[0].id
+
+    assert [one.session for one in world.rollback(number, ["main/s"]).sessions] == ["main/s"]
+    assert path.read_bytes() == original
+    assert other.read_bytes() == before
+
+
+def test_what_was_put_back_since_is_counted(world, original, path, pruned):
+    """A value that somebody restored is not the rollback's to undo."""
+    world.restore(pruned, pristine=True)
+    [one] = world.rollback(1).sessions
+
+    assert (one.state, one.since) == ("nothing to undo", {PUT_BACK: 1})
+
+
+def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
+    """Where the stub stands no more, nothing is guessed."""
+    text = path.read_bytes().replace(b"[[extracted-" + pruned.encode() + b"]]", b"something else")
+    path.write_bytes(text)
+    [one] = world.rollback(1).sessions
+
+    assert (one.state, one.since) == ("nothing to undo", {CHANGED: 1})
+    assert path.read_bytes() == text
+
+
+def test_what_expired_is_named(world, original, path, pruned):
+    """A stub whose value is gone stays, and the rollback says so and is not done."""
+    sql(world, "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+               " expired_why = 'test'")  # fmt: skip
+    [one] = world.rollback(1).sessions
+
+    assert one.missed == (f"{pruned}: expired",)
+    assert one.unfinished
+
+
+def test_a_file_that_is_gone_is_named(world, original, path):
+    """Of a session that only the store knows there is nothing to take back."""
+    path.unlink()
+
+    assert [one.state for one in world.rollback(1).sessions] == ["gone"]
+
+
+def test_a_look_at_a_rollback_writes_nothing(world, original, path):
+    """It says what would be put back, with a store that is only read."""
+    before = path.read_bytes(), (world.state / "store.db").read_bytes()
+    with open_to_read(str(world.state)) as store:
+        done = rollback(world.settings(), store, 1, clock=world.clock, dry_run=True)
+
+    assert [(one.state, one.values) for one in done.sessions] == [("rolled back", 1)]
+    assert (path.read_bytes(), (world.state / "store.db").read_bytes()) == before
+
+
+def test_a_look_says_what_would_wait(world, original, path, conversation, clock):
+    """A session at work is named as one that would wait."""
+    open_turn(path, conversation, clock)
+
+    assert [one.state for one in world.rollback(1, dry_run=True).sessions] == ["pending"]
+
+
+def test_a_pass_that_is_none_is_not_found(world, original):
+    """Neither is a session in which the pass did nothing."""
+    with pytest.raises(NotFoundError, match="there is no pass 77"):
+        world.rollback(77)
+    with pytest.raises(NotFoundError, match="no session is called"):
+        world.rollback(1, ["main/other"])
+
+
+def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch):
+    """What a rollback put back expires as anything that was restored, with its event."""
+    monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
+    world.rollback(1)
+    for _ in range(3):
+        retention(world.settings(), world.store, clock=world.clock)
+        clock.now += 2 * DAY
+        world.scan(enabled=False)
+
+    [event] = world.store.events.after(0, kinds=["expiry"])
+    assert event.facts["values"] == 1
+    assert world.store.passes.named(event.pass_id).command == "retention"
+    assert path.read_bytes() == original

@@ -1,0 +1,83 @@
+"""What a rewrite that happened is told of: one event a kind, with its counts."""
+
+from dataclasses import replace
+
+from brainsurgeon.store import journal
+from building.rows import begin, cut, session
+
+
+def confirmed(store, row, entry, note):
+    """Confirm a rewrite; give the events."""
+    with store.transaction():
+        store.journal.confirm(entry, row.id, note)
+    return store.events.after(0)
+
+
+def test_a_cut_is_told_with_its_kind_and_tool(store):
+    """An extraction says how many values of which kind and tool went, and how long they were."""
+    row = session(store)
+    [event] = confirmed(
+        store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0)
+    )
+
+    assert (event.kind, event.session_id, event.at, event.pass_id) == (
+        "extraction",
+        row.id,
+        2.0,
+        None,
+    )
+    assert event.facts == {
+        "values": 2, "chars": 14, "size_bytes": 10,
+        "by": [{"kind": "tool_result", "tool": "exec", "values": 2, "chars": 14}],
+    }  # fmt: skip
+
+
+def test_a_rewrite_that_did_not_happen_is_not_told(store):
+    """Nobody hears of what was given up."""
+    row = session(store)
+    entry = begin(store, row, [cut("e1")])
+    with store.transaction():
+        store.journal.abandon(entry)
+
+    assert store.events.after(0) == []
+
+
+def test_a_call_that_was_shortened_is_a_redaction(store):
+    """What gives way to another text than a stub is told apart, but not thinking without a word."""
+    row = session(store)
+    short = replace(cut("e1"), new=b'"short"', redacts=True, stub="")
+    emptied = replace(cut("e2"), new=b"{}", empties=True, stub="", kind="thinking", tool=None)
+    entry = begin(store, row, [short, emptied])
+
+    told = confirmed(store, row, entry, journal.Confirmation(at=2.0))
+    assert {one.kind: one.facts["by"][0]["kind"] for one in told} == {
+        "extraction": "thinking", "redaction": "tool_result",
+    }  # fmt: skip
+
+
+def test_a_put_back_is_told(store):
+    """A restoration says what came back."""
+    row = session(store)
+    confirmed(store, row, begin(store, row, [cut("e1")]), journal.Confirmation(at=2.0))
+    note = journal.Confirmation(at=3.0, put_back=[1])
+
+    [_, back] = confirmed(store, row, begin(store, row), note)
+    assert (back.kind, back.facts["values"], back.facts["chars"]) == ("restoration", 1, 7)
+
+
+def test_a_put_back_of_a_rollback_names_the_pass_that_it_undoes(store):
+    """A rollback is told as one, by its own pass or by the wish that it left."""
+    row = session(store)
+    with store.passes.run("scan", 1.0), store.transaction():
+        of = store.passes.number()
+    with store.passes.run("rollback", 1.0, rolls_back=of), store.transaction():
+        number = store.passes.number()
+    confirmed(store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0))
+    with store.transaction():
+        store.wishes.add_restore(row.id, None, None, 1.0, None, pristine=True, rolls_back=of)
+    at_once = journal.Confirmation(at=3.0, put_back=[1], pass_id=number)
+    later = journal.Confirmation(at=4.0, put_back=[2], wishes=[1])
+
+    confirmed(store, row, begin(store, row), at_once)
+    told = confirmed(store, row, begin(store, row), later)
+    assert [(one.kind, one.facts["rolls_back"]) for one in told[1:]] == [("rollback", of)] * 2
