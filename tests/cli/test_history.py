@@ -36,7 +36,7 @@ def test_passes_are_listed_with_what_they_did(world, cli, session):
     [first, second] = document(cli("passes", "--json"))["passes"]
 
     assert "1 extracted" in said
-    assert "1 put back, 1 fields" in said
+    assert "1 put back, 1 field" in said
     assert "estimated" in said
     assert (first["pass_id"], first["command"], first["tokens"]) == (1, "scan", 660)
     assert (second["command"], second["values_restored"]) == ("restore", 1)

@@ -60,7 +60,11 @@ def documents(world, conversation, cli):
     said += [
         call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
+        call("passes"), call("rollback", "1", "--dry-run"), call("rollback", "1"),
     ]  # fmt: skip
+    sql(world, "INSERT INTO wishes (session_id, entry_id, action, asked_at, lapses_at)"
+               " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip
+    said += [call("scan", "--once"), call("events"), call("events", "--counts")]
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said.append(call("status"))

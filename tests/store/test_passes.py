@@ -99,6 +99,22 @@ def test_a_pass_that_still_has_something_under_way_stays(store):
     assert store.passes.named(number).facts["extracted"] == 1
 
 
+def test_a_pass_whose_stubs_were_seen_for_an_instant_stays(store):
+    """What may be written again names its pass, also where another rewrite of it was given up."""
+    row = session(store)
+    with store.passes.run("scan", 5.0), store.transaction():
+        note = journal.Confirmation(at=6.0, pass_id=store.passes.number())
+    first, second = (begin(store, row, [cut(one)], note=note) for one in ("e1", "e2"))
+    with store.transaction():
+        store._connection.execute("UPDATE extractions SET pass_id = ?", (note.pass_id,))
+        store.journal.idle(first)
+        store.journal.close(first)
+        store.journal.abandon(second)
+
+    assert [one.pass_id for one in store.extractions.of_pass(note.pass_id)] == [note.pass_id]
+    assert [one.id for one in store.passes.newest(None)] == [note.pass_id]
+
+
 def test_the_newest_passes_come_last(store):
     """Of many the newest are given, in their order."""
     numbers = [made(store, cuts=(f"e{number}",)) for number in range(4)]

@@ -24,7 +24,7 @@ _COUNTS = {
 """How the counts of a pass are called in the store, and in JSON."""
 _SAID = {
     "extracted": "extracted", "restored": "put back", "redacted": "shortened",
-    "expired": "expired", "fields": "fields",
+    "expired": "expired",
 }  # fmt: skip
 
 
@@ -61,7 +61,8 @@ def _command(one: Pass) -> str:
 
 def _did(one: Pass) -> str:
     done = [f"{one.facts[name]:,} {said}" for name, said in _SAID.items() if one.facts.get(name)]
-    return ", ".join(done) or "-"
+    fields = one.facts.get("fields")
+    return ", ".join([*done, *([count(fields, "field")] if fields else [])]) or "-"
 
 
 def rollback_json(done: RollbackReport) -> dict[str, Any]:

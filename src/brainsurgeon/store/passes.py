@@ -113,6 +113,7 @@ def drop_empty(connection: sqlite3.Connection, journal_id: int) -> None:
         "DELETE FROM passes WHERE id = ?1 AND json_extract(facts, '$.sessions') IS NULL"
         " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM wishes WHERE rolls_back = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM extractions WHERE pass_id = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM journal"
         " WHERE id != ?2 AND json_extract(note, '$.pass_id') = ?1)",
         (row[0], journal_id),

@@ -67,7 +67,7 @@ def tell_rewrite(
     if redacted:
         tell("redaction", redacted)
     if undone is not None:
-        tell("rollback", back, rolls_back=undone, fields=len(note.fields_gone))
+        tell("rollback", back, rolls_back=undone, fields_changed=len(note.fields_gone))
     elif back:
         tell("restoration", back)
 
