@@ -16,6 +16,7 @@ from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import HIDDEN, retention
+from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.set_extractable import set_extractable
@@ -92,6 +93,22 @@ class TestScanning:
         assert {one.state for one in answers} == {"restored"}
         assert {session: every_world.claw.columns(session) for session in listed} == before
         assert every_world.claw.sound() == []
+
+    def test_a_pass_over_databases_is_taken_back_to_the_column(self, world):
+        """What one pass cut in rows goes back, and what another cut stays; each is told once."""
+        before = world.claw.columns(GATEWAY)
+        world.scan()
+        cut = world.store.passes.named(1).facts
+        done = rollback(world.settings(), world.store, 1, clock=world.clock)
+
+        assert {one.state for one in done.sessions} == {"rolled back"}
+        assert sum(one.values for one in done.sessions) == cut["extracted"]
+        assert len(done.sessions) == cut["sessions"]
+        assert world.claw.columns(GATEWAY) == before
+        assert world.claw.sound() == []
+        told = world.store.events.after(0)
+        assert sum(one.facts["values"] for one in told) == 2 * cut["extracted"]
+        assert {one.kind for one in told} == {"extraction", "rollback"}
 
     def test_cuts_need_not_be_durable_and_put_backs_are(self, world, monkeypatch):
         """A cut whose commit is lost brings the old row back; a value put back must not vanish."""

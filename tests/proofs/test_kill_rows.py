@@ -20,6 +20,7 @@ LEAST = {
     ("scan", "kill"): 140, ("restore", "kill"): 90, ("put-back", "kill"): 20,
     ("scan", "eio"): 140, ("restore", "eio"): 90, ("scan", "busy"): 140,
     ("scan", "enospc"): 140, ("restore", "enospc"): 90,
+    ("rollback", "kill"): 90, ("rollback", "eio"): 90, ("rollback", "enospc"): 90,
 }  # fmt: skip
 AT_ONCE = {("scan", "kill"), ("put-back", "kill")}
 

@@ -22,6 +22,7 @@ from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_edits, rows
@@ -98,6 +99,12 @@ def undo(world, store):
     return {"failed": any(one.state == "failed" for one in answers), "deferred": False}
 
 
+def roll_back(world, store):
+    """Take back the pass in which everything was cut."""
+    report = rollback(world.settings, store, 1, clock=clock)
+    return {"failed": any(one.unfinished for one in report.sessions), "deferred": False}
+
+
 def put_back(world, store):
     """Put one value back, with the field that says so."""
     with contextlib.suppress(BrainsurgeonError):
@@ -108,7 +115,7 @@ def put_back(world, store):
     return {"failed": False, "deferred": False}
 
 
-ACTS = {"scan": prune, "restore": undo, "put-back": put_back}
+ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "put-back": put_back}
 
 
 class RowShim(Shim):
