@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from building.processes import PROGRAM, wait_until
+from building.processes import PROGRAM, bound, wait_until
 from building.world import Conversation, sql
 
 KILLS = 8
@@ -36,9 +36,10 @@ def told(lines):
     return values
 
 
-def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world, cli):
+def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
     """Killed anywhere, passes leave events that tell of each cut once; a follower sees them all."""
     config = world.config_file(keep_recent=0)
+    cli = bound(world, keep_recent=0)
     cli("scan", "--once")
     out = world.base / "followed"
     dice = random.Random(4711)

@@ -636,21 +636,25 @@ def _store_problems(store):
 def _untold(store):
     """Say which cuts have no event, or more than one: each is told once, with its session.
 
-    What a copy of a session was given is told of the session that it was copied from.
+    What a copy of a session was given is told of the session that it was copied from. Of a rewrite
+    that was undone the rows stay, and nothing is told.
     """
-    rows = collections.Counter(
-        store._connection.execute(
-            "SELECT pass_id, session_id FROM extractions one WHERE state != 'pending'"
-            " AND NOT EXISTS (SELECT 1 FROM extractions other WHERE other.id < one.id"
-            " AND other.pass_id = one.pass_id AND other.session_id != one.session_id"
-            " AND other.entry_id = one.entry_id AND other.digest = one.digest)"
-        ).fetchall()
-    )
+    cut = collections.defaultdict(collections.Counter)
+    stood = set()
+    for number, session, state, *what in store._connection.execute(
+        "SELECT pass_id, session_id, state, entry_id, path, digest FROM extractions"
+    ):
+        cut[number, session][tuple(what)] += 1
+        stood |= {(number, session)} if state == "standing" else set()
     told = collections.Counter()
     for event in store.events.after(0):
         if event.kind in ("extraction", "redaction"):
             told[event.pass_id, event.session_id] += event.facts["values"]
-    return [f"{rows} were cut, {told} told"] if rows != told else []
+    for key, rows in cut.items():
+        copied = any(rows <= other for at, other in cut.items() if at[0] == key[0] and at != key)
+        silent = not told[key] and (copied or key not in stood)
+        if told[key] != rows.total() and not silent:
+            yield f"{rows.total()} were cut by {key}, {told[key]} are told"
 
 
 def _prepare(world, prepare):

@@ -98,8 +98,8 @@ class _Rollback:
         waiting: list[AnyRewrite] = []
         late: list[str] = []
         try:
-            for one in chosen:
-                answer, rewrite = self._undo(noted(self._store, one))
+            for one in [noted(self._store, one) for one in chosen]:
+                answer, rewrite = self._undo(one)
                 done.append(answer)
                 waiting += [rewrite] if rewrite else []
                 while waiting and waiting[0].due <= time.monotonic():
