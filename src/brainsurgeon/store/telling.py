@@ -45,8 +45,7 @@ def tell_rewrite(
     taken = _grouped(connection, "journal_id = ?", journal_id)
     cut = [some for some in taken if not some.redacted]
     redacted = [some for some in taken if some.redacted]
-    ids = json.dumps(note.put_back)
-    back = _grouped(connection, "id IN (SELECT value FROM json_each(?))", ids)
+    back = _those(connection, note.put_back)
     fields = _count(connection, "fields WHERE journal_id = ?", journal_id)
     undone = _rolled_back(connection, note)
     known = "events WHERE pass_id = ? AND session_id = ? LIMIT 1"
@@ -102,6 +101,11 @@ def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | No
 def _grouped(connection: sqlite3.Connection, where: str, value: object) -> list[_Some]:
     rows = connection.execute(_GROUPED.format(where=where), (value,))
     return [_Some(*row) for row in rows]
+
+
+def _those(connection: sqlite3.Connection, ids: list[int]) -> list[_Some]:
+    named = "id IN (SELECT value FROM json_each(?))"
+    return _grouped(connection, named, json.dumps(ids)) if ids else []
 
 
 def _values(some: Sequence[_Some]) -> int:
