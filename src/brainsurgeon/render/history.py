@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.reports import RollbackReport, SessionRollback
 
 ESTIMATE = "tokens are estimated from the characters that were cut"
+_MINUTES = len("2026-11-01 10:00")
 _COUNTS = {
     "sessions": "sessions_changed", "extracted": "values_extracted", "restored": "values_restored",
     "redacted": "values_redacted", "expired": "values_deleted", "fields": "fields_changed",
@@ -46,12 +47,12 @@ def passes(listed: Sequence[Pass]) -> str:
     if not listed:
         return "no pass has changed anything yet"
     rows = [
-        (str(one.id), local(one.at), _command(one), str(one.facts.get("sessions", 0)), _did(one),
-         f"{one.facts.get('tokens', 0):,}")
+        (str(one.id), local(one.at)[:_MINUTES], _command(one), _did(one),
+         f"{one.facts.get('sessions', 0):,}", f"{one.facts.get('tokens', 0):,}")
         for one in listed
     ]  # fmt: skip
-    head = ("pass", "when", "command", "sessions", "values", "tokens")
-    return "\n".join([table(head, rows, left=3), ESTIMATE])
+    head = ("pass", "when", "command", "values", "sessions", "tokens")
+    return "\n".join([table(head, rows, left=4), ESTIMATE])
 
 
 def _command(one: Pass) -> str:
