@@ -49,6 +49,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.model.reports import (
     FieldAnswer,
+    Relief,
     RestoreAnswer,
     RetentionReport,
     ScanReport,
@@ -57,6 +58,8 @@ from brainsurgeon.model.reports import (
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import Context, context
 from brainsurgeon.operations.doctor import Finding, doctor
+from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
@@ -84,6 +87,7 @@ __all__ = [
     "GuardedError",
     "NoSuchKeyError",
     "NotFoundError",
+    "Relief",
     "RestoreAnswer",
     "RetentionReport",
     "ScanReport",
@@ -96,6 +100,7 @@ __all__ = [
     "StoreFullError",
     "StoreUnusableError",
     "UntoldError",
+    "Wanted",
     "cat",
     "context",
     "doctor",
@@ -103,6 +108,7 @@ __all__ = [
     "open_store",
     "open_to_read",
     "recover",
+    "relieve",
     "restore",
     "restore_all",
     "retention",
@@ -111,4 +117,5 @@ __all__ = [
     "set_extractable",
     "show",
     "status",
+    "would_relieve",
 ]

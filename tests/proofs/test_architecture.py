@@ -38,7 +38,12 @@ MAY_IMPORT = {
     "store": (*NOUNS, "formats"),
     "clock": (),
     # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "config_glance", "config_values", "decide.rules", "formats", "hosts.*"),
+    "config": (
+        *NOUNS, "config_budget", "config_glance", "config_saying", "config_values", "decide.rules",
+        "formats", "hosts.*",
+    ),
+    "config_budget": ("config_values", "decide.budget", "model.loads"),
+    "config_saying": ("config_budget", "config_values"),
     "config_glance": ("hosts.homes_named",),
     "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),

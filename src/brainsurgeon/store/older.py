@@ -51,6 +51,13 @@ _BEFORE_RESUMING = (
     NULL AS stubs, NULL AS whole_at WHERE 0
     """,
 )
+_BEFORE_LOADS = (
+    """
+    CREATE TEMP VIEW calibration AS SELECT NULL AS session_id, NULL AS rate, NULL AS fixed,
+    NULL AS calls, NULL AS method, NULL AS error, NULL AS load, NULL AS "window",
+    NULL AS threshold, NULL AS model, NULL AS step, NULL AS at WHERE 0
+    """,
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
@@ -58,6 +65,7 @@ _BEFORE = {
     "m005_resume": _BEFORE_RESUMING,
     "m006_find_what_is_due": _BEFORE_DUE,
     "m007_keep_records_small": (),  # what is read can be read in either way
+    "m009_remember_loads": _BEFORE_LOADS,
 }
 """What stands in for each migration that a store may lack."""
 
