@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from brainsurgeon.config import RootTable, RuleTable, Settings, config_path, load
+from brainsurgeon.config_budget import BudgetTable, ProfileTable, UseTable
 from brainsurgeon.decide.rules import Rule
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.sessions import Root
@@ -51,6 +52,17 @@ def problems(tmp_path):
 def test_nothing_configured_gives_the_defaults(loaded, own_home):
     """An empty file, or none at all, gives every default, and the state below the home."""
     assert loaded("").model_dump() == {
+        "budget": {
+            "enabled": False,
+            "max_step": 3,
+            "threshold": 0.75,
+            "threshold_by_tier": {},
+            "max_messages": 0,
+        },
+        "windows": {},
+        "tiers": {},
+        "profiles": {},
+        "use": (),
         "enabled": True,
         "roots": (),
         "keep_recent": 3,
@@ -143,6 +155,18 @@ GOOD = [
     ("rules", '[{kind = "tool_call", tool = "read*", min_value_length = 0, keep_recent = 9}]',
      (RuleTable(kind="tool_call", tool=("read*",), min_value_length=0, keep_recent=9),)),
     ("rules", '[{kind = "user", tool = ["a", "b*"]}]', (RuleTable(kind="user", tool=("a", "b*")),)),
+    ("budget", "{enabled = true, max_step = 6, threshold = 1}",
+     BudgetTable(enabled=True, max_step=6, threshold=1.0)),
+    ("budget", "{threshold_by_tier = {small = 0.3}, max_messages = 50}",
+     BudgetTable(threshold_by_tier={"small": 0.3}, max_messages=50)),
+    ("windows", '{"house-*" = 32000}', {"house-*": 32_000}),
+    ("tiers", '{"house-large" = "frontier"}', {"house-large": "frontier"}),
+    ("profiles", "{night = {keep_recent = 1, budget = {threshold = 0.5}}}",
+     {"night": ProfileTable(keep_recent=1, budget={"threshold": 0.5})}),
+    ("use", '[{sessions = "main/*", profile = "debug"}]',
+     (UseTable(sessions=("main/*",), profile="debug"),)),
+    ("use", '[{sessions = ["key:agent:*:cron:*", "*"], profile = "ephemeral"}]',
+     (UseTable(sessions=("key:agent:*:cron:*", "*"), profile="ephemeral"),)),
 ]  # fmt: skip
 
 
@@ -259,6 +283,46 @@ BAD = [
     ("rules", '[{kind = "user", min_value_length = -1}]', "rules[0].min_value_length: "),
     ("rules", '[{kind = "user"}, {kind = "user", keep_recent = 1.5}]', "rules[1].keep_recent: "),
     ("rules", '[{kind = "user", min_length = 5}]', "rules[0].min_length: no such key"),
+    ("budget", "3", "budget: wants a table, but 3 is given"),
+    ("budget", "{max_step = 7}", "budget.max_step: wants a whole number from 0 to 6"),
+    ("budget", "{threshold = 0}", "budget.threshold: wants a share of the window"),
+    ("budget", "{threshold = 1.1}", "budget.threshold: wants a share of the window"),
+    ("budget", "{threshold_by_tier = {huge = 0.5}}", "budget.threshold_by_tier.huge"),
+    ("budget", "{max_message = 5}", "budget.max_message: no such key; did you mean max_messages?"),
+    ("windows", '{"house-*" = 0}', "windows.house-*: wants a whole number from 1"),
+    ("tiers", '{"house-*" = "huge"}', "tiers.house-*: wants frontier, mid or small"),
+    (
+        "profiles",
+        "{night = {keep_resent = 1}}",
+        "profiles.night.keep_resent: no such key; did you mean keep_recent?",
+    ),
+    (
+        "profiles",
+        '{night = {rules = [{kind = "user"}], trigger_types = ["user"]}}',
+        "profiles.night: wants rules or trigger_types, but a table of both is given",
+    ),
+    (
+        "use",
+        '[{sessions = "main/*", profile = "debugg"}]',
+        'use[0].profile: wants a profile, but "debugg" is given; did you mean debug?',
+    ),
+    ("use", '[{sessions = [], profile = "debug"}]', "use[0].sessions: wants at least one glob"),
+    (
+        "use",
+        '[{sessions = ["main"], profile = "debug"}]',
+        "use[0].sessions[0]: wants a glob of agent/name",
+    ),
+    ("use", '[{sessions = ["key:"], profile = "debug"}]', "use[0].sessions[0]: wants a glob of"),
+    (
+        "use",
+        '[{sessions = "*", profile = "chat"}, {sessions = "a/b", profile = "debug"}]',
+        'use[1].sessions: can never match: wants others than "*" before it takes',
+    ),
+    (
+        "use",
+        '[{sessions = "a/*", profile = "chat"}, {sessions = "a/b*", profile = "debug"}]',
+        'use[1].sessions: can never match: wants others than "a/*" before it',
+    ),
     ("keep_resent", "3", "keep_resent: no such key; did you mean keep_recent?"),
 ]
 
@@ -425,6 +489,15 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path):
         ("ROOTS", '{"path": "/a"}', (RootTable(path="/a"),)),
         ("RULES", '[{"kind": "user", "tool": "x*"}]', (RuleTable(kind="user", tool=("x*",)),)),
         ("RULES", '{"kind": "user"}', (RuleTable(kind="user"),)),
+        ("BUDGET", '{"max_messages": 5}', BudgetTable(max_messages=5)),
+        ("WINDOWS", '{"house-*": 32000}', {"house-*": 32_000}),
+        ("TIERS", '{"house": "small"}', {"house": "small"}),
+        ("PROFILES", '{"night": {"keep_recent": 1}}', {"night": ProfileTable(keep_recent=1)}),
+        (
+            "USE",
+            '{"sessions": "a/*", "profile": "chat"}',
+            (UseTable(sessions=("a/*",), profile="chat"),),
+        ),
     ],
 )
 def test_the_environment_overrides_the_file(loaded, monkeypatch, variable, text, value):
@@ -648,7 +721,9 @@ def test_one_form_of_rules_at_a_time(problems, loaded, monkeypatch):
     ["keep_recent = 4", "min_value_length = 1", "enabled = false", 'trigger_types = ["user"]',
      'dead_kinds = ["user"]',
      '[[rules]]\nkind = "user"', 'exclude = ["agent:main"]', "min_session_bytes = 1",
-     'min_reclaim = "2%"', "keep_after_restore_seconds = 1"],
+     'min_reclaim = "2%"', "keep_after_restore_seconds = 1", "[budget]\nenabled = true",
+     "[budget]\nmax_messages = 50", '[windows]\n"house-*" = 32000', '[tiers]\nhouse = "mid"',
+     '[[use]]\nsessions = "main/*"\nprofile = "debug"', "[profiles.night]\nkeep_recent = 1"],
 )  # fmt: skip
 def test_what_changes_a_decision_changes_the_fingerprint(loaded, text):
     """An unchanged file is looked at again when the rules are others."""
@@ -663,6 +738,81 @@ def test_what_changes_a_decision_changes_the_fingerprint(loaded, text):
 def test_what_changes_no_decision_keeps_the_fingerprint(loaded, text):
     """Settings that decide nothing, and defaults written out, make nobody read files again."""
     assert loaded(text).rules_fingerprint() == loaded("").rules_fingerprint()
+
+
+# Profiles.
+
+
+def test_the_first_use_that_fits_gives_a_session_its_profile(loaded):
+    """A session is chosen by agent/name or by its key; one that nothing names has no profile."""
+    settings = loaded(
+        '[[use]]\nsessions = ["main/0*", "key:agent:*:cron:*"]\nprofile = "ephemeral"\n'
+        '[[use]]\nsessions = "main/*"\nprofile = "chat"\n'
+    )
+
+    assert settings.profile_of(["main/0f3c"], []) == "ephemeral"
+    assert settings.profile_of(["main/1f3c"], []) == "chat"
+    assert settings.profile_of(["other/1"], ["agent:other:cron:daily"]) == "ephemeral"
+    assert settings.profile_of(["other/1"], ["agent:other:main"]) is None
+    assert settings.profile_of(["key:agent:a:cron:b"], []) is None
+
+
+def test_a_profile_changes_what_it_names_and_nothing_else(loaded):
+    """What a profile leaves out is as at the top; the settings themselves stay as they are."""
+    settings = loaded(
+        "keep_recent = 7\nmin_value_length = 900\n"
+        '[[rules]]\nkind = "user"\n'
+        '[budget]\nenabled = true\nmax_step = 2\n[windows]\n"a*" = 1000\n"b*" = 2000\n'
+        '[profiles.night]\nkeep_recent = 1\ntrigger_types = ["tool_result"]\n'
+        '[profiles.night.budget]\nmax_messages = 9\n[profiles.night.windows]\n"b*" = 3000\n'
+    )
+    night = settings.under("night")
+
+    assert (night.keep_recent, night.min_value_length) == (1, 900)
+    assert [rule.kind for rule in night.decision_rules().rules] == ["tool_result"]
+    assert night.budget == BudgetTable(enabled=True, max_step=2, max_messages=9)
+    assert list(night.windows.items()) == [("b*", 3000), ("a*", 1000)]
+    assert night.decision_rules().max_messages == 9
+    assert settings.under(None) is settings
+    assert settings.keep_recent == 7
+    assert settings.rules_fingerprint() != night.rules_fingerprint()
+
+
+def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
+    """debug, implement, chat, research and review set a threshold, ephemeral keeps 50 messages."""
+    settings = loaded("")
+    names = ("debug", "implement", "chat", "research", "review")
+    thresholds = [settings.under(name).budget_rules().threshold_of(None) for name in names]
+
+    assert thresholds == [0.65, 0.70, 0.85, 0.65, 0.75]
+    assert settings.under("ephemeral").decision_rules().max_messages == 50
+    assert settings.decision_rules().max_messages == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "profile", "model", "threshold"),
+    [
+        ("", None, "claude-opus-4-5", 0.85),
+        ("", None, "claude-sonnet-4-5", 0.65),
+        ("", None, "claude-haiku-4-5", 0.35),
+        ("", None, "house-1", 0.75),
+        ("", "implement", "claude-haiku-4-5", 0.70),
+        ("[budget]\nthreshold = 0.5", None, "house-1", 0.5),
+        ("[budget]\nthreshold = 0.5", None, "claude-opus-4-5", 0.85),
+        ("[budget]\nthreshold = 0.5", "debug", "house-1", 0.65),
+        ("[budget.threshold_by_tier]\nsmall = 0.2", "debug", "claude-haiku-4-5", 0.2),
+        ("[budget.threshold_by_tier]\nsmall = 0.2", "debug", "claude-opus-4-5", 0.65),
+        ('[tiers]\nhouse = "small"', None, "house-1", 0.35),
+        ("[profiles.debug.budget]\nthreshold = 0.1", "debug", "house-1", 0.1),
+    ],
+)
+def test_the_users_tier_comes_before_the_profile_and_that_before_the_rest(
+    loaded, text, profile, model, threshold
+):
+    """threshold_by_tier of the user, the profile's, the tier's own, and last the common one."""
+    budget = loaded(text).under(profile).budget_rules()
+
+    assert budget.threshold_of(budget.tier(model)) == threshold
 
 
 def test_settings_do_not_change(loaded):
@@ -690,21 +840,26 @@ def test_the_example_says_the_defaults():
 def test_the_example_names_every_key():
     """Every key stands in the example, in use or as an example that is commented out."""
     text = EXAMPLE.read_text()
-    named = set(re.findall(r"^(?:# )?(?:\[\[)?(\w+)(?:\]\]| = )", text, re.MULTILINE))
+    found = re.findall(r"^(?:# )?(?:\[{1,2}(\w+)[\w.]*\]|(\w+) = )", text, re.MULTILINE)
+    named = {name for pair in found for name in pair if name}
 
     assert named == {
         *Settings.model_fields, *RootTable.model_fields, *RuleTable.model_fields,
+        *BudgetTable.model_fields, *UseTable.model_fields,
     }  # fmt: skip
 
 
 def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
     """With every commented line taken in, and rules for trigger types, the file is understood."""
-    text = re.sub(r"^# (?=\[\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^# (?=\[|\w+ = |\"[^\"]+\" = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"^trigger_types = .*$", "", text, flags=re.MULTILINE))
 
     settings, _ = load(str(path))
-    defaults = load()[0].model_dump(exclude={"rules", "roots", "auto_cron", "trigger_types"})
+    defaults = load()[0].model_dump(exclude={
+        "rules", "roots", "auto_cron", "trigger_types", "windows", "tiers", "profiles", "use",
+        "budget",
+    })  # fmt: skip
 
     assert settings.rules
     assert len(settings.roots) > 1

@@ -50,6 +50,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.model.events import Event, Pass
 from brainsurgeon.model.reports import (
     FieldAnswer,
+    Relief,
     RestoreAnswer,
     RetentionReport,
     RollbackReport,
@@ -61,7 +62,9 @@ from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import Context, context
 from brainsurgeon.operations.doctor import Finding, doctor
 from brainsurgeon.operations.events import events, follow
+from brainsurgeon.operations.fullness import Wanted
 from brainsurgeon.operations.passes import passes
+from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
@@ -92,6 +95,7 @@ __all__ = [
     "NoSuchKeyError",
     "NotFoundError",
     "Pass",
+    "Relief",
     "RestoreAnswer",
     "RetentionReport",
     "RollbackReport",
@@ -106,6 +110,7 @@ __all__ = [
     "StoreFullError",
     "StoreUnusableError",
     "UntoldError",
+    "Wanted",
     "cat",
     "context",
     "doctor",
@@ -116,6 +121,7 @@ __all__ = [
     "open_to_read",
     "passes",
     "recover",
+    "relieve",
     "restore",
     "restore_all",
     "retention",
@@ -125,4 +131,5 @@ __all__ = [
     "set_extractable",
     "show",
     "status",
+    "would_relieve",
 ]

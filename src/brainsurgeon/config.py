@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from brainsurgeon.config_budget import Profiled, profile_problems
 from brainsurgeon.config_glance import config_path, default_state_dir
+from brainsurgeon.config_saying import ALIASES, say, shown
 from brainsurgeon.config_values import (
     AbsolutePath,
     Count,
@@ -31,7 +33,6 @@ from brainsurgeon.config_values import (
     Seconds,
     Size,
     Switch,
-    Table,
     UnwantedError,
     nearest,
 )
@@ -43,14 +44,13 @@ if TYPE_CHECKING:
     from brainsurgeon.decide.rules import Rules
 
 PREFIX = "BRAINSURGEON_"
-ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
 REMEMBERED = ("last_run_at", "last_retention_run_at")
 """Keys in which the original kept what our store remembers."""
-_SHOWN = 120
-"""Characters of a value that a problem shows."""
+TABLES = ("budget", "windows", "tiers", "profiles")
+"""Keys behind which one table stands, which the environment gives as JSON."""
 
 
-class Settings(Table):
+class Settings(Profiled):
     """Everything that can be configured; the names and defaults are those of the README."""
 
     enabled: Switch = True
@@ -119,6 +119,7 @@ class Settings(Table):
             ),
             min_reclaim_share=share,
             min_reclaim_bytes=0 if share else int(self.min_reclaim),
+            max_messages=self.budget.max_messages,
         )  # fmt: skip
 
     def rules_fingerprint(self) -> str:
@@ -127,7 +128,8 @@ class Settings(Table):
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
-        said = repr((self.decision_rules(), *where, known))
+        chosen = self.budget_rules(), self.profiles, self.use
+        said = repr((self.decision_rules(), *where, known, *chosen))
         return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
 
 
@@ -147,9 +149,9 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
-        problems += [_say(problem, names) for problem in error.errors()]
+        problems += [say(Settings, problem, names) for problem in error.errors()]
         raise ConfigError(source or "environment", problems) from None
-    problems += _misplaced(settings, table)
+    problems += [*_misplaced(settings, table), *profile_problems(settings)]
     if problems:
         raise ConfigError(source or "environment", problems)
     return settings, warnings
@@ -197,7 +199,9 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
 
 def _from_text(key: str, text: str) -> Any:
     default = Settings.model_fields[key].default
-    if key in ("roots", "rules"):
+    if key in TABLES:
+        return json.loads(text)
+    if key in ("roots", "rules", "use"):
         if key == "roots" and not text.lstrip().startswith(("[", "{")):
             return [{"path": path.strip()} for path in text.split(",") if path.strip()]
         value = json.loads(text)
@@ -215,48 +219,9 @@ def _from_text(key: str, text: str) -> Any:
 
 def _reason(error: ValueError, text: str) -> str:
     if isinstance(error, ValidationError):
-        return _say(error.errors()[0], {}).partition(": ")[2]
+        return say(Settings, error.errors()[0], {}).partition(": ")[2]
     wanted = "wants JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-    return f"{wanted}, but {_shown(text)} is given"
-
-
-_PLAIN = {
-    "tuple_type": "wants a list",
-    "model_type": "wants a table",
-    "model_attributes_type": "wants a table",
-}
-"""What pydantic's own problems are in words of a configuration file."""
-
-
-def _say(problem: Any, names: dict[str, str]) -> str:
-    """Give one problem as `path.in.file: what is wrong`, by the names that the file uses."""
-    place = ""
-    for step in problem["loc"]:
-        place += (
-            f"[{step}]" if isinstance(step, int) else f".{step}" if place else names.get(step, step)
-        )
-    kind, why = problem["type"], problem.get("ctx", {}).get("error")
-    if kind == "extra_forbidden":  # its value may be anybody's secret
-        return f"{place}: no such key; {_there_are(problem['loc'])}"
-    if kind == "missing":
-        return f"{place}: is missing"
-    wanted = str(why) if why else _PLAIN.get(kind, problem["msg"])
-    meant = f"; did you mean {why.meant}?" if isinstance(why, UnwantedError) and why.meant else ""
-    return f"{place}: {wanted}, but {_shown(problem['input'])} is given{meant}"
-
-
-def _there_are(place: tuple[str | int, ...]) -> str:
-    """Name the key that was meant, else those that there are at a place."""
-    tables: dict[str | int, type[Table]] = {"roots": RootTable, "rules": RuleTable}
-    table: type[Table] = tables.get(place[0], Settings) if len(place) > 1 else Settings
-    meant = nearest(str(place[-1]), [*table.model_fields, *ALIASES])
-    return f"did you mean {meant}?" if meant else f"there are {', '.join(table.model_fields)}"
-
-
-def _shown(value: Any) -> str:
-    """Write a value as it stands in a file, shortened."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return f"{wanted}, but {shown(text)} is given"
 
 
 def _remembered(name: str) -> str:
@@ -270,7 +235,7 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> list[str]:
     for number, place in enumerate(places):
         first = places.index(place)
         if first < number:
-            given = _shown(table["roots"][number]["path"])
+            given = shown(table["roots"][number]["path"])
             problems.append(
                 f"roots[{number}].path: wants another directory than roots[{first}], "
                 f"but {given} is given"
@@ -278,7 +243,7 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> list[str]:
     state = os.path.realpath(settings.state_dir)
     around = (
         "state_dir: wants a directory outside every root, but "
-        f"{_shown(settings.state_dir)} is given and {_shown(place)} is a root"
+        f"{shown(settings.state_dir)} is given and {shown(place)} is a root"
         for place in dict.fromkeys(places)
         if os.path.commonpath([state, place]) in (state, place)
     )

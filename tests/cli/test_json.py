@@ -50,12 +50,14 @@ def documents(world, conversation, cli):
         call("doctor"), call("retention", "--dry-run"), call("cat", "main/s"), call("show", twice),
         call("show", lost), call("show", "nothing"), call("context", "x"), call("restore"),
         call("restore", ident), call("restore", ident), call("set-extractable", ident, "7"),
+        call("relieve", "main/s", "--dry-run"),
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])
     said += [
         call("restore", twice), call("set-extractable", twice, "false"), call("restore", "--all"),
     ]  # fmt: skip
+    said.append(call("relieve", "main/s"))
     world.put("t.jsonl", conversation.bytes())
     said += [
         call("scan", "--once"), call("context", "main/"), call("restore", "--all"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import history, restoring, running, showing, streams
+from brainsurgeon.cli import history, relieving, restoring, running, showing, streams
 from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.texts import readable_lines
@@ -95,7 +95,7 @@ for command in (
     running.scan, running.run, running.retention, running.status,
     running.doctor, running.mcp,
     showing.sessions, showing.context, showing.show, showing.cat,
-    restoring.restore, restoring.set_extractable,
+    restoring.restore, restoring.set_extractable, relieving.relieve,
     history.passes, history.rollback, history.events,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)

@@ -9,7 +9,7 @@ from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED
 from brainsurgeon.model.times import moment_said
 
 if TYPE_CHECKING:
-    from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.decide.rules import Rule, Rules
     from brainsurgeon.model.entries import Entry, Part
 
 
@@ -83,6 +83,8 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
     if entry.dead is None:
         if window is not None and entry.position < window:
             return Keep("inside its own window")
+        if _too_much(part, entry, rules, rule):
+            return Extract(_describe(part, entry))
         if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
             return Keep("recent")
     if rule is None and not _goes_unsent(part, entry, rules):
@@ -92,6 +94,18 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
     return Extract(_describe(part, entry))
+
+
+def _too_much(part: Part, entry: EntryState, rules: Rules, rule: Rule | None) -> bool:
+    """Tell whether a part goes whatever its length or position: a giant, or beyond the last one.
+
+    Arguments of calls go only where a rule speaks of them: models copy what they see.
+    """
+    if part.dead:
+        return False
+    giant = 0 < rules.giant < part.chars and part.kind == "tool_result" and not part.block
+    beyond = 0 < rules.max_messages <= entry.position
+    return giant or (beyond and (rule is not None or part.kind != "tool_call"))
 
 
 def _goes_unsent(part: Part, entry: EntryState, rules: Rules) -> bool:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from brainsurgeon.decide.seals import BROKEN, Seal, Seals, is_bound
 from brainsurgeon.formats import base, spans
 from brainsurgeon.formats.digests import said_at, whole_of
-from brainsurgeon.formats.thinking import EMPTIED
+from brainsurgeon.formats.thinking import EMPTIED, is_hollow
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, FieldEdit
-from brainsurgeon.model.entries import EXTRACTABLE
+from brainsurgeon.model.entries import EXTRACTABLE, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ class Gatherer:
         `undone_in` gives what really belongs where something of ours stands in the line.
         """
         thoughts = self._form.thoughts(entry)
-        if thoughts is None or not thoughts.blocks or not self._is_sealed(thoughts):
+        if thoughts is None or not thoughts.blocks:
+            return frozenset()
+        bound = self._is_sealed(thoughts)
+        if not bound and not self._rules.unseal:
             return frozenset()
         live, stays = self._is_live(line.offset), self._stays(line, entry, ident, thoughts)
         try:
@@ -70,8 +73,11 @@ class Gatherer:
             ]
         except (spans.UntouchableError, RecursionError) as why:
             cuts, stays = [_nothing(line, ident)], str(why)
-        self.seals.standing += [Seal(cut, live, stays) for cut in cuts]
-        return frozenset(path for path, _ in thoughts.blocks)
+        self.seals.standing += [
+            Seal(cut, live, stays, bound, hollow=is_hollow(value_at(entry, cut.path)))
+            for cut in cuts
+        ]
+        return frozenset(path for path, _ in thoughts.blocks) if bound else frozenset()
 
     def unfit(
         self, line: Line, entry: Entry, back: Iterable[Extraction], standing: Iterable[Extraction]
@@ -138,6 +144,8 @@ class Gatherer:
             return "nothing else is in its message"
         if not line.terminated:
             return "the last line has no newline yet"
+        if self._rules.unseal:
+            return None  # it was asked for in so many words
         last_user = self._survey.last_user
         if self._survey.open_turn and (last_user is None or line.offset > last_user):
             return f"{self._survey.open_turn}, however long ago"

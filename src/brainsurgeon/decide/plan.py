@@ -19,7 +19,7 @@ from brainsurgeon.decide.judging import Judge, WindowTooSmallError
 from brainsurgeon.decide.matching import Matcher
 from brainsurgeon.decide.redact import ended, find_own_calls, redactions
 from brainsurgeon.decide.resume import Frontier
-from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge
+from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge, lighter
 from brainsurgeon.formats import base, digests, spans
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, Edit, Putback
@@ -46,14 +46,15 @@ def plan(
     lines: Lines, form: Format, rules: Rules, records: Records, now: float, survey: Survey,
     *, cut: bool = True, explain: bool = False, changed_at: float = 0.0, patience: float = 0.0,
     branches_die_at: float = 0.0, habits: Habits = UNKNOWN_HABITS,
-    frontier: Frontier | None = None,
+    frontier: Frontier | None = None, weigh: bool = False,
 ) -> Plan:  # fmt: skip
     """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
 
     Redactions whose answer does not stand in a session that changed after they were asked for, or
     `patience` seconds later, end unanswered. Lines too short to hold a value that could go are
     taken apart only with `explain`, so that `kept` is complete only then. From `branches_die_at`
-    on entries off the active branch are dead. `habits` are what the agent does of itself.
+    on entries off the active branch are dead. `habits` are what the agent does of itself. With
+    `weigh` the plan says by how much the next request gets lighter.
     """
     own, frontier = find_own_calls(lines, form, records.wishes), frontier or Frontier()
     while True:
@@ -63,6 +64,7 @@ def plan(
                 branches_die_at=branches_die_at, frontier=frontier,
             )  # fmt: skip
             planned = planner.run(frontier.follow(lines, survey), 0 if explain else rules.shortest)
+            planned = planner.weighed(planned) if weigh else planned
         except WindowTooSmallError as larger:
             survey = form.survey(lines, max(larger.window, 2 * survey.window))
         else:
@@ -114,6 +116,10 @@ class _Planner:
                 self._entry(line, line.raw, entry, ident, seals)
             self._thoughts.passed(line, ident)
         return self._plan()
+
+    def weighed(self, planned: Plan) -> Plan:
+        """Say of a plan what the next request will not carry any more once it is done."""
+        return replace(planned, lighter=lighter(planned.edits, self._thoughts.seals.sent))
 
     def _undone(self, raw: bytes, entry: Entry, ident: str | None) -> drafting.Undone:
         return digests.undone_by(self._matcher.standing(raw, entry, ident))
@@ -167,6 +173,7 @@ class _Planner:
         verdict = judge(
             seals, edits, defer=self._rules.sealed == "defer", pristine=self._pristine,
             remembers=self._habits.remembers and self._cut and self._rules.enabled,
+            unseal=self._rules.unseal if self._cut else "",
         )  # fmt: skip
         leaving = {(cut.entry_id, cut.path) for cut in verdict.leave}
         for part, decision, ident in self._judge.withheld.values():
@@ -181,6 +188,8 @@ class _Planner:
         """Tell whether a wish is fulfilled by this plan; what cannot be done now waits."""
         if wish.action == "redact":
             return wish.id in self._own.wishes
+        if wish.action == "relieve":
+            return self._cut
         if wish.entry_id is None:
             return not self._found.waits
         return wish.entry_id not in self._found.waits

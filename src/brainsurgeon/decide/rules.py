@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import Part
+
+
+Unseal = Literal["", "broken", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class Rules:
     carries any more; empty, they are the kinds that some rule speaks of. `sealed` says what becomes
     of thinking that is valid only behind what stands before it, `sealed_models` (globs) which
     models seal theirs.
+
+    A result of more than `giant` characters goes wherever it stands, and whatever stands more than
+    `max_messages` messages back goes whatever its length; 0 switches either off. `unseal` takes
+    signed thinking out in any turn: what is `broken` or hollow, or `all` of it.
     """
 
     rules: tuple[Rule, ...]
@@ -53,6 +60,9 @@ class Rules:
     exclude_tools: tuple[str, ...] = ()
     min_reclaim_share: float = 0.01
     min_reclaim_bytes: int = 0
+    giant: int = 0
+    max_messages: int = 0
+    unseal: Unseal = ""
 
     def match(self, part: Part) -> Rule | None:
         """Give the first rule that speaks of the part."""
@@ -70,10 +80,14 @@ class Rules:
     @property
     def shortest(self) -> int:
         """The length (characters) up to which no rule lets a value go."""
+        if self.max_messages:
+            return 0
         lengths = (rule.min_value_length for rule in self.rules)
         return min(lengths, default=0) if not self.rules else min(self.min_value_length, *lengths)
 
     @property
     def window(self) -> int:
         """The largest number of recent messages that any rule keeps."""
-        return max([self.keep_recent, *(rule.keep_recent for rule in self.rules)])
+        return max(
+            [self.keep_recent, self.max_messages, *(rule.keep_recent for rule in self.rules)]
+        )

@@ -16,15 +16,19 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.calls import Sent as Carried
+from brainsurgeon.model.edits import Cut, Putback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from brainsurgeon.decide.rules import Unseal
     from brainsurgeon.model.edits import Edit
 
 BROKEN = "seal broken by this rewrite"
 DOUBTFUL = "its seal may have been made in front of other values than stand there now"
+HOLLOW = "a signature without what it signs"
+STALE = "its seal does not fit what stands before it"
 UNFIT = "its seal would not fit what stands before it"
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 _FIRST = (5, 1)
@@ -74,11 +78,14 @@ class Seal:
     """A seal as it stands: the cut that would take it out, and what forbids that, or None.
 
     A `live` one is in the next request; others are only sent when their branch is taken up again.
+    One that is not `bound` holds whatever stands before it. A `hollow` one signs nothing.
     """
 
     cut: Cut
     live: bool
     stays: str | None = None
+    bound: bool = True
+    hollow: bool = False
 
 
 class Sent:
@@ -137,12 +144,14 @@ class Verdict:
 
 
 def judge(
-    seals: Seals, edits: Iterable[Edit], *, defer: bool, remembers: bool, pristine: bool
-) -> Verdict:
+    seals: Seals, edits: Iterable[Edit], *, defer: bool, remembers: bool, pristine: bool,
+    unseal: Unseal = "",
+) -> Verdict:  # fmt: skip
     """Decide about the seals that stand, given everything else that is to be done.
 
     `pristine` says that everything is put back as it was, whether the seals fit it or not. `defer`
-    leaves a session alone rather than break a seal in it.
+    leaves a session alone rather than break a seal in it. With `unseal` those leave as well that
+    are hollow or stand behind values cut earlier, or all that are live.
     """
     if not seals.standing:
         return Verdict(unfit=tuple(dict.fromkeys(seals.unfit)))
@@ -156,13 +165,20 @@ def judge(
         made = [edit for edit in made if isinstance(edit, Cut)]
     changes = [edit.start for edit in made]
     live = _first(start for start in changes if seals.sent[start])
-    broken = [one for one in here if (live if one.live else _first(changes)) < one.cut.start]
+    broken = [
+        one for one in here
+        if one.bound and (live if one.live else _first(changes)) < one.cut.start
+    ]  # fmt: skip
     blocked = _blocked(broken, defer=defer)
     if blocked:
         return Verdict(blocked=blocked)
     leave = [one.cut for one in broken if one.stays is None]
     if remembers and not (defer or pristine):
         leave += _doubtful(here, _first(seals.left), live)
+    if unseal:
+        going = {cut.start for cut in leave}
+        left = -1 if unseal == "all" else _first(seals.left)
+        leave += [cut for cut in _unfit(here, left) if cut.start not in going]
     return Verdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
 
 
@@ -182,5 +198,28 @@ def _blocked(broken: Iterable[Seal], *, defer: bool) -> str | None:
 def _doubtful(here: Iterable[Seal], left: float, live: float) -> Iterator[Cut]:
     """Give the seals behind what was cut earlier and before what is changed now."""
     for one in here:
-        if one.live and one.stays is None and left < one.cut.start <= live:
+        if one.bound and one.live and one.stays is None and left < one.cut.start <= live:
             yield replace(one.cut, forced=True, reason=DOUBTFUL)
+
+
+def _unfit(here: Iterable[Seal], left: float) -> Iterator[Cut]:
+    """Give the live seals that are hollow, and those behind what was cut earlier."""
+    for one in here:
+        stale = one.bound and left < one.cut.start
+        if one.live and one.stays is None and (one.hollow or stale):
+            yield replace(one.cut, forced=True, reason=HOLLOW if one.hollow else STALE)
+
+
+def lighter(edits: Iterable[Edit], sent: Sent | dict[int, bool]) -> Carried:
+    """Add up what the next request will not carry any more once these edits are made."""
+    chars = pictures = 0
+    for edit in edits:
+        if edit.start not in sent or not sent[edit.start]:
+            continue
+        if isinstance(edit, Cut) and edit.block and edit.kind != "thinking":
+            pictures += 1
+        elif isinstance(edit, Cut):
+            chars += edit.chars - len(edit.stub)
+        elif isinstance(edit, Putback):
+            chars += edit.gain
+    return Carried(chars, pictures)

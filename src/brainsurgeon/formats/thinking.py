@@ -74,6 +74,14 @@ def thoughts(message: Entry) -> Thoughts | None:
     return Thoughts(tuple(name for name in names if name), signed, _is_alone(message), asked)
 
 
+def is_hollow(block: object) -> bool:
+    """Tell whether a block of thinking has a signature and nothing that it signs."""
+    if not isinstance(block, dict) or block.get("redacted"):
+        return False
+    signed = _text(block.get("thinkingSignature"))
+    return bool(signed) and not _text(block.get("thinking")).strip()
+
+
 def _blocks(message: Entry) -> Iterator[tuple[KeyPath, Entry]]:
     content = message.get("content")
     for index, block in enumerate(content if isinstance(content, list) else []):

@@ -178,12 +178,31 @@ def _age(entry: dict[str, Any], now: float) -> float:
 
 def keyed(directory: str, key: str) -> list[dict[str, Any]]:
     """Give what `sessions.json` in a directory says under a key; nothing where it is odd."""
+    return [entry for listed, entry in _listed(directory) if listed == key]
+
+
+def keys_of(directory: str, name: str) -> list[str]:
+    """Give the keys under which `sessions.json` lists a session file; none where it is odd."""
+    return [key for key, entry in _listed(directory) if names_session(entry, name)]
+
+
+def context_tokens(directory: str, name: str) -> int | None:
+    """Give how many tokens the model of a session takes, where `sessions.json` says so."""
+    said = (
+        entry.get("contextTokens")
+        for _, entry in _listed(directory)
+        if names_session(entry, name)
+    )  # fmt: skip
+    return next((one for one in said if type(one) is int and one > 0), None)
+
+
+def _listed(directory: str) -> list[tuple[str, dict[str, Any]]]:
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return []
     try:
-        return [entry for listed, entry in registry(descriptor) if listed == key]
+        return list(registry(descriptor))
     except OSError:
         return []
     finally:

@@ -119,6 +119,16 @@ def window(connection: sqlite3.Connection, session: str) -> Window | None:
     return _window(row) if row else None
 
 
+def context_tokens(connection: sqlite3.Connection, session: str) -> int | None:
+    """Read how many tokens the model of a session takes, where its node says so."""
+    said = _ENTRY.format("contextTokens")
+    row = connection.execute(
+        f"SELECT {said}{_FROM} WHERE w.session_id = ? AND n.current_session_id = w.session_id",
+        (session,),
+    ).fetchone()
+    return row[0] if row and type(row[0]) is int and row[0] > 0 else None
+
+
 def _select(connection: sqlite3.Connection) -> str:
     known = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE name = 'session_transcript_cold_archives'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from brainsurgeon.model.calls import NOTHING, Sent
 from brainsurgeon.model.edits import Cut, FieldEdit, Putback
 from brainsurgeon.model.packed import Edits, Some
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from brainsurgeon.model.edits import Edit
+    from brainsurgeon.model.loads import Fullness
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Plan:
     nothing may be changed although something was due. `unfit` names the entries whose signed
     thinking was asked for and does not fit any more. `unsent` counts the values, and their
     characters, that no request carries. `left` says, entry by entry, where a stub of ours
-    stays although everything was to be put back.
+    stays although everything was to be put back. `lighter` is what the next request carries less,
+    where that was asked for.
     """
 
     edits: Sequence[Edit] = ()
@@ -58,6 +61,7 @@ class Plan:
     unfit: tuple[str, ...] = ()
     unsent: tuple[int, int] = (0, 0)
     left: tuple[tuple[str, str], ...] = ()
+    lighter: Sent = NOTHING
 
     def __post_init__(self) -> None:
         """Keep the edits packed, whatever they come as."""
@@ -119,7 +123,10 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pass did, or would do, with one session, and why; `seen` says that it was read."""
+    """What a pass did, or would do, with one session, and why; `seen` says that it was read.
+
+    `full` is how full that leaves it, where it has a budget.
+    """
 
     session: str
     path: str
@@ -134,3 +141,4 @@ class Outcome:
     bytes_stored: int = 0
     seen: bool = False
     plan: Plan | None = field(default=None, compare=False, repr=False)
+    full: Fullness | None = None

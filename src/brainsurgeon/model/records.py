@@ -109,10 +109,10 @@ class Wish:
 
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it speaks of
     every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the
-    field `_extractable`, to `value`) or `redact` (the call whose answer is recognised by `answer`,
-    which is a random id in it, or in older stores a digest of how it begins). A `pristine` restore
-    takes the fields of ours out again, too. One that `rolls_back` a pass is pristine, and speaks
-    only of what that pass cut and set.
+    field `_extractable`, to `value`), `relieve` (the session, as `value` says) or `redact` (the
+    call whose answer is recognised by `answer`, which is a random id in it, or in older stores a
+    digest of how it begins). A `pristine` restore takes the fields of ours out again, too. One
+    that `rolls_back` a pass is pristine, and speaks only of what that pass cut and set.
     """
 
     id: int | None

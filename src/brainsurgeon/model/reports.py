@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from brainsurgeon.model.events import Pass
+    from brainsurgeon.model.loads import Fullness
     from brainsurgeon.model.plans import Outcome
     from brainsurgeon.model.sessions import Unreadable
 
@@ -203,6 +204,41 @@ class RollbackReport:
     made: int | None
     dry_run: bool
     sessions: tuple[SessionRollback, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How many values of one kind and tool, and how many characters they are together."""
+
+    kind: str
+    tool: str | None
+    values: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """What a relief did to a session, or would do, or that it is `pending` for a `reason`.
+
+    It `fits` where its load afterwards is at most `room` (tokens). `went` and `stays` are the
+    values that are sent to a model, `values` counts all that were cut, and `seals` the blocks of
+    signed thinking among them that did not fit what stands before them, or no more would.
+    """
+
+    session: str
+    pending: bool = False
+    reason: str = ""
+    fits: bool = False
+    rounds: int = 0
+    room: int = 0
+    before: Fullness | None = None
+    after: Fullness | None = None
+    went: tuple[Amount, ...] = ()
+    stays: tuple[Amount, ...] = ()
+    values: int = 0
+    seals: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,31 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.decide.load import calibrate, measure_codex
 from brainsurgeon.decide.retention import Held, expires_at
 from brainsurgeon.errors import DamagedError
+from brainsurgeon.formats import codex
 from brainsurgeon.lookup.sessions import record_of, session_named
 from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.times import iso
-from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
+from brainsurgeon.operations.fullness import fit_in
+from brainsurgeon.rewrite.budgeting import fullness, weigh
+from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, failing, records_of
+from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
     from brainsurgeon.model.edits import Cut
+    from brainsurgeon.model.loads import Fullness
     from brainsurgeon.model.plans import KeptPart, Plan
     from brainsurgeon.model.records import Extraction, Records
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
 
@@ -46,7 +54,7 @@ class Context:
     `state` is settled, or why the session would be deferred. `changed_at` is when its file last
     changed, None where that is gone. `deferred` is why the
     plan for it may not be carried out, `unsent` how many values no request carries any more, and
-    how many characters they are.
+    how many characters they are. `full` is how full it is now, None where that is not known.
     """
 
     session: str
@@ -64,6 +72,7 @@ class Context:
     changed_at: float | None
     deferred: str | None = None
     unsent: tuple[int, int] = (0, 0)
+    full: Fullness | None = None
 
 
 def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
@@ -76,8 +85,11 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
     if chosen.file is None:
         return _gone(chosen, records)
     state = store.files.at(chosen.file.path) if store else None
+    if told := _only_read(settings, chosen, chosen.file):
+        return told
     with examine_to_show(settings, chosen.file, state, now) as one:
-        planned = one.plan(records, explain=True)
+        fitting = fit_in(one, records, store, partial(one.plan, records, explain=True), cut=True)
+        planned, weighed = fitting.plan, weigh(one, records, store)
         fingerprint = one.session.fingerprint
         standing = set(planned.sighted)
         return Context(
@@ -85,9 +97,30 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             _filling(planned),
             tuple(value for value in records.extractions if value.id in standing),
             tuple(planned.extracted), planned.gain,
-            settings.decision_rules().pays(planned.gain, fingerprint.size),
+            fitting.rules.pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
-            fingerprint.mtime_ns / 1e9, planned.deferred, planned.unsent,
+            fingerprint.mtime_ns / 1e9, planned.deferred, planned.unsent, weighed.full,
+        )  # fmt: skip
+
+
+def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
+    """Tell how full a session of Codex is; None for any other. They are never changed."""
+    if file.in_database:
+        return None
+    with failing(file), open_session(file) as session:
+        try:
+            form = session.format.name
+        except RefusedError as why:
+            form = why.format or ""
+        if form != codex.NAME:
+            return None
+        measured = measure_codex(session.lines)
+        line = calibrate(measured.calls, ())
+        full = fullness(settings.budget_rules(), measured, line, measured.window)
+        mark = session.fingerprint
+        return Context(
+            chosen.title, chosen.path, form, mark.size, codex.ONLY_READ, (), (), (), 0, False, (),
+            (), mark.mtime_ns / 1e9, full=full,
         )  # fmt: skip
 
 

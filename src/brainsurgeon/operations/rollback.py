@@ -198,7 +198,6 @@ class _Rollback:
             elif one.entry_id not in reasons:
                 since[_since(one)] += 1
         undone = removed(planned)
-        undone = removed(planned)
         return SessionRollback(
             session.title, "rolled back" if back or undone else "nothing to undo", back, undone,
             tuple(dict.fromkeys(not_done)), dict(since),

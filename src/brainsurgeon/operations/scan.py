@@ -19,6 +19,7 @@ from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
+from brainsurgeon.operations.fullness import asked_relief, fit_in, remember
 from brainsurgeon.operations.growing import Look, look_at_growth
 from brainsurgeon.operations.verdicts import tell_failures, verdict_on
 from brainsurgeon.operations.walking import Walk
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.loads import Fullness
     from brainsurgeon.model.plans import Plan, Result
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import SessionFile
@@ -95,6 +97,7 @@ class _Pass:
         self._unfinished, self._batch = Unfinished(), Batch()
         self._looked_at: list[str] = []
         self._places = Places(settings.root_directories())
+        self._full: dict[str, Fullness] = {}
 
     def run(self) -> None:
         """Look at every file that needs a look."""
@@ -196,19 +199,24 @@ class _Pass:
             record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
-            put_off = None if self._named else one.kept_in_memory()
+            insisted = self._named or asked_relief(records)
+            put_off = None if insisted else one.kept_in_memory()
             cut = left_alone is None and put_off is None
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
-            planned = one.plan(
-                records, cut=cut, explain=self._report.dry_run, frontier=frontier
-            )  # fmt: skip
+            make = partial(
+                one.plan, records, cut=cut, explain=self._report.dry_run, frontier=frontier
+            )
+            fitting = fit_in(one, records, self._store, make, cut=cut)
+            planned = fitting.plan
             if store and record:
                 end_redactions(self._settings, store, record, planned, now)
                 noting.adopt(store, record, records, planned, now)
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
-            outcome = self._outcome(one, planned)
+            outcome = fitting.outcome(one)
+            if fitting.before:
+                self._full[file.path] = fitting.before
             if outcome.outcome == "changed" and store:
                 self._memory.begin_at(file.path, None)
                 self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
@@ -261,15 +269,14 @@ class _Pass:
     ) -> Look:
         fingerprint = rewrite.fingerprint
         if rewrite.left:
-            outcome = self._outcome(one, replace(planned, edits=rewrite.done))
+            rules, part = one.settings.decision_rules(), replace(planned, edits=rewrite.done)
+            outcome = outcome_of(one.session.file, one.format.name, rules, part)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
+        elif outcome.full:
+            self._full[outcome.path] = outcome.full
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
         again, name = AGAIN if rewrite.left else None, one.format.name
         return Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
-
-    def _outcome(self, one: Examination, planned: Plan) -> Outcome:
-        rules = self._settings.decision_rules()
-        return outcome_of(one.session.file, one.format.name, rules, planned)
 
     def _write_down(self, *, whole: bool) -> None:
         """Write down what was seen; a `whole` pass also says which roots it saw without error."""
@@ -284,6 +291,7 @@ class _Pass:
                 self._memory.write_down(self._store, forget=whole and not troubled)
                 self._store.wishes.lapse(now, self._store.passes.so_far)
                 tell_failures(self._store, self._memory, self._report.sessions, now)
+                remember(self._store, self._full, now)
                 if whole:
                     self._store.facts.note_pass(now, clean, enabled=self._settings.enabled)
         except BaseException as why:

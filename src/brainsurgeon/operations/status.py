@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.lookup.sessions import walk
+from brainsurgeon.model.loads import NO_LOADS, Loads
 from brainsurgeon.operations.databases import describe_databases
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.schedule import cron_trigger, scan_trigger
@@ -62,6 +63,7 @@ class Status:
     brakes: dict[str, str]
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
+    loads: Loads = NO_LOADS
 
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
@@ -95,6 +97,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         brakes=dict(kept.get("brakes", {})),
         databases=tuple(describe_databases(settings)),
         homes=tuple(unused_homes(settings)),
+        loads=store.calibrations.loads() if store else NO_LOADS,
     )
 
 

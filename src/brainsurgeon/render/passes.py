@@ -9,6 +9,7 @@ from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
 from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
+from brainsurgeon.render.loads import fullness_json, loads, loads_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +54,8 @@ def report_json(report: ScanReport) -> dict[str, Any]:
 def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {key: getattr(outcome, key) for key in _OUTCOME_KEYS}
     answer["values_restored"] = outcome.values_restored
+    if outcome.full:
+        answer["fullness"] = fullness_json(outcome.full)
     if outcome.plan:
         answer["warnings"] = list(outcome.plan.warnings)
         if dry_run:
@@ -107,7 +110,8 @@ def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(outcome.reason)}"]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"
-    lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}"]
+    step = f", step {outcome.full.step}" if outcome.full and outcome.full.step else ""
+    lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}{step}"]
     if outcome.plan:
         if dry_run:
             lines += _explain(outcome.plan)
@@ -197,6 +201,7 @@ def status_json(now: Status) -> dict[str, Any]:
         for key, value in asdict(now).items()
     }
     answer["store_size_bytes"] = answer.pop("store_bytes")
+    answer["loads"] = loads_json(now.loads)
     answer["roots"] = [
         {"sessions_seen" if key == "sessions" else key: value for key, value in root.items()}
         for root in map(asdict, now.roots)
@@ -217,6 +222,7 @@ def status(now: Status) -> str:
         f"saved      {bytes_(now.bytes_saved)} in {count(now.values_extracted, 'value')}",
         f"store      {bytes_(now.store_bytes)} in {safe(now.store_path)}",
     ]
+    lines += loads(now.loads)
     if now.values_marked:
         lines.append(f"marked     {count(now.values_marked, 'value')} will expire at a later run")
     if now.wishes_open:

@@ -18,6 +18,7 @@ from brainsurgeon.render import (
     printable,
     table,
 )
+from brainsurgeon.render.loads import fullness, fullness_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,6 +197,7 @@ def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any
         ],
         "gain_bytes": one.gain, "pays": one.pays, "deferred": one.deferred,
         "never_sent": {"values": one.unsent[0], "chars": one.unsent[1]},
+        "fullness": fullness_json(one.full),
         "would_keep": [asdict(item) for item in one.kept],
         "warnings": list(one.warnings),
     }  # fmt: skip
@@ -215,6 +217,7 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
     """Give a session taken apart as text; of the extracted values the largest."""
     lines = [
         f"{safe(one.session)}  {one.format}, {bytes_(one.size)}, {one.state}",
+        *([fullness(one.full)] if one.full else []),
         "",
         table(
             ("kind", "tool", "values", "characters"),

@@ -15,6 +15,7 @@ from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_signs, pi
 from brainsurgeon.model.records import Records
+from brainsurgeon.rewrite.session_settings import settings_for
 from brainsurgeon.rewrite.untouchable import check_replaceable
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.decide.resume import Frontier
+    from brainsurgeon.decide.rules import Rules
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import FileState, SessionRecord, Wish
@@ -136,14 +138,21 @@ class Examination:
 
     def plan(
         self, records: Records, *, cut: bool = True, explain: bool = False,
-        frontier: Frontier | None = None,
+        frontier: Frontier | None = None, rules: Rules | None = None,
     ) -> Plan:  # fmt: skip
-        """Plan what is due in it, given what the store says of it."""
+        """Plan what is due in it, given what the store says of it.
+
+        With `rules` by these, and the plan says by how much the next request gets lighter.
+        """
+        lines, by = self.session.lines, rules or self.settings.decision_rules()
+        wider = by.window > self.survey.window
+        survey = self.format.survey(lines, by.window) if wider else self.survey
         return plan(
-            self.session.lines, self.format, self.settings.decision_rules(), records, self.now,
-            self.survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
+            lines, self.format, by, records, self.now,
+            survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
             patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
             branches_die_at=self.forgotten_at, habits=self.habits, frontier=frontier,
+            weigh=rules is not None,
         )  # fmt: skip
 
 
@@ -165,6 +174,7 @@ def examine_open(
     window: int | None = None,
 ) -> Examination:  # fmt: skip
     """Survey a session that is open; raise RefusedError where it is of no known format."""
+    settings = settings_for(settings, session.file)
     if window is None:
         window = settings.decision_rules().window
     survey = session.format.survey(session.lines, window)
@@ -184,6 +194,7 @@ def examine_quiet(
     with open_quiet(settings, file, state, now, check_stop) as session:
         form = session.format
         check_replaceable(session, settings)
+        settings = settings_for(settings, file)
         survey = form.survey(session.lines, settings.decision_rules().window)
         yield Examination(settings, session, survey, silence(file, state, now), now)
 

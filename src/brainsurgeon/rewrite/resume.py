@@ -16,6 +16,7 @@ from brainsurgeon.model.entries import STUB
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.resume import Resume
 from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
+from brainsurgeon.rewrite.session_settings import settings_for
 from brainsurgeon.rewrite.untouchable import check_replaceable
 from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.sessions.tails import mark_of
@@ -36,9 +37,10 @@ SMALLEST = 1 << 18
 def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
     """Give what finds where the next look at a session may begin.
 
-    It cannot be told while something is asked for in it, or its turn was given up as abandoned.
+    It cannot be told while something is asked for in it, its turn was given up as abandoned, or
+    how full it is as a whole decides about it.
     """
-    told = cut and not records.wishes and not one.survey.open_turn
+    told = cut and not records.wishes and not one.survey.open_turn and not one.settings.budgeted
     return Frontier(one.survey.since if told else None, remembers=one.habits.remembers)
 
 
@@ -77,8 +79,13 @@ def examine_grown(
     """
     with open_quiet(settings, file, state, now, check_stop) as session:
         check_replaceable(session, settings)
+        settings = settings_for(settings, file)
         form = FORMATS.get(before.format)
-        if form is None or not (isinstance(session, OpenSession) and _grew(session, before)):
+        if (
+            form is None
+            or settings.budgeted
+            or not (isinstance(session, OpenSession) and _grew(session, before))
+        ):
             yield None
             return
         session.go_on(before.offset, before.number, form, before.identity)
@@ -115,6 +122,8 @@ def _grew(session: OpenSession, before: Resume) -> bool:
 
 
 def _under(one: Examination, rules: str) -> str:
-    """Name all but the file itself that decides about it: rules, adapters, planner, habits."""
+    """Name all but the file itself that decides about it: rules, profile, planner, habits."""
     habits = one.habits
-    return f"{rules} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"
+    settings = one.settings
+    own = settings.rules_fingerprint() if settings.use else ""
+    return f"{rules}{own} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"

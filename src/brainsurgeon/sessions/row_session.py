@@ -97,6 +97,12 @@ class OpenRows:
         return openclaw_config.selected(Database.of(self.file).state_directory)
 
     @property
+    def context_tokens(self) -> int | None:
+        """How many tokens its model takes, as its agent noted; None where it did not."""
+        with readable():
+            return openclaw_windows.context_tokens(self._database, self.file.name)
+
+    @property
     def parent(self) -> str | None:
         """The session whose events this one began with: it forked that one, or follows it."""
         return self.window.kin.forked or self.window.kin.previous

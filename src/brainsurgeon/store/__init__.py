@@ -42,6 +42,7 @@ class Store:
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         # A value is shown without them (`glance`), by a command that an agent waits for.
         from brainsurgeon.store.blobs import Blobs
+        from brainsurgeon.store.calibrations import Calibrations
         from brainsurgeon.store.events import Events
         from brainsurgeon.store.expiry import Expiry
         from brainsurgeon.store.extractions import Extractions
@@ -58,6 +59,7 @@ class Store:
         self.directory = directory
         self.blobs = Blobs(connection)
         self.events = Events(connection)
+        self.calibrations = Calibrations(connection)
         self.expiry = Expiry(connection)
         self.extractions = Extractions(connection)
         self.facts = Facts(connection, directory)

@@ -212,6 +212,7 @@ class FileMemory:
                 store.files.remember(path, state)
             store.files.forget(gone)
             store.resumes.forget(gone)
+            store.calibrations.forget(gone)
 
 
 def _essence(state: FileState) -> FileState:

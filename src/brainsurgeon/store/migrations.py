@@ -13,6 +13,7 @@ from sqlite_utils import Migrations
 
 from brainsurgeon.store.schema_due import AGES, LOOSE
 from brainsurgeon.store.schema_identities import IDENTITIES
+from brainsurgeon.store.schema_loads import CALIBRATION
 from brainsurgeon.store.schema_passes import PASSES
 from brainsurgeon.store.schema_resume import RESUMES
 from brainsurgeon.store.schema_small import SMALLER, SMALLER_BLOBS
@@ -112,6 +113,12 @@ def m008_name_passes(db: Database) -> None:
     """Let what is cut and set name the pass that did it, and keep events; older rows name none."""
     for statement in PASSES:
         db.execute(statement)
+
+
+@migrations()
+def m009_remember_loads(db: Database) -> None:
+    """Remember how full sessions are; nothing was known of that before."""
+    db.execute(CALIBRATION)
 
 
 _TABLES = (

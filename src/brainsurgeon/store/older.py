@@ -70,6 +70,13 @@ _BEFORE_PASSES = (
     "CREATE TEMP VIEW fields AS SELECT *, NULL AS pass_id FROM main.fields",
     "CREATE TEMP VIEW wishes AS SELECT *, NULL AS rolls_back FROM main.wishes",
 )
+_BEFORE_LOADS = (
+    """
+    CREATE TEMP VIEW calibration AS SELECT NULL AS session_id, NULL AS rate, NULL AS fixed,
+    NULL AS calls, NULL AS method, NULL AS error, NULL AS load, NULL AS "window",
+    NULL AS threshold, NULL AS model, NULL AS step, NULL AS at WHERE 0
+    """,
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
@@ -78,6 +85,7 @@ _BEFORE = {
     "m006_find_what_is_due": _BEFORE_DUE,
     "m007_keep_records_small": (),  # what is read can be read in either way
     "m008_name_passes": _BEFORE_PASSES,
+    "m009_remember_loads": _BEFORE_LOADS,
 }
 """What stands in for each migration that a store may lack."""
 

@@ -63,6 +63,8 @@ def tell_rewrite(
 
     if cut:
         tell("extraction", cut)
+    if taken and _relieves(connection, note):
+        tell("relief", taken)
     if redacted:
         tell("redaction", redacted)
     if undone is not None:
@@ -96,6 +98,17 @@ def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | No
         (json.dumps(note.wishes),),
     ).fetchone()
     return None if row[0] is None else int(row[0])
+
+
+def _relieves(connection: sqlite3.Connection, note: Confirmation) -> bool:
+    """Tell whether a rewrite is a relief: by its pass, or by a wish that it fulfils."""
+    row = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM passes WHERE id = ? AND command = 'relieve')"
+        " OR EXISTS (SELECT 1 FROM wishes WHERE action = 'relieve'"
+        " AND id IN (SELECT value FROM json_each(?)))",
+        (note.pass_id, json.dumps(note.wishes)),
+    ).fetchone()
+    return bool(row[0])
 
 
 def _grouped(connection: sqlite3.Connection, where: str, value: object) -> list[_Some]:

@@ -81,6 +81,19 @@ class Wishes:
             (session_id, entry_id, json.dumps(value), now),
         )
 
+    def add_relieve(self, session_id: int, value: Any, now: float) -> None:
+        """Note that a session is to be relieved; a newer word replaces an older."""
+        self._connection.execute(
+            "UPDATE wishes SET state = 'done', why = 'replaced by a newer one'"
+            " WHERE session_id = ? AND action = 'relieve' AND state = 'open'",
+            (session_id,),
+        )
+        self._connection.execute(
+            "INSERT INTO wishes (session_id, entry_id, action, value, asked_at)"
+            " VALUES (?, '', 'relieve', ?, ?)",
+            (session_id, json.dumps(value), now),
+        )
+
     def open_of(self, session_id: int) -> list[Wish]:
         """Give the open wishes of a session, oldest first."""
         rows = self._connection.execute(

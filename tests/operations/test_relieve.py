@@ -1,0 +1,439 @@
+"""A session that is too full: scans with a budget, caps, and the one command that helps."""
+
+import json
+
+import pytest
+
+from brainsurgeon.errors import NotFoundError
+from brainsurgeon.model.loads import Calibration
+from brainsurgeon.operations.context import context
+from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.operations.relieve import relieve, would_relieve
+from brainsurgeon.operations.status import status
+from building.claw import GATEWAY, LATER, ClawWorld
+from building.world import SAMPLES, Clock, Conversation, pin
+
+BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
+CODEX = {"type": "session_meta", "payload": {"id": "c"}}
+
+
+def talk(turns=20, chars=3000, model="house-1"):
+    """Give a conversation of turns with results of a length, whose usage lies on a line."""
+    one, carried = Conversation(), 0
+    for number in range(turns):
+        ident = one.turn(f"{number:04}" + "x" * (chars - 4))
+        carried += chars + 40
+        one.lines[-1]["message"] |= {
+            "model": model, "usage": {"input": 2000 + carried // 4, "cacheRead": 0,
+                                      "cacheWrite": 0},
+        }  # fmt: skip
+        one.last_result = ident
+    return one
+
+
+def lift(world, session="s", to=None, seals=False, **keys):
+    """Relieve a session."""
+    return relieve(
+        world.settings(**keys), world.store, session, Wanted(to, seals), clock=world.clock
+    )
+
+
+def kinds_told(world):
+    """Give the kinds of what happened, in order."""
+    return [one.kind for one in world.store.events.after(0)]
+
+
+def fullness(world, session="s", **keys):
+    """Tell how full a session is."""
+    return context(world.settings(**keys), world.store, session, world.clock()).full
+
+
+SMALL = {"windows": {"house-*": 20_000}, "keep_recent": 100}
+"""A model that takes little, and rules that keep nearly everything."""
+LARGE = {"windows": {"house-*": 10_000_000}, "min_value_length": 10_000}
+"""A model that takes very much, and rules by which nothing goes."""
+
+
+def test_a_session_that_is_too_full_is_relieved_until_it_fits(world, clock):
+    """The lowest step goes first, everything of it comes back, and the bytes are the same."""
+    path = world.put("s.jsonl", talk().bytes())
+    before = path.read_bytes()
+    done = lift(world, **SMALL)
+
+    assert done.fits
+    assert not done.pending
+    assert done.rounds == 1
+    assert done.before.load > 0.75 * 20_000 > done.after.load
+    assert done.after.pressure <= 0.60
+    assert done.after.step == 4
+    assert fullness(world, **SMALL).load == pytest.approx(done.after.load, rel=0.02)
+    assert sum(one.values for one in done.went) == done.values > 10
+    assert {one.kind for one in done.stays} >= {"tool_call", "assistant", "user"}
+    assert len(path.read_bytes()) == done.bytes_after < done.bytes_before == len(before)
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
+def test_a_relief_is_a_pass_that_can_be_taken_back(world, clock):
+    """It says what went when it happened, and a rollback brings back every byte of it."""
+    path = world.put("s.jsonl", talk().bytes())
+    before = path.read_bytes()
+    done = lift(world, **SMALL)
+    [made] = world.store.passes.newest(None)
+
+    assert made.command == "relieve"
+    assert made.facts["extracted"] == done.values
+    assert kinds_told(world) == ["extraction", "relief"]
+    assert world.store.events.after(0)[-1].facts["values"] == done.values
+    world.rollback(made.id)
+    assert path.read_bytes() == before
+
+
+def test_a_real_session_is_brought_to_a_load_that_is_named(world, clock):
+    """--to names tokens or a share of the window; what is asked for decides, not the threshold."""
+    world.put("s.jsonl", (SAMPLES / BIG).read_bytes())
+    full = fullness(world)
+    done = lift(world, to=50_000)
+
+    assert full.calibration.method == "session"
+    assert full.calibration.error < 0.01
+    assert full.load > 50_000 >= done.after.load
+    assert done.fits
+
+
+def test_a_giant_result_that_has_just_come_goes_by_the_second_step(world, clock):
+    """A result larger than a tenth of the window goes although it is the newest there is."""
+    one = talk(4)
+    giant = one.turn("g" * 60_000)
+    world.put("s.jsonl", one.bytes())
+    done = lift(world, **SMALL)
+
+    assert done.fits
+    assert done.after.step == 2
+    assert world.store.extractions.of_entry(giant)
+
+
+@pytest.mark.parametrize(
+    ("error", "window"),
+    [("context_length_exceeded", None), ("prompt is too long: 9999 tokens > 6000 maximum", 6000)],
+)
+def test_a_session_whose_last_prompt_was_refused_is_relieved_at_once(world, clock, error, window):
+    """An answer that is an error closes its turn; what was refused is larger than the window."""
+    one = talk()
+    one.user("and now?")
+    one.assistant([], stop="error")
+    one.lines[-1]["message"]["errorMessage"] = error
+    world.put("s.jsonl", one.bytes())
+    done = lift(world)
+
+    assert done.fits
+    assert done.before.pressure >= 1
+    assert window is None or done.before.window == window
+    again = fullness(world)
+    assert again.window == pytest.approx(done.before.window, rel=0.01)
+    assert again.load < 0.75 * again.window
+
+
+def test_the_last_round_takes_the_older_half_whatever_its_kind(world, clock):
+    """Where the first five steps do not do, prompts and answers of the older half go, too."""
+    one = Conversation()
+    for number in range(30):
+        one.user(f"{number} " + "q" * 2000)
+        one.assistant(f"{number} " + "a" * 2000)
+    world.put("s.jsonl", one.bytes())
+    done = lift(world, windows={"*": 30_000})
+
+    assert done.rounds == 2
+    assert done.after.step == 6
+    assert {one.kind for one in done.went} == {"user", "assistant"}
+    assert sum(one.values for one in done.went) == 30
+    assert done.fits
+
+
+def test_one_that_cannot_fit_says_so_and_is_left_valid(world, clock):
+    """What is pinned stays whatever the step: then it does not fit, and no more was done."""
+    one = Conversation()
+    ident = one.user("q" * 90_000)
+    one.assistant("a" * 300)
+    path = world.put("s.jsonl", one.bytes())
+    pin(world, ident, False)
+    done = lift(world, windows={"*": 10_000})
+
+    assert not done.fits
+    assert done.after.load > done.room
+    assert all(json.loads(line) for line in path.read_bytes().splitlines())
+
+
+def test_an_open_turn_makes_it_a_wish_that_the_scan_carries_out(world, clock):
+    """Nothing is written into a turn; once it is closed, a scan does what was asked for."""
+    one = talk()
+    one.user("more")
+    path = world.put("s.jsonl", one.bytes(), age=5)
+    before = path.read_bytes()
+    done = lift(world, **SMALL)
+
+    assert done.pending
+    assert "a user message" in done.reason
+    assert path.read_bytes() == before
+    assert world.scan(**SMALL).values_extracted == 0
+    one.assistant("yes")
+    world.put("s.jsonl", one.bytes(), age=5)
+    report = world.scan(**SMALL)
+    assert report.values_extracted > 10
+    assert fullness(world, **SMALL).pressure < 0.75
+    assert kinds_told(world) == ["extraction", "relief"]
+    assert world.store.wishes.count_open() == 0
+    assert world.scan(**SMALL).sessions_changed == 0
+
+
+def test_a_restore_leaves_the_wish_to_relieve_open(world, clock):
+    """Putting one value back fulfils no other wish."""
+    one = talk()
+    path = world.put("s.jsonl", one.bytes())
+    lift(world, **SMALL)
+    entry = json.loads(path.read_bytes().splitlines()[3])["id"]
+    one = world.store.sessions.at(str(path))
+    with world.store.transaction():
+        world.store.wishes.add_relieve(one.id, {"to": None, "seals": False}, clock())
+    world.restore(entry)
+
+    assert [wish.action for wish in world.store.wishes.open_of(one.id)] == ["relieve"]
+
+
+def test_a_look_changes_nothing(world, clock):
+    """What would go and what would be left is said without a store and without a change."""
+    path = world.put("s.jsonl", talk().bytes())
+    before = path.read_bytes()
+    done = would_relieve(world.settings(**SMALL), None, "s", Wanted(), clock())
+
+    assert done.fits
+    assert done.values > 10
+    assert path.read_bytes() == before
+    assert not world.state.exists()
+
+
+def test_nothing_is_relieved_that_is_not_there(world):
+    """A name that fits no session is said to."""
+    with pytest.raises(NotFoundError):
+        lift(world, "none")
+
+
+def sealed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
+    """Give an answer with signed thinking."""
+    block = {"type": "thinking", "thinking": text, "thinkingSignature": signature}
+    return {"content": [block, {"type": "text", "text": "so"}], "api": "anthropic-messages",
+            "model": model}  # fmt: skip
+
+
+def think(one, **how):
+    """Let a conversation go on with a thought."""
+    said = sealed(**how)
+    ident = one.assistant(said["content"], api=said["api"])
+    one.lines[-1]["message"]["model"] = said["model"]
+    return ident
+
+
+def test_hollow_and_broken_seals_go_only_on_request(world, clock):
+    """A signature without its text goes, and one behind a cut; one before every cut stays."""
+    one = Conversation()
+    one.user()
+    fits = think(one)
+    one.turn("x" * 3000)
+    one.user()
+    stale = think(one)
+    one.user()
+    hollow = think(one, text="", model="claude-3-opus")
+    data = one.bytes()
+    path = world.put("s.jsonl", data)
+    world.scan(sealed_models=["!claude-*"])
+    assert b"extracted-" in path.read_bytes()
+    assert lift(world, keep_recent=99).seals == 0
+
+    done = lift(world, seals=True, keep_recent=99)
+    left = {one["id"]: one for one in map(json.loads, path.read_bytes().splitlines())}
+
+    assert done.seals == 2
+    assert left[fits]["message"]["content"][0]["thinkingSignature"]
+    for ident in (stale, hollow):
+        assert left[ident]["message"]["content"][0]["thinkingSignature"] == ""
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == data
+
+
+def test_seals_go_all_together_where_one_was_refused(world, clock):
+    """Nobody knows which of them the provider meant, so that all of them go, in any turn."""
+    one = Conversation()
+    one.user()
+    think(one)
+    one.user()
+    one.assistant([], stop="error", api="anthropic-messages")
+    one.lines[-1]["message"]["errorMessage"] = "400 The block is bound to a different conversation"
+    path = world.put("s.jsonl", one.bytes())
+
+    assert lift(world, seals=True).seals == 1
+    assert b'"thinkingSignature":"s' not in path.read_bytes()
+
+
+# Scans with a budget.
+
+
+def test_without_a_budget_nothing_is_weighed(world, clock):
+    """A scan as configured by default neither estimates nor remembers a load."""
+    world.put("s.jsonl", talk().bytes())
+    world.scan()
+
+    assert status(world.settings(), world.store, clock()).loads.sessions == 0
+
+
+def test_a_scan_with_a_budget_takes_the_lowest_step_that_does(world, clock):
+    """Above the threshold it relieves to 0.15 below; a second scan finds nothing to do."""
+    world.put("s.jsonl", talk().bytes())
+    budget = {**SMALL, "budget": {"enabled": True, "max_step": 5}}
+    report = world.scan(**budget)
+
+    (outcome,) = report.sessions
+    assert outcome.full.step == 4
+    assert outcome.full.pressure <= 0.60
+    assert world.scan(**budget).sessions_changed == 0
+    told = status(world.settings(**budget), world.store, clock()).loads
+    assert (told.sessions, told.too_full) == (1, 0)
+    assert told.load == outcome.full.load
+
+
+def test_no_step_beyond_the_allowed_is_taken(world, clock):
+    """With max_step 3 recent messages stay, however full the session is; then it stays too full."""
+    world.put("s.jsonl", talk().bytes())
+    budget = {**SMALL, "budget": {"enabled": True}}
+    assert world.scan(**budget).values_extracted == 0
+    assert fullness(world, **budget).pressure > 0.75
+
+
+def test_below_the_threshold_the_rules_are_as_configured(world, clock):
+    """A budget asks for nothing in a session that has room."""
+    world.put("s.jsonl", talk().bytes())
+    plain = world.scan(dry_run=True, keep_recent=30).values_extracted
+
+    assert world.scan(keep_recent=30, budget={"enabled": True}).values_extracted == plain > 0
+
+
+def test_a_session_with_a_budget_is_never_looked_at_by_its_tail_alone(world, clock):
+    """How full it is hangs on all of it, so that no place is remembered to go on from."""
+    path = world.put("s.jsonl", talk(200, 4000).bytes())
+    for keys in ({}, {"budget": {"enabled": True}}, {"budget": {"max_messages": 1000}}, {}):
+        world.scan(**LARGE, **keys)
+        assert bool(world.store.resumes.at(str(path))) == (not keys), keys
+
+
+def test_another_profile_makes_a_session_be_looked_at_as_a_whole(world, clock):
+    """The settings that hold for it are part of what a resumed look goes by."""
+    path = world.put("s.jsonl", talk(200, 4000).bytes())
+    met = set()
+    for profile in ("night", "day", "noon"):
+        world.scan(
+            **LARGE,
+            use=[{"sessions": "main/*", "profile": profile}],
+            profiles={"night": {"keep_recent": 2}, "day": {"keep_recent": 9}, "noon": {}},
+        )
+        met.add(world.store.resumes.at(str(path)).rules)
+
+    assert len(met) == 3
+
+
+def test_51_messages_become_50_live_ones(world, clock):
+    """A cap of fifty takes the values of the 51st, whatever its length, and of no other."""
+    one = Conversation()
+    idents = [
+        one.user(f"{n:02} " + "q" * 90) if n % 2 == 0 else one.assistant(f"{n:02} " + "a" * 90)
+        for n in range(50)
+    ]
+    idents.append(one.assistant("z" * 90))
+    world.put("s.jsonl", one.bytes())
+    world.scan(use=[{"sessions": "main/*", "profile": "ephemeral"}])
+    cut = [ident for ident in idents if world.store.extractions.of_entry(ident)]
+
+    assert cut == idents[:1]
+
+
+def test_a_profile_is_chosen_by_the_key_that_openclaw_gives_a_session(world, clock):
+    """sessions.json beside the file says which sessions are those of a cron job."""
+    one = talk(40)
+    path = world.put("s.jsonl", one.bytes())
+    (world.directory / "sessions.json").write_text(json.dumps({
+        "agent:main:cron:daily": {"sessionId": "s", "contextTokens": 32_000},
+    }))  # fmt: skip
+    use = {"use": [{"sessions": "key:agent:*:cron:*", "profile": "ephemeral"}]}
+
+    assert fullness(world).window == 32_000
+    assert fullness(world).recorded
+    assert world.scan(dry_run=True, keep_recent=200).values_extracted == 0
+    assert world.scan(keep_recent=200, **use).values_extracted == 27
+    assert path.read_bytes().count(b"extracted-") == 27
+
+
+def test_the_agents_other_sessions_tell_what_a_new_one_takes(world, clock):
+    """A session without calls of its own is weighed by the median of its agent's others."""
+    budget = {"budget": {"enabled": True}}
+    world.put("one.jsonl", talk().bytes())
+    world.scan(**budget)
+    fresh = Conversation("22222222-0000-4000-8000-000000000002")
+    fresh.turn()
+    world.put("two.jsonl", fresh.bytes())
+    line = fullness(world, "two", **budget).calibration
+
+    assert line.method == "agent"
+    assert line.rate == pytest.approx(0.25, rel=0.05)
+
+
+def test_a_session_that_is_gone_is_not_summed_up_any_more(world, clock):
+    """What is remembered of a load goes with its session."""
+    budget = {"budget": {"enabled": True}}
+    path = world.put("s.jsonl", talk().bytes())
+    world.scan(**budget)
+    path.unlink()
+    world.scan(**budget)
+
+    assert status(world.settings(), world.store, clock()).loads.sessions == 0
+
+
+def test_codex_sessions_are_weighed_though_only_read(world, clock):
+    """How full one is, is told by its own counts; nothing else can be said or done."""
+    count = {"type": "token_count", "info": {
+        "last_token_usage": {"input_tokens": 7}, "model_context_window": 258_400,
+    }}  # fmt: skip
+    lines = [CODEX, {"type": "event_msg", "payload": count}]
+    world.put("rollout-x.jsonl", b"".join(json.dumps(one).encode() + b"\n" for one in lines))
+    one = context(world.settings(), world.store, "rollout-x", clock())
+
+    assert one.format == "codex"
+    assert (one.full.window, one.full.recorded) == (258_400, True)
+    assert one.full.calibration == Calibration(0.33, 0.0, 1, "default", 1.0)
+
+
+# Sessions in a database.
+
+
+@pytest.fixture
+def claw(tmp_path):
+    """Give a world of OpenClaw's newest database."""
+    one = ClawWorld(tmp_path)
+    one.clock = Clock(LATER)
+    yield one
+    one.close()
+
+
+def test_a_session_in_a_database_is_relieved_and_comes_back(claw):
+    """Steps 1, 2, 4 and 5 are taken in rows; every event is as it was once all is put back."""
+    before = claw.claw.texts(GATEWAY)
+    full = context(claw.settings(), claw.store, GATEWAY, LATER).full
+    done = relieve(
+        claw.settings(), claw.store, GATEWAY, Wanted(full.load // 2), clock=claw.clock
+    )  # fmt: skip
+
+    assert done.values > 0
+    assert done.after.load < done.before.load
+    assert done.after.step in (1, 2, 4, 5)
+    assert {one.kind for one in done.went} <= {"tool_result", "thinking", "tool_call"}
+    assert claw.claw.texts(GATEWAY) != before
+    claw.restore_all(pristine=True)
+    assert claw.claw.texts(GATEWAY) == before
+    assert claw.claw.sound() == []
