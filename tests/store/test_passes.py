@@ -6,7 +6,7 @@ from brainsurgeon.store import journal
 from building.rows import begin, count, cut, session
 
 
-def made(store, command="scan", *, cuts=("e1",), confirmed=True):
+def made(store, command="scan", *, cuts=("e1",)):
     """Cut something in a pass; give its number."""
     row = session(store)
     with store.passes.run(command, 5.0):
@@ -16,10 +16,7 @@ def made(store, command="scan", *, cuts=("e1",), confirmed=True):
             at=6.0, pass_id=number
         ))  # fmt: skip
         with store.transaction():
-            if confirmed:
-                store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
-            else:
-                store.journal.abandon(entry)
+            store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
     return number
 
 
@@ -76,7 +73,15 @@ def test_a_pass_counts_what_it_did(store):
 
 def test_a_pass_of_which_nothing_happened_is_no_pass(store):
     """Where the only rewrite of a pass was given up before anybody could see it, its row goes."""
-    made(store, confirmed=False)
+    with store.passes.run("scan", 5.0):
+        with store.transaction():
+            note = journal.Confirmation(at=6.0, pass_id=store.passes.number())
+        entry = begin(store, session(store), [cut("e1")], note=note)
+        with store.transaction():
+            store.journal.abandon(entry)
+        assert store.passes.so_far is None
+        with store.transaction():
+            store.events.add(7.0, "failure", None, {}, store.passes.so_far)
 
     assert store.passes.newest(None) == []
     assert store._connection.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -50,7 +50,7 @@ class Passes:
         """
         if self._run is None:
             return None
-        if self._number is None or self.named(self._number) is None:
+        if self.so_far is None:
             command, at, facts = self._run
             made = self._connection.execute(
                 "INSERT INTO passes (at, command, facts) VALUES (?, ?, ?)",
@@ -61,8 +61,12 @@ class Passes:
 
     @property
     def so_far(self) -> int | None:
-        """The number of the pass that is being made, if it has changed anything yet."""
-        return self._number
+        """The number of the pass that is being made, if it has changed anything yet.
+
+        Where its only rewrite was given up, it has none any more.
+        """
+        known = self._number is not None and self.named(self._number)
+        return self._number if known else None
 
     def keep(self) -> None:
         """Take in that the transaction was committed."""
