@@ -39,8 +39,14 @@ MAY_IMPORT = {
     "clock": (),
     # It builds their values, so that no room has to know what a setting is called.
     "config": (
-        *NOUNS, "config_budget", "config_glance", "config_saying", "config_values", "decide.rules",
-        "formats", "hosts.*",
+        *NOUNS,
+        "config_budget",
+        "config_glance",
+        "config_saying",
+        "config_values",
+        "decide.rules",
+        "formats",
+        "hosts.*",
     ),
     "config_budget": ("config_values", "decide.budget", "model.loads"),
     "config_saying": ("config_budget", "config_values"),
