@@ -40,9 +40,9 @@ class Fitting:
     rounds: int = 0
     room: int = 0
 
-    def outcome(self, one: Examination) -> Outcome:
-        """Say what carrying the plan out makes of its session."""
-        came = outcome_of(one.session.file, one.format.name, self.rules, self.plan)
+    def outcome(self, one: Examination, planned: Plan) -> Outcome:
+        """Say what carrying the plan out makes of its session, as far as it is `planned` now."""
+        came = outcome_of(one.session.file, one.format.name, self.rules, planned)
         return replace(came, full=self.after)
 
     @property

@@ -214,7 +214,7 @@ class _Pass:
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
-            outcome = fitting.outcome(one)
+            outcome = fitting.outcome(one, planned)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if outcome.outcome == "changed" and store:
