@@ -199,8 +199,7 @@ class _Pass:
             record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
-            insisted = self._named or asked_relief(records)
-            put_off = None if insisted else one.kept_in_memory()
+            put_off = None if self._named or asked_relief(records) else one.kept_in_memory()
             cut = left_alone is None and put_off is None
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
             make = partial(
@@ -222,8 +221,7 @@ class _Pass:
                 self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
                 return None
             if store:
-                rules = self._memory.rules
-                begin = begins_at(one, frontier, planned, record, rules, one.now)
+                begin = begins_at(one, frontier, planned, record, self._memory.rules, one.now)
                 self._memory.begin_at(file.path, begin)
                 noting.settled(store, record, planned, now)
             seen, form = one.session, one.format.name
@@ -267,16 +265,16 @@ class _Pass:
     def _changed(
         self, one: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
     ) -> Look:
-        fingerprint = rewrite.fingerprint
         if rewrite.left:
             rules, part = one.settings.decision_rules(), replace(planned, edits=rewrite.done)
             outcome = outcome_of(one.session.file, one.format.name, rules, part)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full
+        fingerprint = rewrite.fingerprint
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
-        again, name = AGAIN if rewrite.left else None, one.format.name
-        return Look(done, fingerprint, name, one.session.identity, planned.due_at, again)
+        again, seen = AGAIN if rewrite.left else None, one.session
+        return Look(done, fingerprint, one.format.name, seen.identity, planned.due_at, again)
 
     def _write_down(self, *, whole: bool) -> None:
         """Write down what was seen; a `whole` pass also says which roots it saw without error."""
