@@ -9,7 +9,8 @@ import time
 import pytest
 
 from proofs.live.binding import BROKEN, Binding
-from proofs.live.gateway import OpenClaw, wait
+from proofs.live.claw_messages import OnMessages
+from proofs.live.gateway import wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(proves=("formats", "decide", "rewrite", "operations", "daemon"))
@@ -19,36 +20,10 @@ MODEL = "claude-fable-5-1"
 STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
-class Sealed(OpenClaw):
-    """A gateway with one session on such a model."""
+class Sealed(OnMessages):
+    """A gateway on a model whose signatures hold only behind their own history."""
 
-    def _configure(self):
-        super()._configure()
-        path = self.state / "openclaw.json"
-        said = json.loads(path.read_text())
-        model = {"id": MODEL, "name": MODEL, "reasoning": True, "input": ["text"],
-                 "contextWindow": 1_000_000, "maxTokens": 16384}  # fmt: skip
-        said["models"]["providers"]["loopback"] = {
-            "baseUrl": f"http://127.0.0.1:{self.model.port}", "apiKey": "none",
-            "api": "anthropic-messages", "models": [model],
-        }  # fmt: skip
-        said["agents"]["defaults"]["model"]["primary"] = f"loopback/{MODEL}"
-        path.write_text(json.dumps(said))
-
-    def turn(self, *plan):
-        """Do one turn through the gateway; give its requests."""
-        self.turns += 1
-        number, prompt = self.model.script(*plan)
-        done = subprocess.run(
-            [*self.program, "agent", "--agent", "main", "--session-id", self.session, "--json",
-             "--thinking", "high", "--message", prompt, "--timeout", "240"],
-            env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=300, check=False,
-        )  # fmt: skip
-        said = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, (said[-2000:], done.stderr.decode(errors="replace")[-2000:])
-        assert f"[{number}]" in said, said[-2000:]
-        return self.model.of(number)
+    name = MODEL
 
 
 def printing(tag, lines=80):
