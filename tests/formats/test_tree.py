@@ -181,6 +181,39 @@ def test_the_last_user_message_is_the_one_that_is_sent():
         assert locked.locked == "signed thinking of the last turn"
 
 
+@pytest.mark.parametrize("stop", ["error", "aborted"])
+def test_a_round_that_failed_goes_on_for_the_provider(stop):
+    """What is said behind results that no answer followed begins no new round.
+
+    A provider joins it with the results, and refuses the round without its signed thinking.
+    """
+    conversation = Conversation()
+    conversation.user("the prompt")
+    block = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
+    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {}}
+    conversation.assistant([block, call], stop="toolUse", api="anthropic-messages")
+    conversation.result("long")
+    conversation.assistant([], stop=stop)
+    conversation.user("and now?")
+    conversation.assistant([], stop=stop)
+    conversation.user("now?")
+    unanswered = conversation.bytes()
+    conversation.assistant([TEXT])
+    conversation.user("thanks")
+    answered = conversation.bytes()
+
+    assert [_signed(data).locked for data in (unanswered, answered)] == [
+        "signed thinking of the last turn", None,
+    ]  # fmt: skip
+
+
+def _signed(data):
+    """Give the part that is the thinking of the third entry."""
+    look = survey(OPENCLAW, data)
+    (offset, _, _, entry) = entries(data)[2]
+    return next(part for part in OPENCLAW.parts(entry, look, offset) if part.kind == "thinking")
+
+
 def test_the_last_user_message_is_found_however_far_back():
     """A long turn does not hide the prompt that opened it."""
     conversation = Conversation()

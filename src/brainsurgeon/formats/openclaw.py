@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.formats import thinking
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
-from brainsurgeon.formats.tree import Branch, Dead, Reach
+from brainsurgeon.formats.tree import Asking, Branch, Dead, Reach
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH, Identity, Survey
 
@@ -36,7 +36,7 @@ class OpenClaw:
     """The dialect of OpenClaw and pi."""
 
     name = "openclaw"
-    version = 3
+    version = 4
     versions: tuple[int, ...] = (2, 3)
     """The versions of a session that are known."""
 
@@ -85,9 +85,9 @@ class OpenClaw:
         dead = Dead()
         turn, reach = _Turn(), Reach()
         messages = 0
-        last_user: int | None = None
+        asking = Asking()
         for line in lines.backward():
-            known = turn.judged is not None and messages > window and last_user is not None
+            known = turn.judged is not None and messages > window and asking.known
             if (known and reach.over) or (turn.judged is not None and branch.ended):
                 dead.before, dead.why = line.offset + 1, reach.over or OFF_BRANCH
                 break
@@ -102,8 +102,7 @@ class OpenClaw:
             unsent = reach.look(entry)
             if unsent:
                 dead.named[line.offset] = unsent
-            if last_user is None and _role(entry) == "user":
-                last_user = line.offset
+            asking.look(line.offset, entry)
             if messages <= window:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
@@ -115,7 +114,7 @@ class OpenClaw:
             dead.why or f"{branch.cursor} {reach.cursor}"
         )  # fmt: skip
         return Survey(
-            window, positions, turn.open, last_user, parent, dead, since=turn.judged, cursor=cursor
+            window, positions, turn.open, asking.at, parent, dead, since=turn.judged, cursor=cursor
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.formats.base import leaves
 from brainsurgeon.formats.claude_lines import BOUNDARY, blocks_of, entry_id, message_of
 from brainsurgeon.formats.generic import Generic
+from brainsurgeon.formats.tree import NOT_REPLAYED
 from brainsurgeon.model.calls import NOTHING, SEAL, TOO_LONG, ModelCall, Sent
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.times import moment_said
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry
 
 _PICTURES = ("image", "document", "input_image", "image_url")
-_NOT_SENT_AGAIN = ("error", "aborted")
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:maximum )?context|maximum context length"
@@ -129,7 +129,7 @@ def _claw_sent(entry: Entry) -> Sent:
         return NOTHING if kept_out else Sent(
             len(_text(message.get("command"))) + len(_text(message.get("output")))
         )  # fmt: skip
-    if role == "assistant" and message.get("stopReason") in _NOT_SENT_AGAIN:
+    if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
         return NOTHING
     return _content(message.get("content"))
 
@@ -140,7 +140,7 @@ def _claw_call(entry: Entry) -> ModelCall | None:
         return None
     model = _text(message.get("model")) or None
     at = moment_said(entry.get("timestamp"))
-    if message.get("stopReason") in _NOT_SENT_AGAIN:
+    if message.get("stopReason") in NOT_REPLAYED:
         return _refused(_text(message.get("errorMessage")), model, at)
     usage = message.get("usage")
     told = usage if isinstance(usage, dict) else {}

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats.base import Thoughts
+from brainsurgeon.formats.tree import NOT_REPLAYED
 from brainsurgeon.model.entries import Part
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ EMPTIED = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 """What stands in the place of signed thinking: no model is shown it."""
 
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
-_NOT_REPLAYED = ("error", "aborted")
 _OTHERS = ("openai", "azure", "google", "mistral")
 """How the names of interfaces begin whose signatures are bound to nothing, or to their call."""
 _CONTENT: KeyPath = ("message", "content")
@@ -62,7 +62,7 @@ def thoughts(message: Entry) -> Thoughts | None:
     it asked for (`providerThinkingLevel`) only where it also asked for `drop_block`.
     """
     api = _text(message.get("api"))
-    if message.get("stopReason") in _NOT_REPLAYED or api.startswith(_OTHERS):
+    if message.get("stopReason") in NOT_REPLAYED or api.startswith(_OTHERS):
         return None
     names = (_text(message.get("model")), _text(message.get("responseModel")))
     signed = tuple(

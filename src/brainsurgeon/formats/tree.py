@@ -23,6 +23,9 @@ TREE_TYPES = (
 and those that newer versions and pi write, where every entry moves it.
 """
 
+NOT_REPLAYED = ("error", "aborted")
+"""How an answer ends that is never sent again."""
+
 
 class Branch:
     """The active branch, walked from the leaf towards the root.
@@ -120,6 +123,38 @@ class Reach:
         if self._compacted and ident == self._kept:
             self.over = BEFORE_COMPACTION
         return EDITED_AWAY if ident in self._edited else None
+
+
+class Asking:
+    """Finds the user message that began the last round; hand it the branch, the last entry first.
+
+    Behind results that no answer followed (it failed: too long, aborted) the user may have said
+    more. A provider takes that for one message with the results: the round goes on for it, and
+    its thinking has to be repeated, so the message that counts is the one in front of the round.
+    """
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self._met = False
+
+    @property
+    def known(self) -> bool:
+        """Tell whether nothing further back can be the message."""
+        return self._met and self.at is not None
+
+    def look(self, offset: int, entry: Entry) -> None:
+        """Take in the entry whose line starts at `offset`."""
+        if self.known:
+            return
+        message = entry.get("message")
+        said = message if isinstance(message, dict) else {}
+        role = said.get("role") if entry.get("type") == "message" else None
+        if role == "user":
+            self.at = offset if self.at is None else self.at
+        elif role == "toolResult" and not self._met:
+            self.at, self._met = None, True
+        elif role == "assistant" and said.get("stopReason") not in NOT_REPLAYED:
+            self._met = True
 
 
 class Dead(Mapping[int, str]):

@@ -3,7 +3,7 @@
 import json
 
 from proofs.live.binding import Binding
-from proofs.live.messages import RefusedError
+from proofs.live.messages import Messages, RefusedError
 
 A_TOKEN = 4
 """Characters of a request that make a token, here and in the usage that is told."""
@@ -13,7 +13,7 @@ class Bounded(Binding):
     """Refuses prompts of more tokens than its `window`, which may change while it runs.
 
     `too_long` holds their sizes, in tokens. Summaries are refused as well: a history that can be
-    compacted is one that needs no help.
+    compacted is one that needs no help. Only the newest models seal what they think.
     """
 
     def __init__(self):
@@ -25,7 +25,10 @@ class Bounded(Binding):
         if self.window and (tokens > self.window or not request.get("tools")):
             self.too_long.append(tokens)
             raise RefusedError(f"prompt is too long: {tokens} tokens > {self.window} maximum")
-        super()._check(request)
+        if "fable" in request["model"]:
+            super()._check(request)
+        else:
+            Messages._check(self, request)
 
 
 def tokens_of(request):
