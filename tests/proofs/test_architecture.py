@@ -40,6 +40,8 @@ MAY_IMPORT = {
     # It builds their values, so that no room has to know what a setting is called.
     "config": (*NOUNS, "config_glance", "config_values", "decide.rules", "formats", "hosts.*"),
     "config_glance": ("hosts.homes_named",),
+    "config_origins": ("config", "config_glance", "config_values"),
+    "packaged": (),
     "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),
     "lookup": (*PURE, *HANDS, "config"),
@@ -51,14 +53,17 @@ MAY_IMPORT = {
         "rewrite",
         "rewrite.*",
         "config",
+        "config_glance",
+        "config_values",
+        "packaged",
         "schedule",
         "clock",
     ),
     "log": (*NOUNS, "config", "operations.*"),
-    "render": (*NOUNS, "operations.*"),
+    "render": (*NOUNS, "operations.*", "config_origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
-    "cli": (*AT_THE_DOOR, "config_glance", "daemon", "mcp_server"),
+    "cli": (*AT_THE_DOOR, "config_glance", "config_origins", "daemon", "mcp_server"),
     # A change below a root wakes it up only where the name is one of a session.
     "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
 }
@@ -101,8 +106,10 @@ KNIFE = {
 """The modules that may change what stands in a session's directory, and who may call them."""
 OF_OUR_OWN = {
     "store.daemon_lock", "store.facts", "store.opening", "store", "log", "cli", "cli.streams",
+    "operations.placing",
 }  # fmt: skip
-"""What they open for writing lies in our own state directory, or is a stream that went away."""
+"""What they open for writing lies in our own state directory, is a stream that went away, or is a
+file that `init` was told to write where none was."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",
