@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "config_glance": ("hosts.homes_named",),
     "config_origins": ("config", "config_glance", "config_values"),
     "packaged": (),
+    "signs_of_life": (),
     "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),
     "lookup": (*PURE, *HANDS, "config"),
@@ -65,7 +66,7 @@ MAY_IMPORT = {
     # `run` and `mcp` are commands like any other: the others are started from here.
     "cli": (*AT_THE_DOOR, "config_glance", "config_origins", "daemon", "mcp_server"),
     # A change below a root wakes it up only where the name is one of a session.
-    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
+    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule", "signs_of_life"),
 }
 """Room to what it may import beside itself: `room.*` any module of it, `room` only its door."""
 
