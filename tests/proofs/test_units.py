@@ -1,4 +1,4 @@
-"""The units, the crontab and the compose file: understood by those who read them, and enough."""
+"""The units and the crontab: understood by those who read them, and enough."""
 
 import configparser
 import os
@@ -342,7 +342,7 @@ def test_a_pass_does_nothing_that_its_unit_forbids(world):
     check_calls(Unit("brainsurgeon-scan.service"), made)
 
 
-# --- cron and containers -------------------------------------------------------------------------
+# --- cron ---------------------------------------------------------------------------------------
 
 
 def test_every_line_of_the_crontab_is_one_that_cron_runs():
@@ -361,62 +361,3 @@ def test_every_line_of_the_crontab_is_one_that_cron_runs():
 
         assert program == '"$HOME/.local/bin/brainsurgeon"'  # of its user cron knows no PATH
         assert_understood(words)
-
-
-def blocks(text):
-    """Read the lists and mappings of a simple YAML file as paths and their scalar values."""
-    path, found = [], {}
-    for line in text.splitlines():
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        depth = len(line) - len(line.lstrip())
-        while path and path[-1][0] >= depth:
-            path.pop()
-        if stripped.startswith("- "):
-            found.setdefault(tuple(name for _, name in path), []).append(stripped[2:].strip('"'))
-            continue
-        name, sign, value = stripped.partition(":")
-
-        assert sign, line
-
-        path.append((depth, name))
-        if value.strip():
-            found[tuple(name for _, name in path)] = value.strip().strip('"')
-    return found
-
-
-def test_the_container_has_the_agents_uid_and_nothing_else():
-    """It runs as the owner of the sessions, offline, read-only, without capabilities."""
-    found = blocks((TOP / "deploy" / "compose.yaml").read_text())
-    service = {path[2:]: value for path, value in found.items() if path[0] == "services"}
-
-    assert service["user",] == "${AGENT_UID:-1000}:${AGENT_GID:-1000}"
-    assert service["network_mode",] == "none"
-    assert service["read_only",] == "true"
-    assert service["cap_drop",] == "[ALL]"
-    assert "no-new-privileges:true" in service["security_opt",]
-    assert (TOP / "deploy" / service["build",] / "Dockerfile").is_file()
-
-
-def test_what_the_container_is_told_lies_on_its_volumes():
-    """Sessions and state are places of the host, and every setting in the file is one of ours."""
-    found = blocks((TOP / "deploy" / "compose.yaml").read_text())
-    service = {path[2:]: value for path, value in found.items() if path[0] == "services"}
-    mounts = [volume.rpartition(":")[2] for volume in service["volumes",]]
-    told = {path[1]: value for path, value in service.items() if path[0] == "environment"}
-
-    assert set(told) == {"OPENCLAW_STATE_DIR", "BRAINSURGEON_STATE_DIR"}
-    for place in told.values():
-        assert any(f"{place}/".startswith(f"{mount}/") for mount in mounts), place
-
-
-def test_the_image_starts_the_daemon_as_an_ordinary_user():
-    """Its last words are those of the program, run by whoever the build was told."""
-    lines = (TOP / "Dockerfile").read_text().splitlines()
-    words = dict(line.split(None, 1) for line in lines if line and line[0].isupper())
-
-    assert words["USER"] == "${UID}"
-    assert words["ENTRYPOINT"] == '["brainsurgeon"]'
-    assert words["CMD"] == '["run"]'
-    assert words.get("STOPSIGNAL", "SIGTERM") == "SIGTERM"

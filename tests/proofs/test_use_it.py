@@ -16,7 +16,9 @@ import pytest
 from building.world import TOP, Conversation
 
 README = (TOP / "README.md").read_text()
-NEEDED = ("README.md", "LICENSE", "pyproject.toml", "src", "deploy", "systemd")
+NEEDED = (
+    "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
+)  # fmt: skip
 REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
 PASSED_ON = {
     name: value for name, value in os.environ.items()
@@ -115,7 +117,10 @@ def test_the_first_block_installs_looks_and_prunes(account):
 def test_everything_is_installed_by_its_hash(account):
     """The versions are those of the tests, with their hashes; the container's are the same."""
     whole = (TOP / "requirements.txt").read_text()
-    text = (TOP / "deploy" / "requirements.txt").read_text()
+    text = "".join(
+        (TOP / "deploy" / name).read_text()
+        for name in ("requirements.txt", "requirements-mcp.txt")
+    )
     pins = re.findall(r"^[a-z0-9_.-]+==.*\n(?:    --hash=.*\n)+", text, re.MULTILINE)
     listed = subprocess.run(
         [account.home / ".local/share/brainsurgeon/bin/pip", "list", "--format", "json"],
@@ -130,7 +135,7 @@ def test_everything_is_installed_by_its_hash(account):
     assert found.keys() - {"brainsurgeon", "pip", "setuptools"} <= wanted.keys()
     assert all(wanted[name] == found[name] for name in found.keys() & wanted.keys())
     docker = (TOP / "Dockerfile").read_text()
-    assert "--require-hashes -r deploy/requirements.txt" in docker
+    assert re.search(r"--require-hashes \\\s+-r deploy/requirements.txt", docker)
     assert "--no-deps --no-build-isolation" in docker
 
 
