@@ -26,7 +26,10 @@ PASSED_ON = {
 }  # fmt: skip
 """How this machine reaches packages; everything else of the environment stays outside."""
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
+IN_PATH = 'export PATH="$HOME/.local/bin:$PATH"\n'
+"""What the first block says to put into the profile."""
 RECORDED = """#!/bin/sh
+case "$*" in "--user is-system-running") echo running; exit ;; esac
 printf '%s\\n' "$@" > "$0.said"
 case "$1" in -|tee) cat > "$0.read" ;; -l) echo "no crontab for you" >&2; exit 1 ;; esac
 """
@@ -118,8 +121,7 @@ def test_everything_is_installed_by_its_hash(account):
     """The versions are those of the tests, with their hashes; the container's are the same."""
     whole = (TOP / "requirements.txt").read_text()
     text = "".join(
-        (TOP / "deploy" / name).read_text()
-        for name in ("requirements.txt", "requirements-mcp.txt")
+        (TOP / "deploy" / name).read_text() for name in ("requirements.txt", "requirements-mcp.txt")
     )
     pins = re.findall(r"^[a-z0-9_.-]+==.*\n(?:    --hash=.*\n)+", text, re.MULTILINE)
     listed = subprocess.run(
@@ -141,11 +143,11 @@ def test_everything_is_installed_by_its_hash(account):
 
 def test_the_second_block_lets_it_run(account):
     """The user's unit and the lines for cron name a program that stands there."""
-    done = account.types(commands(section("Use it"))[1])
+    done = account.types(IN_PATH + commands(section("Use it"))[1])
     own = account.home / ".config/systemd/user/brainsurgeon.service"
 
     assert done.returncode == 0, done.stderr
-    assert "ExecStart=%h/.local/bin/brainsurgeon run" in own.read_text()
+    assert f"ExecStart={account.home}/.local/bin/brainsurgeon run\n" in own.read_text()
     assert account.said("systemctl") == ["--user", "enable", "--now", "brainsurgeon"]
     jobs = [line for line in account.read("crontab").splitlines() if not line.startswith("#")]
     assert len(jobs) == 2

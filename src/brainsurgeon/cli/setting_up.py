@@ -92,7 +92,7 @@ def init(
     )
     if json:
         print_json(render.init_json(setup, report, done))
-    elif any(one.what == "configuration" for one in done):
+    elif done and not any(one.left for one in done):
         say(NEXT)
     waits = any(one.waiting for one in setup.offers)
     if waits and not (yes or dry_run or asks):

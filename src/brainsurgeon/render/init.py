@@ -45,7 +45,7 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
         return passes.report(report)
     changed = [one for one in report.sessions if one.outcome == "changed"]
     changed.sort(key=lambda one: one.bytes_after - one.bytes_before)
-    lines = [f"{safe(one.path)}: {safe(one.why)}" for one in report.problems]
+    lines = [f"{safe(one.path)}: {safe(one.why)}" for one in report.problems if one.failed]
     if changed:
         head = ("a first pass would change", "now", "then", "values")
         rows = [
