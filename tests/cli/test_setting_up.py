@@ -12,6 +12,7 @@ import pytest
 from brainsurgeon.config import load
 from brainsurgeon.operations.placing import digest_of
 from building.claude import ClaudeConversation
+from building.claw import Claw
 from building.processes import PROGRAM, complaint, document, run
 from building.world import TOP, Conversation
 
@@ -142,6 +143,15 @@ def test_it_finds_the_agents_and_says_what_a_pass_would_do(newcomer):
     assert sum("2 would change" in line for line in lines) == 1
     assert "xxx" not in said.stdout.decode()
     assert newcomer.files() == before
+
+
+def test_databases_are_found_as_files_are(newcomer):
+    """Those of OpenClaw are counted, and the sessions in them would change, too."""
+    Claw(newcomer.home / ".openclaw", agent="other")
+    said = newcomer.types("--dry-run").stdout.decode()
+
+    assert "1 database of OpenClaw looked at" in said
+    assert "other/00000000-0000-4000-8000-" in said
 
 
 def test_many_sessions_are_counted_not_listed(newcomer):

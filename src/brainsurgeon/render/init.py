@@ -57,6 +57,9 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
     if len(changed) > MOST:
         more = counted(len(changed) - MOST, "more session")
         lines.append(f"… and {more} (--verbose names each, with every value)")
+    if report.databases:
+        number = counted(len(report.databases), "database")
+        lines.append(f"{number} of OpenClaw looked at, sessions and all")
     alone = [one for one in report.databases if one.left_alone]
     lines += [f"{safe(one.path)} is left alone: {safe(one.left_alone or '')}" for one in alone]
     return "\n".join([*lines, passes.summary(report)])
