@@ -57,6 +57,7 @@ def main() -> None:
         expect("No such option" in run("show", "--no-such", code=USAGE), "show --no-such")
         serve(config)
         daemon(config, session)
+        set_up(Path(base) / "home")
     print(", ".join(f"{name} {metadata.version(name)}" for name in depended_on()))
 
 
@@ -75,6 +76,29 @@ def run(*words: str, code: int = 0) -> str:
     )
     expect(done.returncode == code and (code > 0 or not done.stderr), f"{words}: {done.stderr}")
     return done.stdout + done.stderr
+
+
+def set_up(home: Path) -> None:
+    """Set up in an empty home with what the package carries, as it stands here, and undo it."""
+    clone = Path(__file__).parent.parent
+    packaged = importlib.import_module("brainsurgeon.packaged")
+    carried = Path(packaged.directory())
+    for name in ("config.toml.example", "deploy", "systemd"):
+        for path in (carried / name, *(carried / name).rglob("*")):
+            same = (
+                path.is_dir()
+                or path.read_bytes() == (clone / path.relative_to(carried)).read_bytes()
+            )
+            expect(same, f"{path} is another one")
+    expect((carried / packaged.USER_UNIT).is_file(), "no unit is carried along")
+    page = Path(sys.prefix) / "share" / "man" / "man1" / "brainsurgeon.1"
+    expect(page.read_bytes() == (clone / "deploy" / page.name).read_bytes(), "no man page")
+    home.mkdir()
+    os.environ["HOME"] = str(home)
+    expect("is written" in run("init", "--yes"), "init")
+    expect("roots" in run("config"), "config")
+    expect("is removed" in run("init", "--undo", "--yes"), "init --undo")
+    expect(not list(home.iterdir()), "init --undo left something behind")
 
 
 def serve(config: Path) -> None:

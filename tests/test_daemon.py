@@ -7,10 +7,11 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -304,6 +305,54 @@ def test_systemd_is_told_how_it_stands(world, daemon, tmp_path_factory, kind):
 
         assert one.stop()[1] == 0
         assert line.recv(100) == b"STOPPING=1"
+
+
+def longest_silence(line, seconds):
+    """Give the first silence of so many seconds, or the longest of many."""
+    longest, deadline = 0.0, time.monotonic() + 60
+    while longest < seconds and time.monotonic() < deadline:
+        begun = time.monotonic()
+        with suppress(TimeoutError):
+            line.recv(100)
+        longest = max(longest, time.monotonic() - begun)
+    return longest
+
+
+def test_signs_of_life_come_while_it_works_and_none_while_it_stands_still(
+    world, daemon, tmp_path_factory
+):
+    """At rest and in passes they come; not while its worker waits for a lock; and then again."""
+    address = str(tmp_path_factory.mktemp("n") / "s")
+    settled(world)
+    with closing(listener(address)) as line:
+        given = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
+        one = daemon(environment=given, **EACH_SECOND)
+        one.wait_for("scan_finished", sessions_changed=1)
+        before = [line.recv(100) for _ in range(20)]
+        line.settimeout(4)
+        with closing(sqlite3.connect(world.state / "store.db")) as other:
+            other.execute("BEGIN EXCLUSIVE")
+
+            assert longest_silence(line, 4) >= 4
+
+            other.execute("ROLLBACK")
+        line.settimeout(20)
+
+        assert before.count(b"WATCHDOG=1") >= 19
+        assert [line.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+        assert one.stop()[1] == 0
+
+
+def test_nobody_is_told_who_does_not_wait_for_it(world, daemon, tmp_path_factory):
+    """Without a watchdog, or with one for another process, there are no signs of life."""
+    address = str(tmp_path_factory.mktemp("n") / "s")
+    with closing(listener(address)) as line:
+        given = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}
+        one = daemon(environment=given, **EACH_SECOND)
+        one.wait_for("scan_finished", count=2)
+
+        assert one.stop()[1] == 0
+        assert (line.recv(100), line.recv(100)) == (b"READY=1", b"STOPPING=1")
 
 
 def test_a_notify_socket_that_nobody_serves_is_no_obstacle(world, daemon):

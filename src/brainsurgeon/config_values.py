@@ -7,7 +7,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from brainsurgeon.decide.cron import cron_numbers
 from brainsurgeon.model.entries import KINDS, Kind
@@ -156,18 +156,38 @@ def _name(value: Any) -> str:
     raise UnwantedError("a name, or a glob of names")
 
 
-Count = Annotated[int, BeforeValidator(whole_number())]
-Seconds = Annotated[int, BeforeValidator(whole_number(high=LONGEST))]
-Interval = Annotated[int, BeforeValidator(whole_number(1, YEAR))]
+_WholeNumber = Annotated[int, Field(ge=0, le=LARGEST)]
+_Written = Annotated[str, Field(pattern=rf"^({_DURATION.pattern}|never)$")]
+_Bytes = _WholeNumber | Annotated[str, Field(pattern=r"^[0-9]{1,15} ?([KMGkmg]?[Bb])?$")]
+_Share = Annotated[str, Field(pattern=rf"^{_SHARE.pattern}$")]
+"""What stands in a file, for the schema that editors read."""
+
+Count = Annotated[int, BeforeValidator(whole_number(), json_schema_input_type=_WholeNumber)]
+Seconds = Annotated[
+    int,
+    BeforeValidator(
+        whole_number(high=LONGEST),
+        json_schema_input_type=Annotated[int, Field(ge=0, le=LONGEST)],
+    ),
+]
+Interval = Annotated[
+    int,
+    BeforeValidator(
+        whole_number(1, YEAR), json_schema_input_type=Annotated[int, Field(ge=1, le=YEAR)]
+    ),
+]
 Switch = Annotated[bool, BeforeValidator(_switch)]
-Duration = Annotated[int | None, BeforeValidator(_duration)]
-Size = Annotated[int, BeforeValidator(_size)]
-Reclaim = Annotated[float | int, BeforeValidator(_reclaim)]
-Cron = Annotated[str | None, BeforeValidator(_cron)]
+Duration = Annotated[int | None, BeforeValidator(_duration, json_schema_input_type=_Written)]
+Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=_Bytes)]
+Reclaim = Annotated[float | int, BeforeValidator(_reclaim, json_schema_input_type=_Bytes | _Share)]
+Cron = Annotated[str | None, BeforeValidator(_cron, json_schema_input_type=str)]
 AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
 RootPath = Annotated[str, BeforeValidator(_root)]
 Pattern = Annotated[str, BeforeValidator(_pattern)]
-Names = Annotated[tuple[Annotated[str, BeforeValidator(_name)], ...], BeforeValidator(_listed)]
+Names = Annotated[
+    tuple[Annotated[str, BeforeValidator(_name)], ...],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+]
 OneKind = Annotated[Kind, BeforeValidator(one_of(*KINDS))]
 Sealed = Annotated[Literal["take", "defer"], BeforeValidator(one_of("take", "defer"))]
 FormatName = Annotated[
@@ -207,3 +227,8 @@ class RuleTable(Table):
     tool: Names = ()
     min_value_length: Count | None = None
     keep_recent: Count | None = None
+
+
+def is_duration(table: type[Table], key: str) -> bool:
+    """Tell whether a key of a table is a duration, which a file gives as `24h` and the like."""
+    return any(getattr(one, "func", None) is _duration for one in table.model_fields[key].metadata)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import stat
 import threading
 import time
@@ -29,6 +28,7 @@ from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.schedule import cron_trigger, scan_trigger
+from brainsurgeon.signs_of_life import Watchdog, notify
 from brainsurgeon.store import open_store
 from brainsurgeon.store.daemon_lock import hold_daemon_lock
 
@@ -73,6 +73,7 @@ class _Daemon:
         self._log = structlog.get_logger()
         self._said: set[str] = set()
         self._lost: StoreUnusableError | None = None
+        self._watchdog = Watchdog()
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -106,6 +107,11 @@ class _Daemon:
         Never in the worker: the scheduler waits for it with a lock in hand that adding needs.
         """
         self._scheduler.add_job(self._scan)
+        if self._watchdog.interval:
+            self._scheduler.add_job(
+                self._watchdog.beat, "interval", seconds=self._watchdog.interval, id="watchdog",
+                replace_existing=True,
+            )  # fmt: skip
         self._scheduler.add_job(
             self._scan, scan_trigger(self._settings), id="scan", replace_existing=True
         )
@@ -116,8 +122,10 @@ class _Daemon:
             )  # fmt: skip
 
     def _check(self) -> None:
+        """Raise StoppedError when it is to end; each step of the work comes by here."""
         if self._stop.is_set():
             raise StoppedError
+        self._watchdog.beat()
 
     def _scan(self, *only: str) -> None:
         """Do one pass, over everything or over one path that changed."""
@@ -242,15 +250,3 @@ def existing(settings: Settings) -> dict[str, Identity]:
             if stat.S_ISDIR(status.st_mode):
                 found[path] = (status.st_dev, status.st_ino)
     return found
-
-
-def notify(state: str) -> None:
-    """Tell systemd how the service stands; nothing without systemd (sd_notify(3))."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-        line.connect(address)
-        line.sendall(state.encode())

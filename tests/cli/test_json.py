@@ -69,7 +69,7 @@ def documents(world, conversation, cli):
     said += [call("scan", "--once"), call("events"), call("events", "--counts")]
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
-    said.append(call("status"))
+    said += [call("status"), call("config"), call("init", "--yes")]
     return [document(one) for one in said]
 
 
@@ -103,4 +103,4 @@ def test_the_readme_explains_every_name(documents):
         names(one, found)
 
     assert found.keys() - explained == set()
-    assert explained - found.keys() <= {"insertions_removed", "interrupted"}
+    assert explained - found.keys() <= {"insertions_removed", "interrupted", "command"}

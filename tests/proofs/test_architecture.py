@@ -51,6 +51,9 @@ MAY_IMPORT = {
     "config_budget": ("config_values", "decide.budget", "model.loads"),
     "config_saying": ("config_budget", "config_values"),
     "config_glance": ("hosts.homes_named",),
+    "config_origins": ("config", "config_glance", "config_values"),
+    "packaged": (),
+    "signs_of_life": (),
     "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),
     "lookup": (*PURE, *HANDS, "config"),
@@ -62,16 +65,19 @@ MAY_IMPORT = {
         "rewrite",
         "rewrite.*",
         "config",
+        "config_glance",
+        "config_values",
+        "packaged",
         "schedule",
         "clock",
     ),
     "log": (*NOUNS, "config", "operations.*"),
-    "render": (*NOUNS, "operations.*"),
+    "render": (*NOUNS, "operations.*", "config_origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
-    "cli": (*AT_THE_DOOR, "config_glance", "daemon", "mcp_server"),
+    "cli": (*AT_THE_DOOR, "config_glance", "config_origins", "daemon", "mcp_server"),
     # A change below a root wakes it up only where the name is one of a session.
-    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
+    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule", "signs_of_life"),
 }
 """Room to what it may import beside itself: `room.*` any module of it, `room` only its door."""
 
@@ -112,8 +118,10 @@ KNIFE = {
 """The modules that may change what stands in a session's directory, and who may call them."""
 OF_OUR_OWN = {
     "store.daemon_lock", "store.facts", "store.opening", "store", "log", "cli", "cli.streams",
+    "operations.placing",
 }  # fmt: skip
-"""What they open for writing lies in our own state directory, or is a stream that went away."""
+"""What they open for writing lies in our own state directory, is a stream that went away, or is a
+file that `init` was told to write where none was."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",

@@ -1,8 +1,9 @@
-"""The README says what the program says."""
+"""The README and the man page say what the program says."""
 
+import importlib.util
 import re
-import subprocess
-import sys
+
+import pytest
 
 from brainsurgeon import errors
 from building.world import TOP
@@ -10,16 +11,23 @@ from building.world import TOP
 README = (TOP / "README.md").read_text()
 
 
-def test_the_help_in_the_readme_is_the_help_of_the_program():
-    """The text between the two markers equals `brainsurgeon --help`, word for word."""
-    shown = re.search(r"<!-- help -->\n```text\n(.*?)```\n<!-- end of help -->", README, re.DOTALL)
-    said = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", "--help"],
-        capture_output=True, text=True, check=True,
-        env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def man():
+    """Give what makes the man page and the help in the README (deploy/man.py)."""
+    spec = importlib.util.spec_from_file_location("man", TOP / "deploy" / "man.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    assert said.stdout.replace("python -m brainsurgeon", "brainsurgeon") == shown[1]
+
+def test_the_help_in_the_readme_is_the_help_of_the_program(man):
+    """The text between the two markers equals `brainsurgeon --help`; else run deploy/man.py."""
+    assert man.HELP.search(README)[2] == man.said()
+
+
+def test_the_man_page_is_the_help_of_the_program(man):
+    """Every command with its options stands in it, word for word; else run deploy/man.py."""
+    assert man.PAGE.read_text() == man.page()
 
 
 def test_every_exit_code_of_the_errors_stands_in_the_table():

@@ -16,7 +16,9 @@ import pytest
 from building.world import TOP, Conversation
 
 README = (TOP / "README.md").read_text()
-NEEDED = ("README.md", "LICENSE", "pyproject.toml", "src", "deploy", "systemd")
+NEEDED = (
+    "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
+)  # fmt: skip
 REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
 PASSED_ON = {
     name: value for name, value in os.environ.items()
@@ -24,7 +26,10 @@ PASSED_ON = {
 }  # fmt: skip
 """How this machine reaches packages; everything else of the environment stays outside."""
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
+IN_PATH = 'export PATH="$HOME/.local/bin:$PATH"\n'
+"""What the first block says to put into the profile."""
 RECORDED = """#!/bin/sh
+case "$*" in "--user is-system-running") echo running; exit ;; esac
 printf '%s\\n' "$@" > "$0.said"
 case "$1" in -|tee) cat > "$0.read" ;; -l) echo "no crontab for you" >&2; exit 1 ;; esac
 """
@@ -115,7 +120,9 @@ def test_the_first_block_installs_looks_and_prunes(account):
 def test_everything_is_installed_by_its_hash(account):
     """The versions are those of the tests, with their hashes; the container's are the same."""
     whole = (TOP / "requirements.txt").read_text()
-    text = (TOP / "deploy" / "requirements.txt").read_text()
+    text = "".join(
+        (TOP / "deploy" / name).read_text() for name in ("requirements.txt", "requirements-mcp.txt")
+    )
     pins = re.findall(r"^[a-z0-9_.-]+==.*\n(?:    --hash=.*\n)+", text, re.MULTILINE)
     listed = subprocess.run(
         [account.home / ".local/share/brainsurgeon/bin/pip", "list", "--format", "json"],
@@ -130,17 +137,17 @@ def test_everything_is_installed_by_its_hash(account):
     assert found.keys() - {"brainsurgeon", "pip", "setuptools"} <= wanted.keys()
     assert all(wanted[name] == found[name] for name in found.keys() & wanted.keys())
     docker = (TOP / "Dockerfile").read_text()
-    assert "--require-hashes -r deploy/requirements.txt" in docker
+    assert re.search(r"--require-hashes \\\s+-r deploy/requirements.txt", docker)
     assert "--no-deps --no-build-isolation" in docker
 
 
 def test_the_second_block_lets_it_run(account):
     """The user's unit and the lines for cron name a program that stands there."""
-    done = account.types(commands(section("Use it"))[1])
+    done = account.types(IN_PATH + commands(section("Use it"))[1])
     own = account.home / ".config/systemd/user/brainsurgeon.service"
 
     assert done.returncode == 0, done.stderr
-    assert "ExecStart=%h/.local/bin/brainsurgeon run" in own.read_text()
+    assert f"ExecStart={account.home}/.local/bin/brainsurgeon run\n" in own.read_text()
     assert account.said("systemctl") == ["--user", "enable", "--now", "brainsurgeon"]
     jobs = [line for line in account.read("crontab").splitlines() if not line.startswith("#")]
     assert len(jobs) == 2

@@ -8,14 +8,22 @@ from typing import Annotated
 import typer
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import history, relieving, restoring, running, showing, streams
+from brainsurgeon.cli import (
+    history,
+    relieving,
+    restoring,
+    running,
+    setting_up,
+    showing,
+    streams,
+)
 from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.texts import readable_lines
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
 
@@ -92,8 +100,8 @@ def _options(
 
 
 for command in (
-    running.scan, running.run, running.retention, running.status,
-    running.doctor, running.mcp,
+    setting_up.init, setting_up.config,
+    running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
     showing.sessions, showing.context, showing.show, showing.cat,
     restoring.restore, restoring.set_extractable, relieving.relieve,
     history.passes, history.rollback, history.events,

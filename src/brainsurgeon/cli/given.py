@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,10 +37,11 @@ SessionName = Annotated[
 
 @dataclass(slots=True)
 class Given:
-    """What stood before the command's name, and how the answer is wanted."""
+    """What stood before the command's name, how the answer is wanted, and what was warned of."""
 
     config: str | None = None
     json: bool = False
+    warnings: list[str] = field(default_factory=list)
 
 
 given = Given()
@@ -51,8 +52,8 @@ def settings_of(config: str | None, *, json: bool = False) -> Settings:
     given.json = json
     from brainsurgeon.config import load
 
-    settings, warnings = load(config or given.config)
-    for warning in warnings:
+    settings, given.warnings = load(config or given.config)
+    for warning in given.warnings:
         print(f"brainsurgeon: {readable(warning)}", file=sys.stderr)
     return settings
 

@@ -24,12 +24,13 @@ class Home:
 def homes() -> list[Home]:
     """List the homes that exist, as the agents' own settings place them."""
     pi = _placed("PI_CODING_AGENT_DIR", "~/.pi/agent")
-    codex = _placed("CODEX_HOME", "~/.codex")
     places = (
         Home("OpenClaw", openclaw.agents_directory()),
         Home("Claude Code", os.path.join(claude_code.home(), claude_code.PROJECTS)),
         Home("pi", os.path.join(pi, "sessions")),
-        Home("Codex", os.path.join(codex, "sessions"), "its sessions are shown, never changed"),
+        Home(
+            "Codex", os.path.join(codex_home(), "sessions"), "its sessions are shown, never changed"
+        ),
     )
     return [one for one in places if os.path.isdir(one.path)]
 
@@ -39,6 +40,11 @@ def uncovered(roots: Iterable[str]) -> list[Home]:
     known = [os.path.realpath(root) for root in roots]
     return [one for one in homes() if not any(_meet(os.path.realpath(one.path), root)
                                               for root in known)]  # fmt: skip
+
+
+def codex_home() -> str:
+    """Give the home of Codex of this user, existing or not."""
+    return _placed("CODEX_HOME", "~/.codex")
 
 
 def _placed(variable: str, usual: str) -> str:

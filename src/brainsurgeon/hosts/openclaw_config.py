@@ -38,9 +38,8 @@ def selected(state_directory: str) -> Selected:
     Where not even OpenClaw's state database stands, as in a container that was given the agents
     alone, the configuration may be anything.
     """
-    path = _path(state_directory)
     try:
-        with open(path, encoding="utf-8") as handle:
+        with open(path(state_directory), encoding="utf-8") as handle:
             configured = json5.loads(handle.read(_LARGEST))
     except FileNotFoundError:
         known = os.path.exists(state_database(state_directory))
@@ -58,7 +57,7 @@ def selected(state_directory: str) -> Selected:
     return Selected(_word(places[1].get("store")), None if own else engine)
 
 
-def _path(state_directory: str) -> str:
+def path(state_directory: str) -> str:
     """Return the configuration's path; an environment that names one speaks of its own home."""
     named = os.environ.get("OPENCLAW_CONFIG_PATH", "").strip()
     home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"

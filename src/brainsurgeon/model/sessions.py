@@ -185,9 +185,10 @@ class Survey:
     offset of a line to the position of its entry, for those less than `window` messages back; all
     others are OLD. `open_turn` is the reason why the last turn is not closed, or None.
     `last_user` is the offset of the user message that began the last round. `parent` names the
-    session that this one was forked from. `dead_entries` maps the offset of an entry that the next request will not
-    carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). `quiet` is for how many
-    seconds the file must have been unchanged before its end can be trusted. `appends_anew` tells
+    session that this one was forked from. `dead_entries` maps the offset of an entry that the
+    next request will not carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like).
+    `quiet` is for how many seconds the file must have been unchanged before its end can be
+    trusted. `appends_anew` tells
     that the agent may write an entry anew under another id while the first one stays. `stubbed`
     are the ids of entries that hold their own stub, where a format gives no id twice: they tell
     where a fork comes from.

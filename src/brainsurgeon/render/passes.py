@@ -79,7 +79,7 @@ def report(done: ScanReport) -> str:
         lines += _outcome(outcome, done.dry_run)
     if not done.enabled:
         lines.append(DISABLED)
-    lines.append(_summary(done))
+    lines.append(summary(done))
     return "\n".join(lines + homes(done.homes))
 
 
@@ -140,7 +140,8 @@ def _explain(plan: Plan) -> list[str]:
     return lines
 
 
-def _summary(done: ScanReport) -> str:
+def summary(done: ScanReport) -> str:
+    """Give the figures of a pass in one line."""
     verb = "would change" if done.dry_run else "changed"
     parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed} {verb}"]
     if done.sessions_changed:

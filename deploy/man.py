@@ -1,0 +1,115 @@
+"""Write the man page, and the help in the README, from the help of the program.
+
+.venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and the README's help
+"""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+from brainsurgeon.cli import app
+
+TOP = Path(__file__).parent.parent
+PAGE = TOP / "deploy" / "brainsurgeon.1"
+README = TOP / "README.md"
+HELP = re.compile(r"(<!-- help -->\n```text\n)(.*?)(```\n<!-- end of help -->)", re.DOTALL)
+HEAD = """\
+.\\" Made by deploy/man.py from the help of the program; not edited by hand.
+.TH BRAINSURGEON 1
+.SH NAME
+brainsurgeon \\- keep the session files of coding agents lean
+.SH SYNOPSIS
+.B brainsurgeon
+.RI [ options ]
+.I command
+.RI [ arguments ]
+"""
+FILES = (
+    (
+        "~/.config/brainsurgeon/config.toml, /etc/brainsurgeon/config.toml",
+        "The configuration, the first that is there. `brainsurgeon config` prints what holds.",
+    ),
+    ("~/.local/state/brainsurgeon",
+     "The store with the values that were cut, its locks, and what `init` did."),
+)  # fmt: skip
+ENVIRONMENT = (
+    ("BRAINSURGEON_CONFIG", "The configuration file to use."),
+    ("BRAINSURGEON_<KEY>", "Overrides a key of the configuration."),
+    ("OPENCLAW_STATE_DIR, CLAUDE_CONFIG_DIR, PI_CODING_AGENT_DIR, CODEX_HOME",
+     "The homes of the agents, as for these."),
+    ("NO_COLOR", "Print no colours."),
+)  # fmt: skip
+
+
+def page() -> str:
+    """Give the man page."""
+    group = typer.main.get_command(app)
+    top = typer.Context(group, **group.context_settings)
+    parts = [HEAD, ".SH DESCRIPTION\n", paragraphs(group.help), ".SH OPTIONS\n", options(top)]
+    parts.append(".SH COMMANDS\n")
+    for name, command in group.commands.items():
+        inner = typer.Context(command, parent=top)
+        usage = " ".join(command.collect_usage_pieces(inner))
+        parts += [f".SS {plain(name)} {plain(usage)}\n", paragraphs(command.help), options(inner)]
+    parts += [".SH EXIT STATUS\n", *(tagged(*one) for one in codes())]
+    parts += [".SH FILES\n", *(tagged(*one) for one in FILES)]
+    parts += [".SH ENVIRONMENT\n", *(tagged(*one) for one in ENVIRONMENT)]
+    return "".join(parts)
+
+
+def options(context: typer.Context) -> str:
+    """Give the options and arguments of a command, each with its help."""
+    listed = (one.get_help_record(context) for one in context.command.get_params(context))
+    return "".join(tagged(*one) for one in listed if one)
+
+
+def paragraphs(text: str) -> str:
+    """Give a help text; what begins with a backspace keeps its lines."""
+    parts = []
+    for block in inspect.cleandoc(text).split("\n\n"):
+        kept = block.startswith("\b\n")
+        lines = "\n".join(plain(line) for line in block.removeprefix("\b\n").split("\n"))
+        parts.append(f".PP\n.nf\n{lines}\n.fi\n" if kept else f".PP\n{lines}\n")
+    return "".join(parts)
+
+
+def tagged(name: str, said: str) -> str:
+    """Give one item of a list, its name in bold."""
+    return f".TP\n\\fB{plain(name)}\\fR\n{plain(said)}\n"
+
+
+def plain(text: str) -> str:
+    """Write a text so that it means nothing to the formatter."""
+    escaped = (
+        text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...").replace("`", "\\(ga")
+    )
+    return re.sub(r"(?m)^(?=[.'])", r"\\&", escaped)
+
+
+def codes() -> list[tuple[str, str]]:
+    """Give the exit codes with their meanings, as the README has them."""
+    return re.findall(r"^\| (\d) \| (.*) \|$", README.read_text(), re.MULTILINE)
+
+
+def said() -> str:
+    """Give what `brainsurgeon --help` prints, 80 columns wide."""
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", "--help"], capture_output=True, text=True,
+        check=True, env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
+    )  # fmt: skip
+    return done.stdout.replace("python -m brainsurgeon", "brainsurgeon")
+
+
+def main() -> None:
+    """Write both."""
+    PAGE.write_text(page())
+    text = README.read_text()
+    README.write_text(HELP.sub(lambda found: found[1] + said() + found[3], text))
+
+
+if __name__ == "__main__":
+    main()

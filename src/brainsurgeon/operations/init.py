@@ -1,0 +1,207 @@
+"""Find the agents of this user, and plan what setting up would do; nothing is done here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from brainsurgeon import packaged
+from brainsurgeon.config import load
+from brainsurgeon.config_glance import config_path, default_state_dir
+from brainsurgeon.config_values import RootTable
+from brainsurgeon.errors import UsageError
+from brainsurgeon.hosts import openclaw, servers
+from brainsurgeon.hosts.homes import homes
+from brainsurgeon.lookup.homes import unused_homes
+from brainsurgeon.model.steps import CommandStep, FileStep, Offer
+from brainsurgeon.operations import new_files
+from brainsurgeon.operations.placing import read_record, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.hosts.homes import Home
+    from brainsurgeon.model.reports import UnusedHome
+    from brainsurgeon.model.steps import Command, State
+    from brainsurgeon.operations.placing import Record
+
+_UNIT = "~/.config/systemd/user/brainsurgeon.service"
+_SYSTEMCTL = ("systemctl", "--user")
+_WRITTEN = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
+"""What the user's unit may write as it comes."""
+NO_SYSTEMD = (
+    "no systemd runs for this user (systemctl --user): let cron call `brainsurgeon scan --once`,"
+    " or run `brainsurgeon run` under what supervises programs here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What was found, and what is offered; `settings` are in force once the offers are taken."""
+
+    homes: tuple[Home, ...]
+    foreign: tuple[Home, ...]
+    settings: Settings
+    record: Record
+    offers: tuple[Offer, ...]
+    warnings: tuple[str, ...]
+    unused: tuple[UnusedHome, ...]
+
+
+def set_up(
+    program: Command, config: str | None, *, systemd: bool, mcp: Collection[str], ask: bool
+) -> Setup:
+    """Plan everything that is asked for; where one can `ask`, also what could be of use here.
+
+    `program` are the words that start this program from anywhere. Raise UsageError for what is
+    asked for and cannot be done here, before anything is.
+    """
+    found = homes()
+    own = [one for one in found if os.stat(one.path).st_uid == os.geteuid()]
+    there = config_path(config)
+    there = there if there and os.path.lexists(there) else None
+    settings, warnings = load(there or os.devnull)
+    text = new_files.configuration(own, _unusual_state())
+    if there is None and not settings.roots:
+        roots = tuple(RootTable(path=one.path) for one in own)
+        settings = settings.model_copy(update={"roots": roots})
+    record = read_record(settings.state_dir)
+    path = there or config or _default_path()
+    place = FileStep("configuration", path, text, "there" if there else "new")
+    more = () if path == _usual_path() or path.startswith("/etc/") else ("--config", path)
+    offers = [
+        Offer("a configuration", (place,), asked=True),
+        *_systemd(program, more, settings, record, asked=systemd, ask=ask),
+        *_tools(program, more, record, asked=mcp, ask=ask),
+    ]
+    foreign = tuple(one for one in found if one not in own)
+    return Setup(
+        tuple(found), foreign, settings, record, tuple(offers), tuple(warnings),
+        tuple(unused_homes(settings)) if there else (),
+    )  # fmt: skip
+
+
+def _usual_path() -> str:
+    """Give where the configuration lies for a service, which has no XDG_CONFIG_HOME of a shell."""
+    return os.path.expanduser("~/.config/brainsurgeon/config.toml")
+
+
+def _default_path() -> str:
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.environ.get("BRAINSURGEON_CONFIG") or os.path.join(home, "brainsurgeon/config.toml")
+
+
+def _unusual_state() -> str | None:
+    """Give the state directory where the environment moves it, else None."""
+    named = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
+    moved = named != os.path.expanduser("~/.local/state/brainsurgeon")
+    return os.path.abspath(os.path.expanduser(named)) if moved else None
+
+
+def _systemd(
+    program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
+) -> Iterator[Offer]:
+    """Offer the unit, where a manager of this user's services runs or it was asked for."""
+    runs = shutil.which("systemctl") is not None and _says("is-system-running") != "offline"
+    if asked and not runs:
+        raise UsageError(NO_SYSTEMD)
+    if not (runs and (asked or ask)):
+        return
+    path = os.path.expanduser(_UNIT)
+    roots = [root.path for root in settings.root_directories()]
+    around = [os.path.dirname(one) if os.path.basename(one) == "agents" else one for one in roots]
+    usual = [os.path.expanduser(one) for one in _WRITTEN]
+    writable = new_files.beside((*around, settings.state_dir), usual)
+    text = new_files.user_unit((*program, "run", *more), writable)
+    state = state_of(path, text, record)
+    unit = FileStep("user unit", path, text, state, after=((*_SYSTEMCTL, "daemon-reload"),))
+    on = state == "there" and _says("is-enabled") == "enabled" and _says("is-active") == "active"
+    start = CommandStep(
+        "user service", (*_SYSTEMCTL, "enable", "--now", "brainsurgeon"),
+        (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"),
+        "there" if on else "new" if state == "there" else state, path=path,
+    )  # fmt: skip
+    note = "without a session at the desktop also: loginctl enable-linger"
+    yield Offer("a service of your own", (unit, start), asked, note)
+
+
+def _says(question: str) -> str:
+    """Ask the user's manager about itself or about our service; what is no answer is `offline`."""
+    named = ("brainsurgeon",) if question != "is-system-running" else ()
+    try:
+        done = subprocess.run(  # noqa: S603
+            [*_SYSTEMCTL, question, *named], stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=20, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return "offline"
+    return done.stdout.strip() or "offline"
+
+
+def _tools(
+    program: Command, more: Command, record: Record, *, asked: Collection[str], ask: bool
+) -> Iterator[Offer]:
+    """Offer the tool to the agents that are here, or that were named."""
+    for agent in asked:
+        if shutil.which(agent) is None:
+            raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH to tell it by")
+    if find_spec("mcp") is None:
+        if asked:
+            raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
+        return
+    for agent in servers.AGENTS:
+        if agent in asked or (ask and shutil.which(agent)):
+            yield _tool(agent, program, more, record, asked=agent in asked)
+
+
+def _tool(agent: str, program: Command, more: Command, record: Record, *, asked: bool) -> Offer:
+    title = servers.TITLES[agent]
+    server = (*program, "mcp", *servers.words(agent), *more)
+    steps: list[CommandStep | FileStep] = [CommandStep(
+        f"tool of {title}", servers.adding(agent, server), servers.removing(agent),
+        _server_state(agent, server, record), agent=agent, server=server,
+    )]  # fmt: skip
+    if skill := servers.skill(agent):
+        source, place = skill
+        text = packaged.text(source)
+        steps.append(FileStep(f"skill of {title}", place, text, state_of(place, text, record)))
+    return Offer(f"the tool purge_control for {title}", tuple(steps), asked, _note(agent))
+
+
+def _server_state(agent: str, server: Command, record: Record) -> State:
+    now = servers.noted(agent)
+    if now is None:
+        return "new"
+    if now == list(server):
+        return "there"
+    return "ours" if now and record.of(agent=agent, server=now) else "other"
+
+
+def _note(agent: str) -> str:
+    if agent == "codex":
+        skill = os.path.join(packaged.directory(), servers.SKILL_TO_PASTE)
+        return f"to teach it, paste {skill} into AGENTS.md"
+    others = servers.openclaw_names()[1:] if agent == "openclaw" else []
+    if others:
+        return (
+            f"it serves {servers.openclaw_names()[0]} alone; {', '.join(others)} each want a server"
+            " of their own, and a tool policy that gives each agent only its own"
+        )
+    return ""
+
+
+def why_nothing(setup: Setup) -> str | None:
+    """Say what may be wrong where no session can be found, or None."""
+    if any(one not in setup.foreign for one in setup.homes):
+        return None
+    if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
+        return f"run it without sudo, as the user whose agents they are ({user})"
+    return (
+        f"no agent has sessions here yet; those of OpenClaw are looked for in"
+        f" {openclaw.agents_directory()}"
+    )
