@@ -19,7 +19,7 @@ from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
-from brainsurgeon.operations.growing import Look, look_at_growth
+from brainsurgeon.operations.growing import Look, begin_anew, look_at_growth
 from brainsurgeon.operations.verdicts import verdict_on
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
@@ -182,7 +182,11 @@ class _Pass:
         if left_alone and not waits:
             raise RefusedError(left_alone)
         state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
-        if grown := None if waits else self._grown(file, state, now):
+        grown = None if waits else self._grown(file, state, now)
+        if isinstance(grown, Planned):
+            self._batch.add(grown)
+            return None
+        if grown:
             return grown
         with ExitStack() as held:
             quiet = examine_quiet(self._settings, file, state, now, self._check)
@@ -207,19 +211,21 @@ class _Pass:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
             outcome = self._outcome(one, planned)
-            if outcome.outcome == "changed" and store:
-                self._memory.begin_at(file.path, None)
-                self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
-                return None
             if store:
-                rules = self._memory.rules
+                rules, changes = self._memory.rules, outcome.outcome == "changed"
                 begin = begins_at(one, frontier, planned, record, rules, one.now)
-                self._memory.begin_at(file.path, begin)
+                self._memory.begin_at(file.path, None if changes else begin)
+                if changes:
+                    kept = held.pop_all()
+                    self._batch.add(Planned(file, one, record, planned, outcome, kept, begin))
+                    return None
                 noting.settled(store, record, planned, now)
             seen, form = one.session, one.format.name
             return Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
 
-    def _grown(self, file: SessionFile, state: FileState | None, now: float) -> Look | None:
+    def _grown(
+        self, file: SessionFile, state: FileState | None, now: float
+    ) -> Look | Planned | None:
         """Look at the tail alone, where that is enough."""
         if self._store is None or self._report.dry_run or file.in_database:
             return None
@@ -245,6 +251,8 @@ class _Pass:
             raise UnsettledError(str(came)) from came
         if isinstance(came, Exception):
             raise came
+        if self._store:
+            self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, came))
         return self._changed(planned.one, planned.plan, planned.outcome, came)
 
     def _record(self, one: Examination) -> SessionRecord | None:
