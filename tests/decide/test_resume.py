@@ -191,6 +191,16 @@ def harmless(reader, size, whole, tail):
     return True
 
 
+def front(reader, before):
+    """Read what stands in front of the tail."""
+    return os.pread(reader.descriptor, before.offset, 0)
+
+
+def ids(planned):
+    """Name the entries that something is to go from."""
+    return {one.entry_id for one in planned.edits}
+
+
 def check(reader, size, whole, resumed):
     """Compare a resumed plan with that of the whole file."""
     tail, before = resumed
@@ -201,6 +211,9 @@ def check(reader, size, whole, resumed):
     if not tail.edits:
         assert not whole.deferred
         assert not whole.edits
+    elif not any(ident.encode() in front(reader, before) for ident in ids(tail)):
+        assert not whole.deferred
+        assert wanted == found, "the tail alone plans something else"
     elif not before.stubs:
         twice = {kept for kept in whole.kept if "twice" in kept.reason}
         assert whole.deferred or twice or wanted == found

@@ -85,6 +85,70 @@ def test_what_was_appended_goes_when_its_time_has_come(world):
     assert path.read_bytes() == whole
 
 
+def say_much(path, talk, ident, text="x" * 5000):
+    """Let the agent's tool say something long that may go at once, a while ago."""
+    before = len(talk.lines)
+    talk.user("and now?")
+    talk.call()
+    talk.result(text, ident=ident)
+    talk.assistant("that is all.")
+    append(path, talk.lines[before:])
+    os.utime(path, (time.time() - 60,) * 2)
+
+
+@pytest.fixture
+def known(world):
+    """Give a long session out of whose tail something was cut already."""
+    path, talk = long_session(world)
+    world.scan(keep_recent=0)
+    say_much(path, talk, "much-0")
+    assert world.scan(keep_recent=0).values_extracted == 1
+    return path, talk
+
+
+def test_what_was_appended_goes_without_the_front_being_taken_apart(world, known, monkeypatch):
+    """A value in the tail is cut on the word of the tail alone, again and again, and comes back."""
+    path, talk = known
+    monkeypatch.setattr("brainsurgeon.operations.scan.examine_quiet", None)
+    said = [str(number) * 5000 for number in range(1, 4)]
+    for number, text in enumerate(said, 1):
+        say_much(path, talk, f"much-{number}", text)
+
+        assert world.scan(only=[str(path)], keep_recent=0).values_extracted == 1
+        assert begins(world)[0] > path.stat().st_size - 40_000
+    assert world.scan(keep_recent=0).sessions_changed == 0
+    world.restore_all(pristine=True)
+    whole = path.read_bytes()
+    assert all(text.encode() in whole for text in said)
+    assert b"[[extracted-" not in whole
+
+
+@pytest.mark.parametrize("front", ["entry", "text"])
+def test_an_id_that_stands_in_front_as_well_means_a_look_at_everything(world, front):
+    """Of two entries of one id nothing goes; where it is only spoken of, the value goes."""
+    talk = Conversation()
+    talk.user(ident="again" if front == "entry" else None)
+    talk.assistant("it is called [[extracted-again]]" if front == "text" else "y")
+    for _ in range(600):
+        talk.user()
+        talk.assistant("y" * 4000)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(keep_recent=0)
+    say_much(path, talk, "first")
+    assert world.scan(keep_recent=0).values_extracted == 1
+    assert begins(world)
+    say_much(path, talk, "again")
+    before = path.read_bytes()
+
+    assert world.scan(keep_recent=0).values_extracted == (front == "text")
+    if front == "entry":
+        assert path.read_bytes() == before
+    else:
+        assert sql(world, "SELECT exact FROM extractions WHERE entry_id = 'again'") == [(1,)]
+    world.restore_all(pristine=True)
+    assert b"x" * 5000 in path.read_bytes()
+
+
 @pytest.mark.parametrize("change", ["shorter", "other bytes", "another file", "a wish"])
 def test_anything_but_growth_means_a_look_at_everything(world, change):
     """A file cut off, written anew, replaced or asked for is read from its beginning."""

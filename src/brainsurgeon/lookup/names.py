@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import openclaw, openclaw_signs
 from brainsurgeon.model.texts import readable
 from brainsurgeon.sessions.opening import identity_of
 
@@ -58,3 +58,24 @@ def _said(session: Session, ids: list[str]) -> set[str]:
     agents = openclaw.agent_names(session.agent)
     said = {*ids, *(f"{agent}/{one}" for agent in agents for one in ids)}
     return said | {readable(one) for one in said}
+
+
+class ByKey:
+    """Tells whether a session has a session key; each `sessions.json` is read once."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._keyed: dict[str, list[dict[str, Any]]] = {}
+
+    def fits(self, session: Session, _name: str) -> bool:
+        """Tell whether the `sessions.json` beside the session's file gives it the key."""
+        file = session.file
+        if file is None:
+            return False
+        if file.in_database:
+            return file.key == self._key
+        if file.directory not in self._keyed:
+            self._keyed[file.directory] = openclaw_signs.keyed(file.directory, self._key)
+        return any(
+            openclaw_signs.names_session(entry, file.name) for entry in self._keyed[file.directory]
+        )

@@ -82,7 +82,7 @@ def lies_where_it_did(
     if session_id is not None:
         same = here is not None and here.id == session_id
         return same and here is not None and seen_as(here, file, identity) == here
-    alike = identity is not None and store.sessions.of_identity(identity)
+    alike = identity is not None and store.sessions.is_shared(identity, None)
     return not (here or alike or store.sessions.unidentified(file.session))
 
 

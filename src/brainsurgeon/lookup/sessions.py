@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import AmbiguousError, BusyError, GoneError, NotFoundError
-from brainsurgeon.hosts import openclaw_signs
 from brainsurgeon.lookup import names
 from brainsurgeon.lookup.parents import source_of
 from brainsurgeon.lookup.places import Places
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile, Survey
+    from brainsurgeon.model.sessions import Fingerprint, Identity, Place, SessionFile, Survey
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
@@ -97,22 +96,37 @@ class _Known:
         self._places = Places()
         self._records = list(store.sessions.all()) if store else []
         self._states = store.files.all() if store and self._records else {}
+        self._by_id = {one.id: one for one in self._records}
         self._by_path = {one.path: one for one in self._records if not one.homeless}
         self._alike: dict[Identity | None, list[SessionRecord]] = defaultdict(list)
+        self._by_place: dict[Place | None, list[SessionRecord]] = defaultdict(list)
         for one in sorted(self._records, key=lambda one: -(one.id or 0)):
             self._alike[one.identity].append(one)
+            self._by_place[one.place].append(one)
 
     def at(self, path: str) -> SessionRecord | None:
         """Give the session that was last seen at a path, or None."""
         return self._by_path.get(path)
 
-    def of_identity(self, identity: Identity) -> list[SessionRecord]:
+    def of_identity(self, identity: Identity, after: int = 0) -> list[SessionRecord]:
         """Give the sessions that say the same of themselves, the newest first."""
-        return self._alike.get(identity, [])
+        return [one for one in self._alike.get(identity, ()) if (one.id or 0) > after]
+
+    def seen_as(self, identity: Identity, place: Place) -> list[SessionRecord]:
+        """Give those of `of_identity` that were last seen as one and the same file."""
+        return [one for one in self._by_place.get(place, ()) if one.identity == identity]
+
+    def is_shared(self, identity: Identity, record: SessionRecord | None) -> bool:
+        """Tell whether any session but one says this of itself."""
+        return any(one != record for one in self._alike.get(identity, ()))
 
     def unidentified(self, name: str) -> list[SessionRecord]:
         """Give the sessions of a name that no program that knows identities has seen yet."""
         return [one for one in self._alike.get(None, ()) if one.name == path_text(name)]
+
+    def known(self, ident: int) -> SessionRecord:
+        """Give a session by the id of its record."""
+        return self._by_id[ident]
 
     def format_of(self, path: str, _fingerprint: Fingerprint) -> str | None:
         """Give the format that a file had when it was last seen."""
@@ -176,7 +190,7 @@ def session_named(
 
 def session_among(sessions: list[Session], name: str) -> Session:
     """Find the one of these sessions that is named; raise NotFoundError or AmbiguousError."""
-    by_key = _ByKey(name)
+    by_key = names.ByKey(name)
     fitting: tuple[Callable[[Session, str], bool], ...] = (
         _by_exact_path, _by_path, names.is_called, names.calls_itself, by_key.fits,
         names.was_called, names.begins_with,
@@ -212,27 +226,6 @@ def _by_exact_path(session: Session, name: str) -> bool:
 def _by_path(session: Session, name: str) -> bool:
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     return is_path and os.path.realpath(name) == os.path.realpath(session.path)
-
-
-class _ByKey:
-    """Tells whether a session has a session key; each `sessions.json` is read once."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._keyed: dict[str, list[dict[str, Any]]] = {}
-
-    def fits(self, session: Session, _name: str) -> bool:
-        """Tell whether the `sessions.json` beside the session's file gives it the key."""
-        file = session.file
-        if file is None:
-            return False
-        if file.in_database:
-            return file.key == self._key
-        if file.directory not in self._keyed:
-            self._keyed[file.directory] = openclaw_signs.keyed(file.directory, self._key)
-        return any(
-            openclaw_signs.names_session(entry, file.name) for entry in self._keyed[file.directory]
-        )
 
 
 def parent_of(store: Store, session: AnyOpen, survey: Survey) -> str | None:

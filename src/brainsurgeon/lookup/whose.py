@@ -5,6 +5,11 @@ it any more. Of two files that say the same of themselves the one at the recorde
 session and the other a copy, which is to have records of its own. An agent's directory is no
 wall for a session that was moved through it, but for a copy it is, as long as what it was copied
 from is there.
+
+Logs that name no session may all say the same of themselves, thousands of them. One in which
+nothing of ours stands is told apart from those that are where they were without opening any: what
+this costs does not grow with how many there are. One in which something stands is compared with
+each.
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from brainsurgeon.lookup.fitting import fits, fitting, nearest
-from brainsurgeon.lookup.places import Places
+from brainsurgeon.lookup.fitting import fits, fitting, is_marked, may_be_whole_again, nearest
+from brainsurgeon.lookup.places import Known, Places
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discover import siblings
 from brainsurgeon.sessions.opening import identity_of, look_at
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Identity
+    from brainsurgeon.model.sessions import Identity, Place
     from brainsurgeon.store import Store
 
 
@@ -38,14 +43,17 @@ class Origin:
     copied: SessionRecord | None = None
 
 
-class Catalogue(Protocol):
+class Catalogue(Known, Protocol):
     """The sessions that are known, by what may be known of a file."""
 
     def at(self, path: str) -> SessionRecord | None:
         """Give the session that was last seen at a path, or None."""
 
-    def of_identity(self, identity: Identity) -> list[SessionRecord]:
-        """Give the sessions that say the same of themselves, the newest first."""
+    def seen_as(self, identity: Identity, place: Place) -> list[SessionRecord]:
+        """Give those of `of_identity` that were last seen as one and the same file."""
+
+    def is_shared(self, identity: Identity, record: SessionRecord | None) -> bool:
+        """Tell whether any session but one says this of itself."""
 
     def unidentified(self, name: str) -> list[SessionRecord]:
         """Give the sessions of a name that no program that knows identities has seen yet."""
@@ -60,37 +68,68 @@ def whose(
     here = known.at(file.path) or _seen_through_a_link(known, file)
     if identity is None or (here and _is_at_home(here, file, identity)):
         return Origin(here)
-    alike = known.of_identity(identity)
-    same_file = [one for one in alike if one.place == file.fingerprint.place]
-    for one in same_file:
-        numbered_alike = _may_be_numbered_alike(one, file, alike)
-        if numbered_alike and here in alike and _nothing_parts(store, file, [one, here]):
+    for one in known.seen_as(identity, file.fingerprint.place):
+        numbered_alike = _may_be_numbered_alike(known, one, file, identity)
+        mine = here is not None and here.identity == identity
+        if here and mine and numbered_alike and _nothing_parts(store, file, [one, here]):
             return Origin()
         if numbered_alike and one.agent_directory != file.agent_directory:
             continue
         if not (identity.weak or numbered_alike) or fits(store, one, file, whole=False):
             return Origin(one)
     mine = here is not None and here.identity in (None, identity)
-    if here and mine and not _lying_beside(store, [here], file, identity, alike):
-        alone = file.in_database or alike in ([], [here])
+    if here and mine and not _lying_beside(store, known, [here], file, identity):
+        alone = file.in_database or not known.is_shared(identity, here)
         if alone or not places.of(here, file.root):  # else it may be the one that lies there now
             return Origin(here)
-    return _by_content(store, file, identity, alike, here, places)
+    if not known.is_shared(identity, None):
+        return Origin()
+    if identity.weak and not is_marked(file):
+        return _by_place(store, known, file, identity, here, places)
+    return _by_content(store, known, file, identity, here, places)
+
+
+def _by_place(
+    store: Store, known: Catalogue, file: SessionFile, identity: Identity,
+    here: SessionRecord | None, places: Places,
+) -> Origin:  # fmt: skip
+    """Tell whose a file is in which nothing of ours stands: no value can be put back into it.
+
+    So it does not matter whose copy it is. It is the session that was last seen at its path, or
+    one that is gone from its place and whose entries are all whole again; whoever was moved takes
+    with it what was asked for in it.
+    """
+    if (
+        here
+        and here.identity == identity
+        and not _lying_beside(store, known, [here], file, identity)
+    ):
+        return Origin(here)
+    home = file.agent_directory
+    gone = may_be_whole_again(store, file, places.gone(known, identity))
+    for one in sorted(gone, key=lambda one: one.agent_directory != home):
+        if (here and one.id == here.id) or _still_there(one, file):
+            continue
+        moved = places.of(one, file.root)
+        elsewhere = moved is not None and moved.path != file.path
+        if not elsewhere and fits(store, one, file, whole=one.agent_directory != home):
+            return Origin(one)
+    return Origin()
 
 
 def _by_content(
-    store: Store, file: SessionFile, identity: Identity, alike: list[SessionRecord],
+    store: Store, known: Catalogue, file: SessionFile, identity: Identity,
     here: SessionRecord | None, places: Places,
 ) -> Origin:  # fmt: skip
-    """Tell whose file this is, of several sessions that say the same of themselves.
+    """Tell whose this file is, of several sessions that say the same of themselves.
 
     It is the one that was last seen at its path (`here`), unless that lies beside it now, else one
     that is gone from its place; but where another of the same agent explains more of the file, it
     is a copy of that one, and where they would put back different values it is nobody's.
     """
     home = file.agent_directory
-    others = sorted(alike, key=lambda one: one.agent_directory != home)
-    beside = _lying_beside(store, others, file, identity, alike)
+    others = sorted(known.of_identity(identity), key=lambda one: one.agent_directory != home)
+    beside = _lying_beside(store, known, others, file, identity)
     it = here if here in others and here.id not in beside else None
     near = []
     for one in others:
@@ -124,7 +163,7 @@ def _seen_through_a_link(known: Catalogue, file: SessionFile) -> SessionRecord |
 
 
 def _may_be_numbered_alike(
-    record: SessionRecord, file: SessionFile, alike: Iterable[SessionRecord]
+    known: Catalogue, record: SessionRecord, file: SessionFile, identity: Identity
 ) -> bool:
     """Tell whether a file may merely have got the inode that a session once had.
 
@@ -137,7 +176,7 @@ def _may_be_numbered_alike(
         place = Fingerprint.of(os.stat(record.path)).place
     except OSError:
         return True
-    return place not in {one.place for one in alike}
+    return not known.seen_as(identity, place)
 
 
 def _nothing_parts(store: Store, file: SessionFile, sessions: list[SessionRecord]) -> bool:
@@ -146,18 +185,19 @@ def _nothing_parts(store: Store, file: SessionFile, sessions: list[SessionRecord
 
 
 def _lying_beside(
-    store: Store, records: Iterable[SessionRecord], file: SessionFile, identity: Identity,
-    alike: Iterable[SessionRecord],
+    store: Store, known: Catalogue, records: Iterable[SessionRecord], file: SessionFile,
+    identity: Identity,
 ) -> set[int | None]:  # fmt: skip
     """Tell which sessions lie beside a file under other names, as after a rotation."""
     listed = [(one, one.place) for one in records if one.place and not file.in_database]
     wanted = {place for _, place in listed}
-    there = (one for one in siblings(file) if one.fingerprint.place in wanted) if wanted else ()
+    there = siblings(file, wanted) if wanted else ()
     found = {one.fingerprint.place: one for one in there if identity_of(one) == identity}
     lying = ((one, found[place]) for one, place in listed if place in found)
     return {
         one.id for one, it in lying
-        if not _may_be_numbered_alike(one, it, alike) or fits(store, one, it, whole=False)
+        if not _may_be_numbered_alike(known, one, it, identity)
+        or fits(store, one, it, whole=False)
     }  # fmt: skip
 
 

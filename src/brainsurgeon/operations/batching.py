@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.model.plans import Outcome, Plan
     from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.resume import Resume
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.rewrite.examine import Examination
@@ -39,7 +40,10 @@ _LONGEST = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A session that is to be changed; it is open, and `held` closes it."""
+    """A session that is to be changed; it is open, and `held` closes it.
+
+    `begin` is where a look at it may begin, as it was: nothing is changed in front of that.
+    """
 
     file: SessionFile
     one: Examination
@@ -47,6 +51,7 @@ class Planned:
     plan: Plan
     outcome: Outcome
     held: ExitStack
+    begin: Resume | None = None
 
 
 class Batch:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.outcome import outcome_of
 from brainsurgeon.decide.resume import Frontier
 from brainsurgeon.lookup import noting
-from brainsurgeon.rewrite.resume import begins_at, examine_grown, records_of_tail
+from brainsurgeon.operations.batching import Planned
+from brainsurgeon.rewrite.finishing import Rewrite
+from brainsurgeon.rewrite.resume import (
+    begins_after,
+    begins_at,
+    examine_grown,
+    is_whole_plan,
+    records_of_tail,
+)
 from brainsurgeon.sessions.discover import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.plans import Outcome
-    from brainsurgeon.model.records import FileState
+    from brainsurgeon.model.plans import Outcome, Plan
+    from brainsurgeon.model.records import FileState, SessionRecord
+    from brainsurgeon.model.resume import Resume
     from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.rewrite.carry_out import AnyRewrite
+    from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
     from brainsurgeon.store.memory import FileMemory
 
@@ -38,12 +50,12 @@ class Look:
 def look_at_growth(
     settings: Settings, store: Store, file: SessionFile, state: FileState | None,
     memory: FileMemory, now: float, check_stop: Callable[[], None],
-) -> Look | None:  # fmt: skip
+) -> Look | Planned | None:  # fmt: skip
     """Look at the tail of a session in which nothing is asked for; None where that is not enough.
 
     It is not where the file did more than grow, where older entries are spoken of, and where
-    something is to go: then everything has to be looked at. Raise UnsettledError or RefusedError
-    where it may not be touched.
+    what stands in front may matter to what is to go: then everything has to be looked at. Raise
+    UnsettledError or RefusedError where it may not be touched.
     """
     before = store.resumes.at(file.path)
     if before is None or not before.may_go_on(file.fingerprint):
@@ -52,16 +64,19 @@ def look_at_growth(
         return None
     if file.hint not in ("auto", before.format):
         return None
-    with examine_grown(settings, file, state, before, memory.rules, now, check_stop) as one:
+    with ExitStack() as held:
+        one = held.enter_context(
+            examine_grown(settings, file, state, before, memory.rules, now, check_stop)
+        )
         if one is None or not is_named(file):
             return None
         if not noting.lies_where_it_did(store, file, before.identity, before.session_id):
             return None
         one.check_turn()
         record = None if before.session_id is None else store.sessions.known(before.session_id)
+        records = records_of_tail(store, record, one)
         if record and record.id is not None and store.wishes.open_of(record.id):
             return None  # asked for since the pass began
-        records = records_of_tail(store, record, one)
         since = None if one.survey.open_turn else one.survey.since
         remembers = one.habits.remembers
         frontier = Frontier(since, remembers=remembers, stubs=before.stubs)
@@ -69,12 +84,29 @@ def look_at_growth(
         planned = replace(one.plan(records, frontier=frontier), gone=())
         rules = settings.decision_rules()
         outcome = outcome_of(one.session.file, one.format.name, rules, planned)
-        if planned.deferred or outcome.outcome == "changed":
+        changes = outcome.outcome == "changed"
+        if planned.deferred or (changes and not _may_go(one, before, record, planned)):
             return None
         if record:
             noting.adopt(store, record, records, planned, now)
-        noting.settled(store, record, planned, now)
         begin = begins_at(one, frontier, planned, record, memory.rules, before.whole_at)
+        if changes:
+            memory.begin_at(file.path, None)
+            return Planned(file, one, record, planned, outcome, held.pop_all(), begin)
+        noting.settled(store, record, planned, now)
         memory.begin_at(file.path, begin)
         seen = one.session
         return Look(outcome, seen.fingerprint, one.format.name, seen.identity, planned.due_at)
+
+
+def _may_go(one: Examination, before: Resume, record: SessionRecord | None, planned: Plan) -> bool:
+    """Tell whether what is to go may be cut on the word of the tail alone."""
+    return record is not None and not one.kept_in_memory() and is_whole_plan(one, before, planned)
+
+
+def begin_anew(store: Store, planned: Planned, rewrite: AnyRewrite) -> Resume | None:
+    """Say where the next look at a session may begin that was just changed."""
+    record = store.sessions.at(planned.file.path)
+    if planned.begin is None or record is None or not isinstance(rewrite, Rewrite):
+        return None
+    return begins_after(planned.begin, rewrite, record.id)

@@ -13,34 +13,33 @@ from brainsurgeon.decide.outcome import outcome_of
 from brainsurgeon.errors import BusyError, StoppedError, StoreFullError
 from brainsurgeon.lookup import noting
 from brainsurgeon.lookup.places import Places
-from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
 from brainsurgeon.operations.fullness import asked_relief, fit_in, remember
-from brainsurgeon.operations.growing import Look, look_at_growth
-from brainsurgeon.operations.verdicts import tell_failures, verdict_on
+from brainsurgeon.operations.growing import Look, begin_anew, look_at_growth
+from brainsurgeon.operations.verdicts import left_as_it_is, tell_failures
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.carry_out import end_redactions
 from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, records_of
 from brainsurgeon.rewrite.finishing import Unfinished
 from brainsurgeon.rewrite.resume import begins_at, frontier_of
-from brainsurgeon.rewrite.untouchable import excluded, moved_away
+from brainsurgeon.rewrite.untouchable import excluded
 from brainsurgeon.sessions.discover import is_named
-from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
+from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import NOTHING_OWN
 from brainsurgeon.store.memory import FileMemory
-from brainsurgeon.store.table import AGAIN, WAITS
+from brainsurgeon.store.table import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.loads import Fullness
-    from brainsurgeon.model.plans import Plan, Result
+    from brainsurgeon.model.plans import Outcome, Plan
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.carry_out import AnyRewrite
@@ -160,35 +159,25 @@ class _Pass:
         try:
             return change()
         except Exception as error:
-            verdict = verdict_on(error)
-            if verdict is None:
+            look = left_as_it_is(file, error, self._memory, self._clock())
+            if look is None:
                 raise
-            return self._left(file, error, *verdict)
-
-    def _left(self, file: SessionFile, why: Exception, result: Result, reason: str) -> Look:
-        """Say of a file that it was left as it is, and when it is looked at again."""
-        size, state = file.fingerprint.size, self._memory.state_of(file)
-        form = state.format if state else None
-        outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-        identity = state.identity if state and state.fingerprint == file.fingerprint else None
-        look = Look(outcome, file.fingerprint, form, identity)
-        if isinstance(why, UnsettledError) and why.idle:
-            return replace(look, again=WAITS, due_at=why.until)
-        if isinstance(why, RefusedError) and file.in_database:
-            return replace(look, again=WAITS)
-        if result == "failed":
-            look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
-        tried = isinstance(why, ObstacleError) or result == "deferred" or moved_away(file)
-        return replace(look, again=AGAIN if tried else None)
+            return look
 
     def _change(self, file: SessionFile, now: float) -> Look | None:
         """Plan one session, to be changed now or with others; None where it waits for those."""
         left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
+        grown = None if waits else self._grown(file, self._memory.state_of(file), now)
+        if isinstance(grown, Planned):
+            self._batch.add(grown)
+            return None
+        return grown or self._whole(file, now, cut=left_alone is None)
+
+    def _whole(self, file: SessionFile, now: float, *, cut: bool) -> Look | None:
+        """Plan a session by all of its lines; unless it may be `cut` only what is asked for."""
         state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
-        if grown := None if waits else self._grown(file, state, now):
-            return grown
         with ExitStack() as held:
             quiet = examine_quiet(self._settings, file, state, now, self._check)
             one = held.enter_context(quiet)
@@ -200,7 +189,7 @@ class _Pass:
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
             put_off = None if self._named or asked_relief(records) else one.kept_in_memory()
-            cut = left_alone is None and put_off is None
+            cut = cut and put_off is None
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
             make = partial(
                 one.plan, records, cut=cut, explain=self._report.dry_run, frontier=frontier
@@ -216,18 +205,21 @@ class _Pass:
             outcome = fitting.outcome(one, planned)
             if fitting.before:
                 self._full[file.path] = fitting.before
-            if outcome.outcome == "changed" and store:
-                self._memory.begin_at(file.path, None)
-                self._batch.add(Planned(file, one, record, planned, outcome, held.pop_all()))
-                return None
             if store:
-                begin = begins_at(one, frontier, planned, record, self._memory.rules, one.now)
-                self._memory.begin_at(file.path, begin)
+                rules, changes = self._memory.rules, outcome.outcome == "changed"
+                begin = begins_at(one, frontier, planned, record, rules, one.now)
+                self._memory.begin_at(file.path, None if changes else begin)
+                if changes:
+                    kept = held.pop_all()
+                    self._batch.add(Planned(file, one, record, planned, outcome, kept, begin))
+                    return None
                 noting.settled(store, record, planned, now)
             seen, form = one.session, one.format.name
             return Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
 
-    def _grown(self, file: SessionFile, state: FileState | None, now: float) -> Look | None:
+    def _grown(
+        self, file: SessionFile, state: FileState | None, now: float
+    ) -> Look | Planned | None:
         """Look at the tail alone, where that is enough."""
         if self._store is None or self._report.dry_run or file.in_database:
             return None
@@ -253,6 +245,8 @@ class _Pass:
             raise UnsettledError(str(came)) from came
         if isinstance(came, Exception):
             raise came
+        if self._store:
+            self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, came))
         return self._changed(planned.one, planned.plan, planned.outcome, came)
 
     def _record(self, one: Examination) -> SessionRecord | None:

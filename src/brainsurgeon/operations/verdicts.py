@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import (
@@ -12,14 +13,19 @@ from brainsurgeon.errors import (
     StoppedError,
     StoreFullError,
 )
+from brainsurgeon.model.plans import Outcome
+from brainsurgeon.operations.growing import Look
 from brainsurgeon.rewrite.examine import HELD, UnsettledError
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.store.opening import DatabaseError
+from brainsurgeon.store.table import AGAIN, WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brainsurgeon.model.plans import Outcome, Result
+    from brainsurgeon.model.plans import Result
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
     from brainsurgeon.store.memory import FileMemory
 
@@ -42,6 +48,30 @@ def verdict_on(error: Exception) -> tuple[Result, str] | None:
         case OSError():
             return "failed", error.strerror or type(error).__name__
     return "failed", f"unexpected {type(error).__name__}"  # one odd file must not stop the rest
+
+
+def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: float) -> Look | None:
+    """Say of a file that it was left as it is, and when it is looked at again.
+
+    None where the error is everybody's.
+    """
+    verdict = verdict_on(why)
+    if verdict is None:
+        return None
+    result, reason = verdict
+    size, state = file.fingerprint.size, memory.state_of(file)
+    form = state.format if state else None
+    outcome = Outcome(file.title, file.path, form, result, reason, size, size)
+    identity = state.identity if state and state.fingerprint == file.fingerprint else None
+    look = Look(outcome, file.fingerprint, form, identity)
+    if isinstance(why, UnsettledError) and why.idle:
+        return replace(look, again=WAITS, due_at=why.until)
+    if isinstance(why, RefusedError) and file.in_database:
+        return replace(look, again=WAITS)
+    if result == "failed":
+        look = replace(look, due_at=memory.try_again_at(file, now))
+    tried = isinstance(why, ObstacleError) or result == "deferred" or moved_away(file)
+    return replace(look, again=AGAIN if tried else None)
 
 
 def tell_failures(store: Store, memory: FileMemory, seen: Iterable[Outcome], now: float) -> None:

@@ -1,13 +1,16 @@
 """Go on where the last look at a session ended, if it was only appended to since.
 
 A resumed look opens the file, compares a mark of three times 4 KB, and reads the tail alone: it
-costs what was appended and the tail, whatever stands in front. It only ever finds that nothing
-is to be done; where something is, the caller looks at everything, as for the first time.
+costs what was appended and the tail, whatever stands in front. Where something is to go, what
+stands in front is searched for the ids of those entries, and otherwise copied as it is by the
+kernel: it is never taken apart again, so that the mark decides about no byte of it.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.resume import VERSION, Frontier
@@ -18,8 +21,8 @@ from brainsurgeon.model.resume import Resume
 from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
 from brainsurgeon.rewrite.session_settings import settings_for
 from brainsurgeon.rewrite.untouchable import check_replaceable
-from brainsurgeon.sessions.reading import OpenSession
-from brainsurgeon.sessions.tails import mark_of
+from brainsurgeon.sessions.reading import OpenSession, stands_before
+from brainsurgeon.sessions.tails import mark_at, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +31,17 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import FileState, SessionRecord
     from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.rewrite.finishing import Rewrite
     from brainsurgeon.store import Store
 
 SMALLEST = 1 << 18
 """Bytes of the smallest file of which anything is remembered: a shorter one is read as quickly."""
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
+"""Ids that everybody writes alike as JSON, and that stand in their stubs: a search finds them."""
+_FEW = 8
+"""Ids for which what stands in front is searched; with more, all of it is read as quickly."""
 
 
 def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
@@ -48,7 +58,10 @@ def begins_at(
     one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str,
     whole_at: float,
 ) -> Resume | None:  # fmt: skip
-    """Say where the next look at a session may begin that was looked at and left as it is."""
+    """Say where the next look at a session may begin that was looked at and left as it is.
+
+    Where the plan is carried out, `begins_after` says it of what became of it.
+    """
     begin, session = frontier.begin(planned), one.session
     if begin is None or planned.deferred or not isinstance(session, OpenSession):
         return None
@@ -108,10 +121,35 @@ def records_of_tail(store: Store, record: SessionRecord | None, one: Examination
     family = store.sessions.family(record)
     return Records(
         tuple(store.extractions.of_entries(family, named, stubs)),
+        asked_until=store.wishes.newest(record.id),
         fields=tuple(store.fields.of_session(record.id)),
         restores=store.extractions.restores(record.id),
         own=record.id,
     )
+
+
+def is_whole_plan(one: Examination, before: Resume, planned: Plan) -> bool:
+    """Tell whether a plan for the tail is what a look at everything would have planned.
+
+    What stands in front decides in two ways only. Where the id of an entry stands twice, nothing
+    goes from it, and where its stub's text stood before, the cut is an `exact` one: both hold the
+    id. And where the agent remembers what was cut, thinking in front may have to leave as well.
+    """
+    if not isinstance(one.session, OpenSession) or (before.stubs and one.habits.remembers):
+        return False
+    ids = {edit.entry_id for edit in planned.edits}
+    if not 0 < len(ids) <= _FEW or not all(map(_PLAIN.fullmatch, ids)):
+        return False
+    return not stands_before(one.session, before.offset, [ident.encode() for ident in ids])
+
+
+def begins_after(begin: Resume, rewrite: Rewrite, session_id: int | None) -> Resume | None:
+    """Say where the next look at a session may begin that was changed behind `begin` alone."""
+    seen = rewrite.fingerprint
+    mark = mark_at(rewrite.directory, rewrite.name, seen, begin.offset)
+    if mark is None:
+        return None
+    return replace(begin, fingerprint=seen, mark=mark, session_id=session_id, stubs=True)
 
 
 def _grew(session: OpenSession, before: Resume) -> bool:

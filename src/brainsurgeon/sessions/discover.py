@@ -20,9 +20,9 @@ from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadab
 from brainsurgeon.sessions.reading import format_name, open_below, open_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
-    from brainsurgeon.model.sessions import Resting
+    from brainsurgeon.model.sessions import Place, Resting
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 16
@@ -117,8 +117,11 @@ def is_named(file: SessionFile) -> bool:
     return not nameless or openclaw.owner(file.directory) is not None
 
 
-def siblings(file: SessionFile) -> Iterator[SessionFile]:
-    """Yield the other files in the directory of a session that may be sessions of its agent."""
+def siblings(file: SessionFile, places: Container[Place] | None = None) -> Iterator[SessionFile]:
+    """Yield the other files in the directory of a session that may be sessions of its agent.
+
+    Where `places` are given, only those of them that are one of these.
+    """
     try:
         descriptor = open_below(file.root, file.directory)
     except OSError:
@@ -127,11 +130,24 @@ def siblings(file: SessionFile) -> Iterator[SessionFile]:
         root = Root(file.root, file.hint, exclusive=file.exclusive)
         walk = _Walk(file.root, root, openclaw.is_archive_name, any_format)
         for name in os.listdir(descriptor):
+            if name == file.name or not _is_one_of(places, name, descriptor):
+                continue
             for item in walk.look(file.directory, name, descriptor):
-                if isinstance(item, SessionFile) and item.name != file.name:
+                if isinstance(item, SessionFile):
                     yield item
     finally:
         os.close(descriptor)
+
+
+def _is_one_of(places: Container[Place] | None, name: str, directory: int) -> bool:
+    """Tell at the cost of one stat whether a file is one of those that are wanted."""
+    if places is None:
+        return True
+    try:
+        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return False
+    return (seen.st_dev, seen.st_ino) in places
 
 
 @dataclass(frozen=True, slots=True)

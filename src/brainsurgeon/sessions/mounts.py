@@ -12,10 +12,12 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 FRESH = 1.0
 """Seconds for which what was seen of all namespaces is believed: a pass asks for every file."""
@@ -84,7 +86,7 @@ def _look_around() -> Iterator[_Place]:
         if namespace in met:
             continue
         met.add(namespace)
-        mounts = {}
+        mounts: Mapping[bytes, _Mount] = {}
         with suppress(OSError):  # it ended
             mounts = _mounts(pid)
         for mount in mounts.values():
@@ -94,14 +96,20 @@ def _look_around() -> Iterator[_Place]:
                 yield parent.within(mount.point)
 
 
-def _mounts(pid: str) -> dict[bytes, _Mount]:
+def _mounts(pid: str) -> Mapping[bytes, _Mount]:
     """Read the mounts of a process by their ids."""
-    mounts = {}
     with open(f"/proc/{pid}/mountinfo", "rb") as lines:
-        for line in lines:
-            ident, parent, device, root, point, *_ = line.split(b" ")
-            mounts[ident] = _Mount(parent, device, _plain(root), _plain(point))
-    return mounts
+        return _parsed(lines.read())
+
+
+@lru_cache(maxsize=4)
+def _parsed(lines: bytes) -> Mapping[bytes, _Mount]:
+    """Take a mountinfo apart, which is read for every file and is nearly always the same."""
+    mounts = {}
+    for line in filter(None, lines.split(b"\n")):
+        ident, parent, device, root, point, *_ = line.split(b" ")
+        mounts[ident] = _Mount(parent, device, _plain(root), _plain(point))
+    return MappingProxyType(mounts)
 
 
 def _plain(path: bytes) -> bytes:

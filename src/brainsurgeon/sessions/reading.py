@@ -22,7 +22,7 @@ from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.sessions import attributes, filesystems, mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.sessions import Identity, SessionFile
@@ -160,6 +160,18 @@ def open_session(
             os.close(descriptor)
     finally:
         os.close(directory)
+
+
+def stands_before(session: OpenSession, end: int, texts: Sequence[bytes]) -> bool:
+    """Tell whether any of some texts stands in front of a place in a session."""
+    longest, last = max(map(len, texts)), b""
+    for piece in session.stream(0, end):
+        session.check_stop()
+        edge = last + piece[:longest]
+        if any(text in piece or text in edge for text in texts):
+            return True
+        last = piece[-longest:]
+    return False
 
 
 def open_below(root: str, directory: str) -> int:

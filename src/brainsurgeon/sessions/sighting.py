@@ -10,7 +10,14 @@ import zstandard
 
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.entries import LONGEST_STUB, STUB, STUB_PREFIX, stub_text, value_at
+from brainsurgeon.model.entries import (
+    LONGEST_STUB,
+    REDACTED,
+    STUB,
+    STUB_PREFIX,
+    stub_text,
+    value_at,
+)
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile
 from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
 
 _PACKED = 256
 """Bytes of an archive unpacked at a time: packed ones may stand for 30,000 times as many."""
+_MARKS = (STUB_PREFIX, REDACTED.encode(), b'"Restored ')
+"""What stands in a file where something of ours stands in the place of a value: a stub, a field
+that says that a call was shortened, and how its answer begins then, should the field be gone."""
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
@@ -69,6 +79,24 @@ def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     except zstandard.ZstdError as why:
         raise OSError(errno.EIO, "an archive that cannot be unpacked") from why
     return {os.fsdecode(stub) for stub in stubs}
+
+
+def has_marks(file: SessionFile, check_stop: Callable[[], None]) -> bool:
+    """Tell whether a stub stands in a file, or an entry that says of itself that it was shortened.
+
+    Raise OSError where it cannot be read.
+    """
+    tail = b""
+    try:
+        with open_session(file, check_stop) as session:
+            for piece in _chunks(session, check_stop):
+                text = tail + piece
+                if any(mark in text for mark in _MARKS):
+                    return True
+                tail = text[-LONGEST_STUB:]
+    except RefusedError as why:
+        raise OSError(errno.EINVAL, str(why)) from why
+    return False
 
 
 def _pieces(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[bytes]:

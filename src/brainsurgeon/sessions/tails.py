@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats.base import parse, usable_id
-from brainsurgeon.model.sessions import End
+from brainsurgeon.model.sessions import End, Fingerprint
 from brainsurgeon.model.times import moment_said
-from brainsurgeon.sessions.reading import FileLines, read_range
+from brainsurgeon.sessions.reading import FileLines, open_plain, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,20 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     for end in (offset, size):
         told.update(os.pread(descriptor, min(end, _MARK), max(0, end - _MARK)))
     return told.digest()
+
+
+def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes | None:
+    """Give the mark of a file by its name; None where another one stands there."""
+    try:
+        descriptor = open_plain(name, directory)
+    except OSError:
+        return None
+    try:
+        if Fingerprint.of(os.fstat(descriptor)).place != seen.place:
+            return None
+        return mark_of(descriptor, offset, seen.size)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

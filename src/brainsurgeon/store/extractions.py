@@ -37,6 +37,11 @@ _SHARED = (
 """What a session and one that was forked from it say alike of a swap."""
 
 
+Whole = tuple[str, bytes | None, bool, bool]
+"""The id of an entry, the digest of what it was (None: not recorded), whether its stub was last
+known to stand, and whether another text than a stub took the place of the value."""
+
+
 def _extraction(row: tuple[Any, ...]) -> Extraction:
     values = list(row)
     values[4] = key_path_read(row[4])
@@ -60,6 +65,17 @@ class Extractions:
         slots = ",".join("?" * len(listed))
         found = self._extractions(f"session_id IN ({slots}) AND state != 'pending'", listed)
         return sorted(found, key=lambda one: -listed.index(one.session_id))
+
+    def wholes(self, ids: Iterable[int]) -> dict[int, list[Whole]]:
+        """Give, by session, what is recorded of its own entries when they were whole."""
+        found: dict[int, list[Whole]] = defaultdict(list)
+        for session, *row in self._connection.execute(
+            "SELECT session_id, entry_id, whole, state = 'standing', replacement IS NOT NULL"
+            " FROM extractions WHERE session_id IN (SELECT value FROM json_each(?))"
+            " AND state != 'pending'", (json.dumps(list(ids)),),
+        ):  # fmt: skip
+            found[session].append((row[0], row[1], bool(row[2]), bool(row[3])))
+        return found
 
     def of_entries(
         self, ids: Iterable[int], entries: Iterable[str], stubs: Iterable[str]

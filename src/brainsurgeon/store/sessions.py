@@ -140,12 +140,32 @@ class Sessions:
         ).fetchone()
         return _session(row) if row else None
 
-    def of_identity(self, identity: Identity) -> list[SessionRecord]:
-        """Give the sessions that say the same of themselves, the newest first."""
+    def of_identity(self, identity: Identity, after: int = 0) -> list[SessionRecord]:
+        """Give the sessions that say the same of themselves, the newest first.
+
+        With `after` only those whose records have larger ids.
+        """
         rows = self._connection.execute(
-            _SESSION + " WHERE s.identity = ? ORDER BY s.id DESC", (identity_text(identity),)
+            _SESSION + " WHERE s.identity = ? AND s.id > ? ORDER BY s.id DESC",
+            (identity_text(identity), after),
         )
         return [_session(row) for row in rows]
+
+    def seen_as(self, identity: Identity, place: Place) -> list[SessionRecord]:
+        """Give those of `of_identity` that were last seen as one and the same file."""
+        rows = self._connection.execute(
+            _SESSION + " WHERE s.identity = ? AND s.device = ? AND s.inode = ? ORDER BY s.id DESC",
+            (identity_text(identity), signed(place[0]), signed(place[1])),
+        )
+        return [_session(row) for row in rows]
+
+    def is_shared(self, identity: Identity, record: SessionRecord | None) -> bool:
+        """Tell whether any session but one says this of itself."""
+        row = self._connection.execute(
+            "SELECT 1 FROM sessions WHERE identity = ? AND id IS NOT ? LIMIT 1",
+            (identity_text(identity), record and record.id),
+        )
+        return row.fetchone() is not None
 
     def unidentified(self, name: str) -> list[SessionRecord]:
         """Give the sessions of a name that no program that knows identities has seen yet."""

@@ -1,0 +1,144 @@
+"""Logs that name no session and begin alike say the same of themselves, however many there are.
+
+What is counted is work, not time: files opened and rows read for each log.
+"""
+
+import os
+import sys
+import time
+
+import pytest
+
+from brainsurgeon.lookup.sessions import all_sessions
+from building.world import dump
+
+_openings, _counting = [], []
+
+
+def _heard(event, arguments):
+    if _counting and event == "open" and str(arguments[0]).endswith(".jsonl"):
+        _openings.append(arguments[0])
+
+
+sys.addaudithook(_heard)
+
+
+def log(secret, more=()):
+    """Give a log of generic entries that names no session."""
+    return b"".join(map(dump, (
+        {"type": "message", "__id": "msg-1", "role": "user", "content": "go on"},
+        {"type": "tool_call", "__id": "msg-2", "name": "exec", "arguments": {"command": "ls"}},
+        {"type": "tool_result", "__id": "msg-3", "name": "exec", "output": f"{secret} " * 200},
+        {"type": "message", "__id": "msg-4", "role": "assistant", "content": "done."},
+        {"type": "message", "__id": "msg-5", "role": "user", "content": "go on"},
+        {"type": "message", "__id": "msg-6", "role": "assistant", "content": "done."},
+        {"type": "message", "__id": "msg-7", "role": "assistant", "content": "done."},
+        *more,
+    )))  # fmt: skip
+
+
+def in_one_directory(world, number):
+    """Give the path of a log beside all others."""
+    return world.directory / f"{number:04}.jsonl"
+
+
+def in_its_own(world, number):
+    """Give the path of a log in a directory of its own."""
+    return world.root / f"agent{number}" / "sessions" / "log.jsonl"
+
+
+def write(path, data):
+    """Write a log, last changed a day ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (time.time() - 86_400,) * 2)
+    return path
+
+
+def opened_by(work):
+    """Tell how often a log is opened meanwhile."""
+    _openings.clear()
+    _counting.append(True)
+    try:
+        work()
+    finally:
+        _counting.clear()
+    return len(_openings)
+
+
+def for_each(world, place, first, last):
+    """Write logs of these numbers, and tell how often one is opened for each in a pass."""
+    paths = [write(place(world, number), log(f"secret {number}")) for number in range(first, last)]
+    opened = opened_by(world.scan)
+    assert all(b"[[extracted-msg-3]]" in path.read_bytes() for path in paths)
+    return opened / len(paths)
+
+
+@pytest.mark.parametrize("place", [in_one_directory, in_its_own])
+def test_a_new_log_costs_the_same_however_many_begin_alike(world, place):
+    """A first pass opens each as often as if it were alone, and none of those seen before."""
+    for_each(world, place, 0, 2)
+    few = for_each(world, place, 2, 6)
+    many = for_each(world, place, 6, 30)
+
+    assert many <= few
+
+
+@pytest.mark.parametrize("place", [in_one_directory, in_its_own])
+def test_a_log_that_grew_costs_the_same_however_many_begin_alike(world, place):
+    """So does a pass over logs that were appended to."""
+    counted = []
+    for first, last in ((0, 4), (4, 28)):
+        for_each(world, place, first, last)
+        for number in range(last):
+            path, more = place(world, number), {"type": "message", "__id": f"more-{last}"}
+            more.update(role="assistant", content="yes.")
+            write(path, path.read_bytes() + dump(more))
+        counted.append(opened_by(world.scan) / last)
+
+    assert counted[1] <= counted[0]
+
+
+def test_logs_that_came_after_others_were_deleted_are_opened_a_few_times(world):
+    """What is gone from its place may be any new log: all are compared at one reading of that."""
+    for number in range(20):
+        write(in_one_directory(world, number), log(f"secret {number}"))
+    world.scan()
+    for number in range(20):
+        in_one_directory(world, number).unlink()
+    few = for_each(world, in_one_directory, 100, 102)
+    many = for_each(world, in_one_directory, 102, 122)
+
+    assert many <= few
+
+
+@pytest.mark.parametrize("place", [in_one_directory, in_its_own])
+def test_each_of_many_alike_gets_its_own_value_back(world, place):
+    """However alike they are, restoring everything gives each file its own bytes."""
+    originals = {}
+    for number in range(8):
+        path = write(place(world, number), log(f"secret {number}"))
+        originals[path] = path.read_bytes()
+    world.scan()
+
+    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert {path: path.read_bytes() for path in originals} == originals
+
+
+def test_a_log_that_was_restored_and_moved_by_a_copy_is_still_itself(world):
+    """Nothing of ours stands in it and its inode is another: what it says tells whose it is."""
+    paths = [write(in_one_directory(world, number), log(f"secret {number}")) for number in range(3)]
+    world.scan()
+    world.restore_all(pristine=True)
+    moved = write(paths[1].with_name("moved.jsonl"), paths[1].read_bytes())
+    kept = [one.id for one in world.store.sessions.all() if one.path == str(paths[1])]
+    paths[1].unlink()
+    world.scan(keep_recent=50)
+    found = {one.record.id for one in sessions_at(world, moved) if one.record}
+
+    assert found == set(kept)
+
+
+def sessions_at(world, path):
+    """Give what is known of the file at a path."""
+    return [one for one in all_sessions(world.settings(), world.store) if one.path == str(path)]
