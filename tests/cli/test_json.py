@@ -61,6 +61,11 @@ def documents(world, conversation, cli):
         call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
     ]  # fmt: skip
+    kept = world.base / "kept.db"
+    said += [
+        call("store", "backup", kept), call("store", "purge", "--yes"), call("store", "compact"),
+        call("store", "restore", kept, "--yes"),
+    ]  # fmt: skip
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said.append(call("status"))

@@ -100,9 +100,11 @@ KNIFE = {
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
 OF_OUR_OWN = {
+    *(f"store.{name}" for name in ("alone", "copies", "replacing", "salvage")),
     "store.daemon_lock", "store.facts", "store.opening", "store", "log", "cli", "cli.streams",
 }  # fmt: skip
-"""What they open for writing lies in our own state directory, or is a stream that went away."""
+"""What they open for writing lies in our own state directory, is a stream that went away, or is
+the backup that a person asked for."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import restoring, running, showing, streams
+from brainsurgeon.cli import caring, restoring, running, showing, streams
 from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.texts import readable_lines
@@ -98,3 +98,4 @@ for command in (
     restoring.restore, restoring.set_extractable,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)
+app.add_typer(caring.store)

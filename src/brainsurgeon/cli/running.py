@@ -156,7 +156,12 @@ def _watched() -> bool:
 
 def doctor(
     repair: Annotated[
-        bool, typer.Option("--repair", help="Finish what a crash left; correct the catalogue.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Finish what a crash left; correct the catalogue; save what a damaged store "
+            "still holds into a new one.",
+        ),
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -170,10 +175,13 @@ def doctor(
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.doctor import doctor
+    from brainsurgeon.operations.rescue import rescue, rescued
     from brainsurgeon.render import passes
 
+    done = rescue(settings, time.time()) if repair else None
+    findings = rescued(done) if done else []
     with store_to_write(settings) if repair else store_to_read(settings) as store:
-        findings = doctor(settings, store, repair=repair)
+        findings += doctor(settings, store, repair=repair)
     if json:
         print_json(passes.findings_json(findings))
     else:
