@@ -64,7 +64,8 @@ def documents(world, conversation, cli):
     kept = world.base / "kept.db"
     said += [
         call("store", "backup", kept), call("store", "purge", "--yes"), call("store", "compact"),
-        call("store", "restore", kept, "--yes"),
+        call("store", "restore", kept, "--yes"), call("metrics"),
+        call("report", "--output", world.base / "report.html"),
     ]  # fmt: skip
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import caring, restoring, running, showing, streams
+from brainsurgeon.cli import caring, reporting, restoring, running, showing, streams
 from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.texts import readable_lines
@@ -95,7 +95,8 @@ for command in (
     running.scan, running.run, running.retention, running.status,
     running.doctor, running.mcp,
     showing.sessions, showing.context, showing.show, showing.cat,
-    restoring.restore, restoring.set_extractable,
+    restoring.restore, restoring.set_extractable, reporting.report,
+    reporting.metrics,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(caring.store)

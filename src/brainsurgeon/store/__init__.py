@@ -51,6 +51,7 @@ class Store:
         from brainsurgeon.store.resumes import Resumes
         from brainsurgeon.store.rows import Rows
         from brainsurgeon.store.sessions import Sessions
+        from brainsurgeon.store.sums import Sums
         from brainsurgeon.store.wishes import Wishes
 
         self.directory = directory
@@ -64,6 +65,7 @@ class Store:
         self.resumes = Resumes(connection)
         self.rows = Rows(connection)
         self.sessions = Sessions(connection)
+        self.sums = Sums(connection)
         self.wishes = Wishes(connection)
         self._connection = connection
         self._locks = locks

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JOURNAL = "-journal"
-OWN = ("locks", "daemon.lock", "last_pass")
+OWN = ("locks", "daemon.lock", "last_pass", "report.html")
 """What lies in a state directory beside the database and its older ones."""
 
 
