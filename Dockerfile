@@ -27,6 +27,6 @@ ARG UID=1000
 USER ${UID}
 STOPSIGNAL SIGTERM
 # It looks at every session: not often.
-HEALTHCHECK --interval=10m --timeout=2m --start-period=1m CMD ["brainsurgeon", "doctor"]
+HEALTHCHECK --interval=10m --timeout=2m --start-period=1m CMD ["brainsurgeon", "status", "--check"]
 ENTRYPOINT ["brainsurgeon"]
 CMD ["run"]

@@ -89,6 +89,7 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "state_dir": f"{own_home}/.local/state/brainsurgeon",
         "log_level": "info",
         "log_format": "auto",
+        "metrics_file": None,
     }
     assert load()[0] == loaded("")
 
@@ -142,6 +143,7 @@ GOOD = [
     ("auto_cron", '"*/2 * * * *"', "*/2 * * * *"),
     ("retention_cron", '"15 3 * * mon"', "15 3 * * mon"),
     ("state_dir", '"/var/lib/brainsurgeon/"', "/var/lib/brainsurgeon"),
+    ("metrics_file", '"/var/lib/figures/b.prom"', "/var/lib/figures/b.prom"),
     *(("log_level", f'"{level}"', level) for level in ("debug", "info", "warning", "error")),
     *(("log_format", f'"{form}"', form) for form in ("auto", "console", "json")),
     *(("databases", f'"{which}"', which) for which in ("auto", "engines", "off")),
@@ -250,6 +252,7 @@ BAD = [
         for key in ("auto_cron", "retention_cron")
         for text in ('"* * * *"', '"@daily"', '"* * * * * *"', "5", '""')
     ),
+    ("metrics_file", '"b.prom"', "metrics_file: wants an absolute path"),
     ("state_dir", '"relative/path"', "state_dir: wants an absolute path"),
     ("state_dir", '""', "state_dir: wants an absolute path"),
     ("state_dir", "7", "state_dir: wants an absolute path (~ is understood), but 7 is given"),
@@ -858,7 +861,7 @@ def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
     settings, _ = load(str(path))
     defaults = load()[0].model_dump(exclude={
         "rules", "roots", "auto_cron", "trigger_types", "windows", "tiers", "profiles", "use",
-        "budget",
+        "budget", "metrics_file",
     })  # fmt: skip
 
     assert settings.rules

@@ -1,5 +1,6 @@
 """What is logged: ids, paths of keys, counts and sizes; what a value says, never."""
 
+import ast
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import structlog
@@ -19,7 +21,7 @@ from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions as render
 from building.processes import Process
-from building.world import Conversation, append
+from building.world import TOP, Conversation, append
 
 CANARY = "c4n4ry-9e1f77"
 VALUE = f"{CANARY} " * 200
@@ -427,3 +429,27 @@ def test_the_daemons_log_does_not_say_it(world, haunted):
     assert one.logged("extraction")
     assert CANARY.encode() in path.read_bytes()
     assert CANARY.encode() not in said
+
+
+def events_in_the_source():
+    """Give every event that the program logs, with the fields that its calls name."""
+    found = {}
+    for name in ("log.py", "daemon.py"):
+        for node in ast.walk(ast.parse((Path(log.__file__).parent / name).read_text())):
+            if not (isinstance(node, ast.Call) and node.args and node.keywords):
+                continue
+            event, fields = node.args[0], {one.arg for one in node.keywords}
+            if isinstance(event, ast.Constant) and fields & {"module", None}:
+                known = {"session", "reason"} if None in fields else set()  # what `said` holds
+                found.setdefault(event.value, set()).update(fields - {"module", None} | known)
+    return found
+
+
+def test_the_readme_names_every_event_with_its_fields():
+    """The table of events in the README has all that is logged, and no other."""
+    readme = (TOP / "README.md").read_text()
+    table = re.search(r"<!-- log -->\n(.*?)<!-- end of log -->", readme, re.DOTALL)[1]
+    rows = re.findall(r"^\| `(\w+)` \| .*? \| (.*)\|$", table, re.MULTILINE)
+    told = {event: set(re.findall(r"`(\w+)`", fields)) for event, fields in rows}
+
+    assert told == events_in_the_source()

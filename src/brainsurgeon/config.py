@@ -79,6 +79,7 @@ class Settings(Profiled):
     state_dir: AbsolutePath = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
+    metrics_file: AbsolutePath | None = None
 
     def root_directories(self) -> list[Root]:
         """Give the roots to walk; without any configured, OpenClaw's agents of this user."""

@@ -142,6 +142,10 @@ def _text_given(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _path_given(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/") and "\0" not in value
+
+
 def _duration(value: Any) -> bool:
     if not isinstance(value, str):
         return False
@@ -183,6 +187,7 @@ _KEYS: dict[str, Callable[[Any], bool]] = {
     "state_dir": _text_given,
     "log_level": _one_of("debug", "info", "warning", "error"),
     "log_format": _one_of("auto", "console", "json"),
+    "metrics_file": _path_given,
 }
 """What of the usual may stand behind a key; what may stand there beside it is not known here."""
 _ROOT: dict[str, Callable[[Any], bool]] = {

@@ -21,12 +21,15 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.errors import ConfigError, StoppedError, StoreUnusableError
+from brainsurgeon.errors import BrainsurgeonError, ConfigError, StoppedError, StoreUnusableError
 from brainsurgeon.hosts.databases import LOG
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
+from brainsurgeon.operations.metrics import metrics
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.outputs import READABLE, write_whole
+from brainsurgeon.render.metrics import metrics as render
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.signs_of_life import Watchdog, notify
 from brainsurgeon.store import open_store
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.reports import ScanReport
     from brainsurgeon.store import Store
 
 Identity = tuple[int, int]
@@ -132,12 +136,26 @@ class _Daemon:
         if self._stop.is_set():
             return
         try:
-            log.scanned(scan(
+            report = scan(
                 self._settings, self._store, clock=time.time, only=only, check_stop=self._check
-            ), self._said if not only else set(self._said))  # fmt: skip
+            )
+            log.scanned(report, self._said if not only else set(self._said))
+            if not only:
+                self._measure(report)
         except Exception as error:  # noqa: BLE001  the next pass may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
+
+    def _measure(self, report: ScanReport) -> None:
+        """Write the figures of a whole pass down where that is wanted."""
+        path = self._settings.metrics_file
+        if path is None:
+            return
+        text = render(metrics(self._settings, self._store, report))
+        try:
+            write_whole(path, text, READABLE)
+        except BrainsurgeonError as error:
+            self._log.warning("metrics_failed", module="daemon", reason=log.reason(error))
 
     def _retain(self) -> None:
         if self._stop.is_set():

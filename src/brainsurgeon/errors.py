@@ -136,6 +136,10 @@ class StoreUnusableError(BrainsurgeonError):
     exit_code = 7
 
 
+class StoreDamagedError(StoreUnusableError):
+    """The database of the store is damaged; what it still holds can be saved into a new one."""
+
+
 class DamagedError(StoreUnusableError):
     """One stored value is not what it was; nothing was put back in its place."""
 

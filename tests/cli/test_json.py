@@ -67,6 +67,12 @@ def documents(world, conversation, cli):
     sql(world, "INSERT INTO wishes (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip
     said += [call("scan", "--once"), call("events"), call("events", "--counts")]
+    kept = world.base / "kept.db"
+    said += [
+        call("store", "backup", kept), call("store", "purge", "--yes"), call("store", "compact"),
+        call("store", "restore", kept, "--yes"), call("metrics"),
+        call("report", "--output", world.base / "report.html"),
+    ]  # fmt: skip
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said += [call("status"), call("config"), call("init", "--yes")]

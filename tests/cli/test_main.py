@@ -151,7 +151,8 @@ def test_wrong_words_are_usage_errors(world, cli):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--help",), 0), (("sessions", "--json"), 0), (("status",), 0), (("show", "{session}"), 0),
+        (("--help",), 0), (("sessions", "--json"), 0), (("status", "--json"), 0),
+        (("show", "{session}"), 0),
         (("restore", "nowhere"), 3), (("show",), 2), (("set-extractable", "--help"), 0),
     ],
 )  # fmt: skip

@@ -318,7 +318,7 @@ def test_there_is_no_colour_without_a_terminal_or_with_no_color(world, session, 
     assert b"main/s" in shown
     assert b"scan_finished" in shown
     for part in shown.split(b"\x1b[")[1:]:
-        assert part[:1] == b"K", part
+        assert re.match(rb"K|[12][AK]|\?25[lh]", part), part  # lines that go, the cursor
 
 
 def test_a_locale_without_an_ellipsis_stops_nothing(world, cli):
@@ -358,7 +358,7 @@ def test_tables_fit_the_terminal_and_cut_nothing_without_one(world, cli):
     assert len(filling) > 4
     assert max(map(len, listed)) <= 80
     assert max(map(len, filling)) <= 80
-    assert listed[0].split() == ["session", "format", "size", "saved", "state"]
+    assert listed[0].split() == ["session", "format", "size", "saved", "age", "state"]
     assert any(line.startswith("main/nnn") and "nnn…nnn" in line for line in listed)
     assert f"main/{name} " in piped
     assert "mcp__" + "t" * 59 in whole
@@ -451,3 +451,39 @@ def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
             assert done.returncode == 0, (words, done.stderr)
             assert "--json" not in words or document(done)
     assert path.read_bytes() == data
+
+
+def test_monitors_get_one_line_and_a_code(world, session, cli):
+    """`status --check` ends with 0 and one line after a pass, with 1 and the reason without one."""
+    well, old = together(
+        cli, [("status", "--check"), ("status", "--check", "--max-age", "1")]
+    ).values()
+    (world.state / "store.db").unlink()
+    never = cli("status", "--check")
+
+    assert (well.returncode, never.returncode) == (0, 1)
+    assert re.fullmatch(rb"brainsurgeon: ok, last pass .+ ago, 1 session, .+ saved\n", well.stdout)
+    assert old.returncode in (0, 1)
+    assert never.stdout == b"brainsurgeon: no pass was ever made\n"
+
+
+def test_sessions_are_chosen_and_sorted(world, session, conversation, cli):
+    """By agent, by state and by column; the totals speak of those that are listed."""
+    other = world.root / "side" / "sessions"
+    other.mkdir(parents=True)
+    (other / "b.jsonl").write_bytes(conversation.bytes() * 3)
+    asked = {
+        "all": ("sessions", "--json"), "side": ("sessions", "--agent", "side", "--json"),
+        "name": ("sessions", "--sort", "name", "--json"), "age": ("sessions", "--sort", "age"),
+        "none": ("sessions", "--state", "nowhere"), "wrong": ("sessions", "--sort", "color"),
+    }  # fmt: skip
+    told = together(cli, asked.values())
+    titles = {
+        name: [one["session"] for one in document(told[words])["sessions"]]
+        for name, words in asked.items() if "--json" in words
+    }  # fmt: skip
+
+    assert titles == {"all": ["side/b", "main/s"], "side": ["side/b"], "name": ["main/s", "side/b"]}
+    assert b"2 sessions, " in told[asked["age"]].stdout
+    assert b"no session is such" in told[asked["none"]].stdout
+    assert told[asked["wrong"]].returncode == 2

@@ -11,7 +11,7 @@ from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import passes
+from brainsurgeon.render import passes, standing
 from building.claude import ClaudeConversation
 from building.world import dump
 
@@ -89,7 +89,7 @@ def test_the_lines_that_are_given_add_a_home_and_keep_what_was_walked(
 
 def test_status_and_the_first_dry_run_name_them(everywhere, settings, world):
     """Afterwards `status` alone does."""
-    said = passes.status(status(settings, None, time.time()))
+    said = standing.status(status(settings, None, time.time()), time.time())
     first = scan(settings, None, dry_run=True)
 
     for text in (said, passes.report(first)):

@@ -23,7 +23,7 @@ HANDS = ("hosts.*", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 AT_THE_DOOR = (
     "", *NOUNS, "operations.*", "lookup.*", "rewrite.recover", "config", "render", "render.*",
-    "log", "store", "store.opening", "store.daemon_lock",
+    "log", "outputs", "store", "store.opening", "store.daemon_lock",
 )  # fmt: skip
 
 MAY_IMPORT = {
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "sessions": (*NOUNS, "formats", "formats.*", "hosts.*", "clock"),
     "store": (*NOUNS, "formats"),
     "clock": (),
+    "outputs": ("errors",),
     # It builds their values, so that no room has to know what a setting is called.
     "config": (
         *NOUNS,
@@ -72,7 +73,7 @@ MAY_IMPORT = {
         "clock",
     ),
     "log": (*NOUNS, "config", "operations.*"),
-    "render": (*NOUNS, "operations.*", "config_origins"),
+    "render": (*NOUNS, "", "operations.*", "config_origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
     "cli": (*AT_THE_DOOR, "config_glance", "config_origins", "daemon", "mcp_server"),
@@ -117,11 +118,12 @@ KNIFE = {
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
 OF_OUR_OWN = {
+    *(f"store.{name}" for name in ("alone", "copies", "replacing", "salvage")),
     "store.daemon_lock", "store.facts", "store.opening", "store", "log", "cli", "cli.streams",
-    "operations.placing",
+    "operations.placing", "outputs",
 }  # fmt: skip
-"""What they open for writing lies in our own state directory, is a stream that went away, or is a
-file that `init` was told to write where none was."""
+"""What they open for writing lies in our own state directory, is a stream that went away, a file
+that `init` was told to write where none was, or a backup, a page or figures asked for."""
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",

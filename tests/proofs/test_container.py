@@ -96,7 +96,7 @@ def test_the_image_starts_the_daemon_as_an_ordinary_user():
     assert words["ENTRYPOINT"] == '["brainsurgeon"]'
     assert words["CMD"] == '["run"]'
     assert words.get("STOPSIGNAL", "SIGTERM") == "SIGTERM"
-    assert words["HEALTHCHECK"].endswith('CMD ["brainsurgeon", "doctor"]')
+    assert words["HEALTHCHECK"].endswith('CMD ["brainsurgeon", "status", "--check"]')
 
 
 class Image:
@@ -193,7 +193,7 @@ def test_the_image_can_be_built_and_runs(tmp_path):
     image.environment |= {"OPENCLAW_STATE_DIR": "/openclaw", "BRAINSURGEON_STATE_DIR": "/state/b",
                           "HOME": "/nonexistent"}  # fmt: skip
     passed = image.run("brainsurgeon scan --once --json", uid=UID)
-    health = image.run("brainsurgeon doctor", uid=UID)
+    health = image.run("brainsurgeon status --check", uid=UID)
     server = image.run("brainsurgeon mcp", uid=UID)
 
     assert passed.returncode == 0, passed.stderr

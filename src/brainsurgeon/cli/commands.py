@@ -9,8 +9,10 @@ import typer
 
 from brainsurgeon import __version__
 from brainsurgeon.cli import (
+    caring,
     history,
     relieving,
+    reporting,
     restoring,
     running,
     setting_up,
@@ -104,6 +106,7 @@ for command in (
     running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
     showing.sessions, showing.context, showing.show, showing.cat,
     restoring.restore, restoring.set_extractable, relieving.relieve,
-    history.passes, history.rollback, history.events,
+    history.passes, history.rollback, history.events, reporting.report, reporting.metrics,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)
+app.add_typer(caring.store)

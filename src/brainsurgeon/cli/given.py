@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,9 @@ import typer
 from brainsurgeon.model.texts import readable, readable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
 
 Config = Annotated[str | None, typer.Option("--config", help="Configuration file to use.")]
@@ -82,22 +80,3 @@ def print_json(value: dict[str, Any]) -> None:
     from brainsurgeon.render import document
 
     print(document(value))
-
-
-@contextmanager
-def progress_line(*, quiet: bool) -> Iterator[Callable[[SessionFile], None]]:
-    """Show on a terminal which session is being looked at, on one line that goes away."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from brainsurgeon.render import WIDTH
-
-    def show_file(file: SessionFile) -> None:
-        sys.stderr.write("\r\x1b[K" + f"looking at {readable(file.title)}"[: WIDTH - 1])
-        sys.stderr.flush()
-
-    try:
-        yield show_file
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -103,10 +104,17 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
 def _everything(
     settings: Settings, store: Store, session: str | None, *, pristine: bool, json: bool
 ) -> None:
+    from brainsurgeon.cli.progress import progress_bar
+    from brainsurgeon.operations.ahead import ahead_of_restore
     from brainsurgeon.operations.restore_all import restore_all
     from brainsurgeon.render import sessions as render
 
-    done = restore_all(settings, store, clock=time.time, session=session, pristine=pristine)
+    ahead = partial(ahead_of_restore, settings, store)
+    with progress_bar("putting back", ahead, quiet=json or session is not None) as progress:
+        done = restore_all(
+            settings, store, clock=time.time, session=session, pristine=pristine,
+            progress=progress,
+        )  # fmt: skip
     if json:
         print_json(render.restored_all_json(done))
     else:

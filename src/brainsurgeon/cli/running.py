@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,6 @@ from brainsurgeon.cli.given import (
     OneSession,
     given,
     print_json,
-    progress_line,
     say,
     settings_of,
     store_to_read,
@@ -62,11 +62,21 @@ def scan(
         from brainsurgeon.operations.scan import scan as operation
 
         only = {session_named(settings, store, name).path for name in session or ()}
-        with progress_line(quiet=json) as progress:
+        from brainsurgeon.cli.progress import progress_bar
+        from brainsurgeon.operations.ahead import ahead_of_scan
+
+        ahead = partial(ahead_of_scan, settings, store, only)
+        with progress_bar("looking at", ahead, quiet=json) as progress:
             report = operation(
                 settings, store, clock=time.time, dry_run=dry_run, only=only,
                 named=bool(only), progress=progress,
             )  # fmt: skip
+        if settings.metrics_file and not (dry_run or session):
+            from brainsurgeon.operations.metrics import metrics
+            from brainsurgeon.outputs import READABLE, write_whole
+            from brainsurgeon.render.metrics import metrics as render
+
+            write_whole(settings.metrics_file, render(metrics(settings, store, report)), READABLE)
     _log_scan(settings, report)
     _print_scan(report)
     raise typer.Exit(1 if report.failed else 0)
@@ -156,7 +166,12 @@ def _watched() -> bool:
 
 def doctor(
     repair: Annotated[
-        bool, typer.Option("--repair", help="Finish what a crash left; correct the catalogue.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Finish what a crash left; correct the catalogue; save what a damaged store "
+            "still holds into a new one.",
+        ),
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -170,10 +185,13 @@ def doctor(
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.doctor import doctor
+    from brainsurgeon.operations.rescue import rescue, rescued
     from brainsurgeon.render import passes
 
+    done = rescue(settings, time.time()) if repair else None
+    findings = rescued(done) if done else []
     with store_to_write(settings) if repair else store_to_read(settings) as store:
-        findings = doctor(settings, store, repair=repair)
+        findings += doctor(settings, store, repair=repair)
     if json:
         print_json(passes.findings_json(findings))
     else:
@@ -181,20 +199,34 @@ def doctor(
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
-def status(json: Json = False, config: Config = None) -> None:
+def status(
+    check: Annotated[
+        bool, typer.Option("--check", help="For monitors: one line; exit code 1 on trouble.")
+    ] = False,
+    max_age: Annotated[
+        int, typer.Option("--max-age", min=1, help="Seconds after which a pass is too old.")
+    ] = 900,
+    json: Json = False,
+    config: Config = None,
+) -> None:
     """Show how things stand: last and next runs, sessions by state, savings, what blocks.
 
     \b
-    Example:
+    Examples:
       brainsurgeon status
+      brainsurgeon status --check --max-age 3600
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    from brainsurgeon.operations.check import check as judge
     from brainsurgeon.operations.status import status as operation
-    from brainsurgeon.render import passes
+    from brainsurgeon.render import standing
 
+    moment = time.time()
     with store_to_read(settings) as store:
-        now = operation(settings, store, time.time())
+        now = operation(settings, store, moment)
+    found = judge(now, moment, max_age=max_age)
     if json:
-        print_json(passes.status_json(now))
+        print_json(standing.status_json(now) | standing.check_json(found))
     else:
-        say(passes.status(now))
+        say(standing.check(now, found) if check else standing.status(now, moment))
+    raise typer.Exit(1 if check and found.troubles else 0)

@@ -7,11 +7,12 @@ import shutil
 import sys
 import time
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon.cli.given import Config, Json, given, print_json, progress_line, say, settings_of
+from brainsurgeon.cli.given import Config, Json, given, print_json, say, settings_of
 from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,10 +114,14 @@ def _program() -> tuple[str, ...]:
 def _look(setup: Setup) -> ScanReport:
     """Do a dry pass with the settings that will be in force."""
     from brainsurgeon.cli.given import store_to_read
+    from brainsurgeon.cli.progress import progress_bar
+    from brainsurgeon.operations.ahead import ahead_of_scan
     from brainsurgeon.operations.scan import scan
 
-    with store_to_read(setup.settings) as store, progress_line(quiet=given.json) as progress:
-        return scan(setup.settings, store, clock=time.time, dry_run=True, progress=progress)
+    with store_to_read(setup.settings) as store:
+        ahead = partial(ahead_of_scan, setup.settings, store, ())
+        with progress_bar("looking at", ahead, quiet=given.json) as progress:
+            return scan(setup.settings, store, clock=time.time, dry_run=True, progress=progress)
 
 
 def _take(setup: Setup, *, yes: bool, dry_run: bool, asks: bool) -> list[Done]:

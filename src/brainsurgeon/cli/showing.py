@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -23,23 +24,46 @@ from brainsurgeon.cli.given import (
 from brainsurgeon.cli.printing import print_values
 
 
-def sessions(json: Json = False, config: Config = None) -> None:
-    """List the sessions: size, savings, and whether each is settled or why not.
+class Sort(StrEnum):
+    """By what sessions are listed."""
+
+    size = "size"
+    saved = "saved"
+    age = "age"
+    name = "name"
+
+
+def sessions(
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Only the sessions of this agent.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only those: settled, busy, skipped, failed, …")
+    ] = None,
+    sort: Annotated[
+        Sort, typer.Option("--sort", help="The largest first, or by another column.")
+    ] = Sort.size,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """List the sessions: size, savings, age, and whether each is settled or why not.
 
     \b
-    Example:
+    Examples:
       brainsurgeon sessions
+      brainsurgeon sessions --agent main --state busy --sort age
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.sessions import sessions as operation
     from brainsurgeon.render import sessions as render
 
+    now = time.time()
     with store_to_read(settings) as store:
-        listed = operation(settings, store, time.time())
+        listed = operation(settings, store, now, agent=agent, state=state, sort=sort.value)
     if json:
         print_json(render.sessions_json(listed))
     else:
-        say(render.sessions(listed))
+        say(render.sessions(listed, now, chosen=bool(agent or state)))
 
 
 def context(

@@ -107,6 +107,15 @@ class RetentionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreCopy:
+    """A copy of a store that was read back whole: its size in bytes and how many values it has."""
+
+    path: str
+    size: int
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """One interrupted rewrite: which session's, and what became of it."""
 

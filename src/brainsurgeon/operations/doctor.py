@@ -27,8 +27,7 @@ from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.sessions.temporary import TEMPORARY, leases_work
-from brainsurgeon.store import place
-from brainsurgeon.store.opening import database_path
+from brainsurgeon.store import opening, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +46,7 @@ _BESIDE = (
     "the next scan tries again; else compare the two, add the lines that the session lacks, and"
     " remove that file"
 )
+_FROM_BACKUP = "put a backup in its place (store restore FILE); they are not put back"
 _MOST = 5
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -82,7 +82,7 @@ def doctor(
         )
     if store is not None:
         if damage := store.damage():  # nothing is written to it, and where stubs lead is not told
-            advice = "keep a copy of it, then restore it from a backup"
+            advice = opening.ADVICE
             return [*findings, Finding("error", damage, advice), *_roots(settings)]
         if repair:
             findings += [
@@ -100,7 +100,7 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
     shut = place.why_not_writable(path)
     if shut:
         yield Finding("error", shut, "make it writable for this user, or set state_dir")
-    for there, wanted in ((path, 0o700), (database_path(path), 0o600)):
+    for there, wanted in ((path, 0o700), (opening.database_path(path), 0o600)):
         try:
             status = os.lstat(there)
         except FileNotFoundError:
@@ -139,7 +139,7 @@ def _store(store: Store) -> Iterator[Finding]:
     if missing:
         lead = counted(missing, "row of the store leads", "rows of the store lead")
         yield Finding("error", f"{lead} to what is not there",
-                      "restore the database from a backup; they are not put back")  # fmt: skip
+                      _FROM_BACKUP)  # fmt: skip
     broken = total = 0
     for blob, name in store.blobs.named():
         total += 1
@@ -149,7 +149,7 @@ def _store(store: Store) -> Iterator[Finding]:
             broken += 1
     if broken:
         yield Finding("error", f"{broken} of {total} stored values are damaged",
-                      "restore the database from a backup; they are not put back")  # fmt: skip
+                      _FROM_BACKUP)  # fmt: skip
     else:
         all_of_them = counted(total, "stored value has its", "stored values have their")
         yield Finding("ok", f"the database is sound, {all_of_them} digest")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.store import Store
 
@@ -62,6 +63,7 @@ def restore_all(
     clock: Callable[[], float],
     session: str | None = None,
     pristine: bool = False,
+    progress: Callable[[SessionFile], None] = lambda _: None,
 ) -> list[SessionRestore]:
     """Put everything back, in one session or in all."""
     if session is not None:
@@ -74,6 +76,8 @@ def restore_all(
     try:
         with store.passes.run("restore", clock()):
             for one in chosen:
+                if one.file:
+                    progress(one.file)
                 answer, rewrite = _restore_session(settings, store, one, pristine, clock)
                 if not session and not one.record and not answer.left and answer.state != "failed":
                     continue  # nothing of ours was ever there

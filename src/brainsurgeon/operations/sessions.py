@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import claude_code
@@ -15,7 +15,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store.table import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
@@ -40,11 +40,36 @@ class SessionSummary:
     state: str
     reason: str
     started_by: str | None = None
+    agent: str = ""
+    changed_at: float | None = None
 
 
-def sessions(settings: Settings, store: Store | None, now: float) -> list[SessionSummary]:
-    """List every session below the roots and every one that only the store still knows."""
-    return summaries(settings, store, all_sessions(settings, store), now)
+Sort = Literal["size", "saved", "age", "name"]
+
+
+def sessions(
+    settings: Settings, store: Store | None, now: float, *,
+    agent: str | None = None, state: str | None = None, sort: Sort = "size",
+) -> list[SessionSummary]:  # fmt: skip
+    """List every session below the roots and every one that only the store still knows.
+
+    Only those of one agent or in one state, where that is asked for; the largest come first, or
+    what saved most, or what was silent longest.
+    """
+    listed = summaries(settings, store, all_sessions(settings, store), now)
+    chosen = [
+        one for one in listed
+        if agent in (None, one.agent) and state in (None, one.state)
+    ]  # fmt: skip
+    return sorted(chosen, key=_ORDERS[sort])
+
+
+_ORDERS: dict[Sort, Callable[[SessionSummary], tuple[float, str]]] = {
+    "size": lambda one: (-one.size, one.session),
+    "saved": lambda one: (-one.saved, one.session),
+    "age": lambda one: (one.changed_at or 0.0, one.session),
+    "name": lambda one: (0.0, one.session),
+}
 
 
 def summaries(
@@ -67,7 +92,8 @@ def summaries(
         where = claude_code.place(session.path) if form == claude_code.FORMAT else None
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,
-            where.started_by if where else None,
+            where.started_by if where else None, session.agent,
+            session.file.fingerprint.mtime_ns / 1e9 if session.file else None,
         ))  # fmt: skip
     return sorted(listed, key=lambda item: (-item.size, item.session))
 

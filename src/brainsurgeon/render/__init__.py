@@ -85,21 +85,23 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) 
     On a terminal the widest of these are cut in their middle to fit it; what is read by a program
     or kept in a file stays whole, as a name that is cut leads nowhere.
     """
+    from rich.cells import cell_len
+
     cells = [[safe(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
-    room = _columns() - sum(widths[left:]) - 2 * (len(head) - 1)
+    widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
+    room = columns() - sum(widths[left:]) - 2 * (len(head) - 1)
     while sum(widths[:left]) > room and max(widths[:left]) > _NARROWEST:
         widths[widths.index(max(widths[:left]))] -= 1
     return "\n".join(
         "  ".join(
-            _fit(cell, width) if i < left else cell.rjust(width)
+            _fit(cell, width) if i < left else " " * (width - cell_len(cell)) + cell
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in [list(head), *cells]
     )
 
 
-def _columns() -> float:
+def columns() -> float:
     """Tell how wide the terminal is; without one nothing has to fit."""
     if not sys.stdout.isatty():
         return math.inf
@@ -107,12 +109,16 @@ def _columns() -> float:
 
 
 def _fit(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text.ljust(width)
+    """Cut or fill a text to so many cells of a terminal; some characters take two."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text + " " * (width - cell_len(text))
     half = (width - 1) // 2
-    return f"{text[:half]}…{text[len(text) - (width - 1 - half) :]}"
+    end = text[::-1]
+    return f"{set_cell_size(text, half)}…{set_cell_size(end, width - 1 - half)[::-1]}"
 
 
-def count(number: int, word: str) -> str:
-    """Write a number of things: 1 session, 2 sessions."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+def count(number: int, word: str, words: str | None = None) -> str:
+    """Write a number of things: 1 session, 2 sessions; `words` where an s is not enough."""
+    return f"{number:,} {word if number == 1 else words or word + 's'}"

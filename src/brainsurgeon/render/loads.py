@@ -41,7 +41,6 @@ def fullness(full: Fullness) -> str:
     whose = "noted by its agent" if full.recorded else "as configured or usual"
     model = f"{safe(full.model)}, {full.tier or 'of no known tier'}" if full.model else "no model"
     load = f"{full.load:,} of {full.window:,} tokens ({_percent(full.pressure)})"
-    load = f"{full.load:,} of {full.window:,} tokens ({_percent(full.pressure)})"
     return "\n".join([
         f"load       {load}, too full from {_percent(full.threshold)} on",
         f"estimated  {method}{error}",

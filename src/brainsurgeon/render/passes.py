@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable as safe
-from brainsurgeon.model.times import iso
-from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
-from brainsurgeon.render.loads import fullness_json, loads, loads_json
+from brainsurgeon.render import DISABLED, bytes_, count, printable
+from brainsurgeon.render.loads import fullness_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Outcome, Plan
     from brainsurgeon.model.reports import DatabaseStatus, RetentionReport, ScanReport, UnusedHome
     from brainsurgeon.operations.doctor import Finding
-    from brainsurgeon.operations.status import Status
 
 _MOST_ROWS = 8
 WHAT_STAYS = (
@@ -74,7 +72,7 @@ def report(done: ScanReport) -> str:
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
     for problem in done.problems:
         lines.append(f"{safe(problem.path)}: {safe(problem.why)}; nothing there was touched")
-    lines += _databases(done.databases)
+    lines += databases(done.databases)
     for outcome in done.sessions:
         lines += _outcome(outcome, done.dry_run)
     if not done.enabled:
@@ -94,7 +92,7 @@ def homes(unused: Iterable[UnusedHome]) -> list[str]:
     return lines
 
 
-def _databases(listed: Iterable[DatabaseStatus]) -> list[str]:
+def databases(listed: Iterable[DatabaseStatus]) -> list[str]:
     """Name the databases of agents: what wrote them, why one is left alone, and what stays."""
     lines = []
     for one in listed:
@@ -193,57 +191,3 @@ def findings(listed: list[Finding]) -> str:
         if one.advice:
             lines.append(f"{'':8} {safe(one.advice)}")
     return "\n".join(lines)
-
-
-def status_json(now: Status) -> dict[str, Any]:
-    """Give how things stand as other programs read it; moments are ISO 8601 or null."""
-    answer = {
-        key: iso(value) if key.endswith("_at") and value is not None else value
-        for key, value in asdict(now).items()
-    }
-    answer["store_size_bytes"] = answer.pop("store_bytes")
-    answer["loads"] = loads_json(now.loads)
-    answer["roots"] = [
-        {"sessions_seen" if key == "sessions" else key: value for key, value in root.items()}
-        for root in map(asdict, now.roots)
-    ]
-    return printable(answer)  # type: ignore[no-any-return]
-
-
-def status(now: Status) -> str:
-    """Give how things stand as text."""
-    daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
-    states = ", ".join(f"{number} {state}" for state, number in now.sessions_by_state.items())
-    lines = [] if now.enabled else [DISABLED]
-    lines += [
-        f"daemon     {daemon}",
-        f"scans      {_runs(now.last_run_at, now.next_run_at)}",
-        f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at)}",
-        f"sessions   {states or 'none found'}",
-        f"saved      {bytes_(now.bytes_saved)} in {count(now.values_extracted, 'value')}",
-        f"store      {bytes_(now.store_bytes)} in {safe(now.store_path)}",
-    ]
-    lines += loads(now.loads)
-    if now.values_marked:
-        lines.append(f"marked     {count(now.values_marked, 'value')} will expire at a later run")
-    if now.wishes_open:
-        lines.append(f"waiting    {count(now.wishes_open, 'wish')} for a settled session")
-    lines += [f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted]
-    lines += [f"beside     {safe(path)}: {safe(why)}" for path, why in now.kept_beside.items()]
-    lines += [f"  {number} x {safe(reason)}" for reason, number in sorted(now.reasons.items())]
-    rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
-    lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
-    for root in now.roots:
-        if root.problem:
-            lines.append(f"{safe(root.path)}: {safe(root.problem)}")
-    lines += _databases(now.databases)
-    for path, why in now.brakes.items():
-        lines.append(f"{safe(path)}: retention deletes nothing there, {safe(why)}")
-    return "\n".join(lines + homes(now.homes))
-
-
-def _runs(last: float | None, following: float | None) -> str:
-    return ", ".join(
-        f"{name} {local(moment) if moment is not None else '-'}"
-        for name, moment in (("last", last), ("next", following))
-    )

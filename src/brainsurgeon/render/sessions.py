@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
+from brainsurgeon.operations.check import lasting
 from brainsurgeon.render import (
     WIDTH,
     bytes_,
+    columns,
     count,
     in_local_time,
     local,
@@ -21,7 +24,7 @@ from brainsurgeon.render import (
 from brainsurgeon.render.loads import fullness, fullness_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from brainsurgeon.model.reports import FieldAnswer, RestoreAnswer, SessionRestore
     from brainsurgeon.operations.context import Context
@@ -164,23 +167,50 @@ def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
     rows = [
         {"session": one.session, "path": one.path, "format": one.format, "size_bytes": one.size,
          "values_extracted": one.extracted, "bytes_saved": one.saved, "state": one.state,
-         "reason": one.reason, "started_by": one.started_by}
+         "reason": one.reason, "started_by": one.started_by, "agent": one.agent,
+         "changed_at": None if one.changed_at is None else iso(one.changed_at)}
         for one in listed
     ]  # fmt: skip
     return {"sessions": printable(rows)}
 
 
-def sessions(listed: Sequence[SessionSummary]) -> str:
-    """Give the sessions as a table, and the reasons of those that are not settled."""
+def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = False) -> str:
+    """Give the sessions as a table with totals, and the reasons of those that are not settled.
+
+    On a narrow terminal the columns that matter least are left out.
+    """
     if not listed:
-        return "no sessions found; the roots in the configuration say where to look"
-    rows = [
-        (one.session, one.format or "-", bytes_(one.size), bytes_(one.saved), one.state)
-        for one in listed
-    ]
-    lines = [table(("session", "format", "size", "saved", "state"), rows)]
+        none = "no session is such; without --agent and --state all are listed"
+        return none if chosen else (
+            "no sessions found; the roots in the configuration say where to look"
+        )  # fmt: skip
+    wanted = [one for one in _COLUMNS if one[1] <= columns()]
+    rows = [[cell(one, now) for _, _, cell in wanted] for one in listed]
+    lines = [table([name for name, _, _ in wanted], rows), "", _totals(listed)]
     why = [f"{safe(one.session)}: {safe(one.reason)}" for one in listed if one.state != "settled"]
     return "\n".join(lines + (["", *why] if why else []))
+
+
+def _age(one: SessionSummary, now: float) -> str:
+    return "-" if one.changed_at is None else lasting(max(0.0, now - one.changed_at))
+
+
+_COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = (
+    ("session", 0, lambda one, _: one.session),
+    ("format", 70, lambda one, _: one.format or "-"),
+    ("size", 0, lambda one, _: bytes_(one.size)),
+    ("saved", 40, lambda one, _: bytes_(one.saved)),
+    ("age", 60, _age),
+    ("state", 50, lambda one, _: one.state),
+)
+"""Each column, from how wide a terminal on it is shown, and what stands in it."""
+
+
+def _totals(listed: Sequence[SessionSummary]) -> str:
+    states = Counter(one.state for one in listed)
+    told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
+    size, saved = sum(one.size for one in listed), sum(one.saved for one in listed)
+    return f"{count(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {told}"
 
 
 def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:

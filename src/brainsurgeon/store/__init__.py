@@ -54,6 +54,7 @@ class Store:
         from brainsurgeon.store.resumes import Resumes
         from brainsurgeon.store.rows import Rows
         from brainsurgeon.store.sessions import Sessions
+        from brainsurgeon.store.sums import Sums
         from brainsurgeon.store.wishes import Wishes
 
         self.directory = directory
@@ -70,6 +71,7 @@ class Store:
         self.resumes = Resumes(connection)
         self.rows = Rows(connection)
         self.sessions = Sessions(connection)
+        self.sums = Sums(connection)
         self.wishes = Wishes(connection)
         self._connection = connection
         self._locks = locks
@@ -97,12 +99,25 @@ class Store:
         if _identity(self.directory) != self._identity:
             raise StoreUnusableError(
                 f"{database_path(self.directory)} vanished or was replaced while it was in use: "
-                "nothing more is done"
+                "nothing more is done. Start this again"
             )
 
     def dangling(self) -> int:
         """Count the rows that lead to what is not there."""
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
+
+    def compact(self) -> None:
+        """Write the database anew, without the pages that were freed in it.
+
+        SQLite's copy of it lies in the state directory meanwhile, not where others put theirs.
+        """
+        with translated(self.directory):
+            place = self.directory.replace("'", "''")
+            self._connection.execute(f"PRAGMA temp_store_directory = '{place}'")
+            try:
+                self._connection.execute("VACUUM")
+            finally:
+                self._connection.execute("PRAGMA temp_store_directory = ''")
 
     @property
     def size(self) -> int:
@@ -119,10 +134,15 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run a block as one transaction that is durable when the block ends."""
+        """Run a block as one transaction that is durable when the block ends.
+
+        Whoever puts another database in its place keeps all others out meanwhile: after the
+        beginning it is this one, or another one stands there.
+        """
         with translated(self.directory):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self.check_still_there()
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -187,7 +207,7 @@ def open_store(directory: str) -> Store:
     except OSError as error:
         raise StoreUnusableError(
             f"{directory}: the state directory cannot be written: {error.strerror}; nothing was "
-            "touched"
+            "touched. Make it writable for this user, or set state_dir"
         ) from error
     try:
         connection = open_database(directory, locks)

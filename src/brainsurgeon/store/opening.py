@@ -9,7 +9,13 @@ import stat
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import BrainsurgeonError, BusyError, StoreFullError, StoreUnusableError
+from brainsurgeon.errors import (
+    BrainsurgeonError,
+    BusyError,
+    StoreDamagedError,
+    StoreFullError,
+    StoreUnusableError,
+)
 from brainsurgeon.store.place import why_not_opened
 
 if TYPE_CHECKING:
@@ -21,9 +27,15 @@ PATIENCE = 10.0
 DatabaseError = sqlite3.Error
 """What SQLite raises: the store as a whole is in trouble."""
 
-_PAGE = 8192
+PAGE = 8192
 """Bytes. Less of a larger page is used by values of tens of kilobytes, and less of a smaller one by
 values of two; what is deleted lies all over the index by digest, whose pages are written twice."""
+
+ADVICE = (
+    "`brainsurgeon store restore FILE` puts a backup in its place; without one"
+    " `brainsurgeon doctor --repair` saves what can still be read"
+)
+"""What can be done about a damaged store."""
 
 APPLICATION_ID = 0x62737267
 KNOWN_MIGRATIONS = (
@@ -50,11 +62,13 @@ def make_directory(directory: str) -> None:
         status = os.lstat(directory)
     except OSError as error:
         raise StoreUnusableError(
-            f"{directory}: the state directory cannot be made: {error.strerror}"
+            f"{directory}: the state directory cannot be made: {error.strerror}; make it writable "
+            "for this user, or set state_dir"
         ) from error
     if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
         raise StoreUnusableError(
-            f"{directory}: the state directory is not this user's own directory"
+            f"{directory}: the state directory is not this user's own directory; run as the user "
+            "that it belongs to, or set state_dir"
         )
     if status.st_mode & 0o077:
         os.chmod(directory, 0o700)
@@ -69,7 +83,7 @@ def open_database(directory: str, locks: int) -> sqlite3.Connection:
         refuse_foreign(directory)
         connection = connect(path, "rw")
         try:
-            if refuse_unknown(connection, directory):
+            if refuse_unknown(connection, path):
                 _migrate(connection, locks)
         except BaseException:
             connection.close()
@@ -90,14 +104,14 @@ def _create(directory: str, path: str, locks: int) -> None:
         os.close(os.open(fresh, flags, 0o600))
         connection = connect(fresh, "rw")
         try:
-            connection.execute(f"PRAGMA page_size = {_PAGE}")
+            connection.execute(f"PRAGMA page_size = {PAGE}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             _apply_migrations(connection)
         finally:
             connection.close()
         os.rename(fresh, path)
-        _sync_directory(directory)
+        sync_directory(directory)
     finally:
         fcntl.flock(locks, fcntl.LOCK_UN)
 
@@ -118,7 +132,8 @@ def _apply_migrations(connection: sqlite3.Connection) -> None:
     migrations.apply(Database(connection))
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str) -> None:
+    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -136,7 +151,7 @@ def read_database(directory: str) -> tuple[sqlite3.Connection, list[str]] | None
         roll_back_crash(path)
         connection = connect(path, "ro")
         try:
-            return connection, refuse_unknown(connection, directory)
+            return connection, refuse_unknown(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -164,14 +179,14 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def refuse_unknown(connection: sqlite3.Connection, directory: str) -> list[str]:
+def refuse_unknown(connection: sqlite3.Connection, path: str) -> list[str]:
     """Refuse what is not a store that we know; name the migrations that it lacks."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
         raise StoreUnusableError(
-            f"{database_path(directory)} is not a brainsurgeon store (empty, damaged or another "
-            "program's): nothing was touched. Move it away to start anew; restoring old values "
-            "needs the right file back"
+            f"{path} is not a brainsurgeon store (empty, damaged or another program's): nothing "
+            "was touched. `brainsurgeon store restore FILE` puts a backup in its place; without "
+            "one move it away to start anew, and restoring old values needs the right file back"
         )
     applied = {
         name
@@ -182,8 +197,8 @@ def refuse_unknown(connection: sqlite3.Connection, directory: str) -> list[str]:
     unknown = sorted(applied - set(KNOWN_MIGRATIONS))
     if unknown:
         raise StoreUnusableError(
-            f"{database_path(directory)} was written by a newer brainsurgeon ({unknown[0]}): "
-            "nothing was touched. Install that version again"
+            f"{path} was written by a newer brainsurgeon ({unknown[0]}): nothing was touched. "
+            "Install that version again"
         )
     return [name for name in KNOWN_MIGRATIONS if name not in applied]
 
@@ -195,9 +210,10 @@ def refuse_foreign(directory: str) -> None:
     lock and leaves no trace; where it cannot tell, the real opening will. It is SQLite's own, as
     closing a descriptor of ours would let go of the locks of all connections of this process.
     """
-    uri = f"{_address(database_path(directory))}?mode=ro&immutable=1"
+    path = database_path(directory)
+    uri = f"{_address(path)}?mode=ro&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as looking:
-        refuse_unknown(looking, directory)
+        refuse_unknown(looking, path)
 
 
 def roll_back_crash(path: str) -> None:
@@ -229,9 +245,15 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
         return BusyError(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         why = why_not_opened(path) or code
-        return StoreUnusableError(f"{path} cannot be opened for this: {why}; nothing was touched")
+        return StoreUnusableError(
+            f"{path} cannot be opened for this: {why}; nothing was touched. Run as the user that "
+            "it belongs to, and make it writable for that user"
+        )
     if code.startswith("SQLITE_IOERR"):
         return StoreUnusableError(
-            f"{path}: the disk fails ({code}); what had begun, the next command finishes or undoes"
+            f"{path}: the disk fails ({code}); what had begun, the next command finishes or undoes."
+            " Look at the disk first, then run `brainsurgeon doctor`"
         )
-    return StoreUnusableError(f"{path} is unusable ({code or 'damaged'}): nothing was touched")
+    return StoreDamagedError(
+        f"{path} is unusable ({code or 'damaged'}): nothing was touched. {ADVICE}"
+    )

@@ -1,0 +1,125 @@
+"""Find the stubs that stand in sessions and archives, and say what cannot be looked into."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import BusyError
+from brainsurgeon.formats.openclaw_rows import OpenClawRows
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup.places import Places
+from brainsurgeon.lookup.sessions import walk
+from brainsurgeon.lookup.stubs import stubs_of
+from brainsurgeon.operations.databases import databases_below
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_sighting import archived
+from brainsurgeon.sessions.sighting import (
+    entries_with_stubs,
+    sessions_and_archives,
+    with_own_stubs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.store import Store
+
+ARCHIVED = "put away by its agent; archives are not written"
+
+
+@dataclass(frozen=True, slots=True)
+class StubsLeft:
+    """The stubs of ours in one session: those a store leads on from, and those that it does not.
+
+    `note` says what else there is to know; where `sure` is false nobody could look, and there may
+    be more.
+    """
+
+    session: str
+    led: int
+    orphans: int
+    note: str = ""
+    sure: bool = True
+
+    @property
+    def stubs(self) -> int:
+        """All of them."""
+        return self.led + self.orphans
+
+
+def stubs_left(settings: Settings, store: Store | None) -> Iterator[StubsLeft]:
+    """Yield every session in which a stub of ours stands, or of which that cannot be told."""
+    places = Places(settings.root_directories())
+    seen = walk(settings, store, beyond=True)
+    for problem in seen.problems:
+        if problem.failed:
+            yield _unsure(problem.path, problem.why)
+    for one in seen.sessions:
+        found = _of(settings, store, one, places)
+        if found and (found.stubs or not found.sure):
+            yield found
+
+
+def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
+    """Yield every archive below the roots in which a stub of ours stands, or may stand."""
+    for file in sessions_and_archives(settings.root_directories()):
+        if openclaw.is_session_name(file.name):
+            continue
+        try:
+            ours = sum(1 for _ in entries_with_stubs(file))
+        except RefusedError:
+            continue
+        except OSError as why:
+            yield _unsure(file.path, why.strerror or type(why).__name__)
+        else:
+            if ours:
+                yield StubsLeft(file.path, 0, ours, ARCHIVED)
+    yield from _put_away_in_databases(settings)
+
+
+def _put_away_in_databases(settings: Settings) -> Iterator[StubsLeft]:
+    for database in databases_below(settings.root_directories()):
+        try:
+            for session, lines in archived(database):
+                if ours := sum(1 for _ in with_own_stubs(lines, OpenClawRows())):
+                    yield StubsLeft(f"{database.path}/{session}", 0, ours, ARCHIVED)
+        except (OSError, RefusedError, BusyError) as why:
+            yield _unsure(database.path, f"its archives cannot be read ({why})")
+
+
+def _of(
+    settings: Settings, store: Store | None, one: Session, places: Places
+) -> StubsLeft | None:  # fmt: skip
+    if one.file is None:
+        return _gone(store, one)
+    try:
+        with open_session(one.file) as session:
+            found = stubs_of(settings, store, session, places)
+    except (FileNotFoundError, RefusedError):
+        return None  # it went away, or is no session
+    except (BlockingIOError, BusyError):
+        return _unsure(one.title, "it is being written just now")
+    except OSError as why:
+        return _unsure(one.title, why.strerror or type(why).__name__)
+    return StubsLeft(one.title, len(found.standing), len(found.orphans))
+
+
+def _gone(store: Store | None, one: Session) -> StubsLeft | None:
+    """Say where a session whose file is not there may only be out of sight."""
+    record = one.record
+    if record is None or store is None or not store.extractions.totals().get(record.id or 0):
+        return None
+    try:
+        os.stat(record.root)
+    except OSError as why:
+        return _unsure(one.title, f"{record.root} cannot be looked into ({why.strerror})")
+    return None
+
+
+def _unsure(session: str, why: str) -> StubsLeft:
+    return StubsLeft(session, 0, 0, why, sure=False)

@@ -1,0 +1,102 @@
+"""How things stand, on one screen, and in one line for monitors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model.texts import readable as safe
+from brainsurgeon.model.times import iso
+from brainsurgeon.operations.check import lasting
+from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
+from brainsurgeon.render.loads import loads, loads_json
+from brainsurgeon.render.passes import databases, homes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brainsurgeon.operations.check import Check
+    from brainsurgeon.operations.status import Status
+
+_MOST = 6
+"""Of reasons, roots and the like no more are shown: it is to fit a screen."""
+
+
+def status_json(now: Status) -> dict[str, Any]:
+    """Give how things stand as other programs read it; moments are ISO 8601 or null."""
+    answer = {
+        key: iso(value) if key.endswith("_at") and value is not None else value
+        for key, value in asdict(now).items()
+    }
+    answer["store_size_bytes"] = answer.pop("store_bytes")
+    answer["loads"] = loads_json(now.loads)
+    answer["roots"] = [
+        {"sessions_seen" if key == "sessions" else key: value for key, value in root.items()}
+        for root in map(asdict, now.roots)
+    ]
+    return printable(answer)  # type: ignore[no-any-return]
+
+
+def check_json(found: Check) -> dict[str, Any]:
+    """Give what is wrong as other programs read it."""
+    return {"troubles": printable(list(found.troubles))}
+
+
+def check(now: Status, found: Check) -> str:
+    """Say in one line whether somebody has to look, the worst first."""
+    if found.troubles:
+        return f"brainsurgeon: {safe('; '.join(found.troubles))}"
+    age = f"last pass {lasting(found.age)} ago" if found.age is not None else ""
+    sessions = count(sum(now.sessions_by_state.values()), "session")
+    return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(now.bytes_saved)} saved"
+
+
+def status(now: Status, moment: float) -> str:
+    """Give how things stand as text."""
+    daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
+    states = ", ".join(f"{number:,} {state}" for state, number in now.sessions_by_state.items())
+    net = now.bytes_saved - now.store_bytes
+    lines = [] if now.enabled else [DISABLED]
+    lines += [
+        f"daemon     {daemon}",
+        f"scans      {_runs(now.last_run_at, now.next_run_at, moment)}",
+        f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at, moment)}",
+        f"sessions   {states or 'none found'}",
+        f"saved      {bytes_(now.bytes_saved)} in {count(now.values_extracted, 'value')}",
+        f"store      {bytes_(now.store_bytes)} in {safe(now.store_path)}",
+        f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
+        else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
+    ]  # fmt: skip
+    lines += loads(now.loads)
+    if now.values_marked:
+        lines.append(f"marked     {count(now.values_marked, 'value')} will expire at a later run")
+    if now.wishes_open:
+        lines.append(f"waiting    {count(now.wishes_open, 'wish', 'wishes')} for a settled session")
+    lines += _some(
+        f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted
+    )
+    lines += _some(f"beside     {safe(path)}: {safe(why)}" for path, why in now.kept_beside.items())
+    reasons = sorted(now.reasons.items(), key=lambda item: (-item[1], item[0]))
+    lines += _some(f"  {number} x {safe(reason)}" for reason, number in reasons)
+    rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
+    lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
+    lines += _some(f"{safe(root.path)}: {safe(root.problem)}" for root in now.roots if root.problem)
+    lines += databases(now.databases)
+    lines += _some(
+        f"{safe(path)}: retention deletes nothing there, {safe(why)}"
+        for path, why in now.brakes.items()
+    )
+    return "\n".join(lines + homes(now.homes))
+
+
+def _some(lines: Iterable[str]) -> list[str]:
+    """Give the first few of some lines, and say how many more there are."""
+    listed = list(lines)
+    if len(listed) <= _MOST:
+        return listed
+    return [*listed[:_MOST], f"  … and {len(listed) - _MOST} more, with --json"]
+
+
+def _runs(last: float | None, following: float | None, now: float) -> str:
+    when = "-" if last is None else f"{local(last)} ({lasting(max(0.0, now - last))} ago)"
+    return f"last {when}, next {local(following) if following is not None else '-'}"

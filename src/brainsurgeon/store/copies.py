@@ -1,0 +1,199 @@
+"""Copies of a store as single files: written whole, checked to the last value, durable."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import (
+    DamagedError,
+    StoreDamagedError,
+    StoreFullError,
+    StoreUnusableError,
+    UsageError,
+)
+from brainsurgeon.model.reports import StoreCopy
+from brainsurgeon.store import place
+from brainsurgeon.store.alone import hold_sessions
+from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.opening import (
+    connect,
+    database_path,
+    read_database,
+    refuse_unknown,
+    sync_directory,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STEP = 4096
+"""Pages that are copied at a time; in between others may write, and then it begins anew."""
+_NO_LINKS = (1, 38, 95)
+"""EPERM, ENOSYS, EOPNOTSUPP: what a filesystem says that knows no second name of a file."""
+
+
+def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
+    """Copy the store of a directory to a file, whole and checked, or leave nothing behind.
+
+    No rewrite is under way in the copy. A file that is there stays, unless `force` replaces it.
+    """
+    _refuse_target(directory, target, force=force)
+    opened = read_database(directory)
+    if opened is None:
+        raise UsageError(f"{directory}: there is no store yet, so nothing to copy")
+    fresh = f"{target}.{secrets.token_hex(8)}.new"
+    with closing(opened[0]) as source, hold_sessions(directory):
+        try:
+            with translated(directory):
+                copy_database(source, fresh)
+                values = check_copy(fresh)
+            _put(fresh, target, force=force)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(fresh)
+    return StoreCopy(target, os.stat(target).st_size, values)
+
+
+def take_copy(source: str, path: str) -> int:
+    """Copy a backup to where nothing is yet, and count its values.
+
+    Raise StoreUnusableError where it is not sound, is no store or one of a newer version;
+    UsageError where there is no such file.
+    """
+    if not os.path.isfile(source):
+        raise UsageError(f"{source}: no such file")
+    try:
+        with closing(connect(source, "ro")) as opened:
+            refuse_unknown(opened, source)
+            copy_database(opened, path)
+        return check_copy(path)
+    except StoreUnusableError as why:
+        told = str(why).replace(path, source).partition("; it is not used")[0]
+        raise StoreUnusableError(
+            f"{told.partition(': nothing')[0]}: it is not used, and the store is as it was. Name "
+            "another backup"
+        ) from why
+    except sqlite3.OperationalError as error:
+        raise StoreUnusableError(
+            f"{source} cannot be read ({error.sqlite_errorname}): the store is as it was. Run as "
+            "the user that it belongs to"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise StoreUnusableError(
+            f"{source} is no sound store ({error.sqlite_errorname}): it is not used, and the store "
+            "is as it was. Name another backup"
+        ) from error
+
+
+def is_damaged(directory: str) -> bool:
+    """Tell whether there is a store of ours whose database is damaged."""
+    try:
+        opened = read_database(directory)
+        if opened is None:
+            return False
+        with closing(opened[0]) as connection, translated(directory):
+            return [row[0] for row in connection.execute("PRAGMA quick_check(1)")] != ["ok"]
+    except StoreDamagedError:
+        return True
+    except StoreUnusableError:
+        return False  # not ours, too new, or not to be opened: nothing that could be saved
+
+
+def copy_database(source: sqlite3.Connection, path: str) -> None:
+    """Copy a database to where nothing is yet, its owner's alone from birth, and sync it."""
+    _refuse_without_room(source, os.path.dirname(path))
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as target:
+            target.execute("PRAGMA synchronous = OFF")  # it is synced once, when it is whole
+            source.backup(target, pages=_STEP, sleep=0.01)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_copy(path: str) -> int:
+    """Read a copy back whole and count its values; raise StoreUnusableError where it is not sound.
+
+    Raise it, too, for what is no store, or one of a newer version.
+    """
+    with closing(connect(path, "ro")) as connection:
+        refuse_unknown(connection, path)
+        for wrong in problems(connection):
+            raise StoreUnusableError(
+                f"{path}: {wrong}; it is not used. `brainsurgeon doctor` looks at the store itself"
+            )
+        return int(connection.execute("SELECT count(*) FROM blobs").fetchone()[0])
+
+
+def problems(connection: sqlite3.Connection) -> Iterator[str]:
+    """Say what is wrong with a store: with its pages, its rows, its values."""
+    if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+        yield "the database is damaged"
+        return
+    if connection.execute("PRAGMA foreign_key_check").fetchone():
+        yield "rows lead to what is not there"
+    blobs, broken = Blobs(connection), 0
+    for ident, name in blobs.named():
+        try:
+            blobs.get(ident, name)
+        except DamagedError:
+            broken += 1
+    if broken:
+        yield f"{broken} of its values are damaged"
+
+
+def _refuse_target(directory: str, target: str, *, force: bool) -> None:
+    around = os.path.dirname(target)
+    if not os.path.isdir(around):
+        raise UsageError(f"{around}: no such directory; make it, or name another file")
+    if os.path.isdir(target):
+        raise UsageError(f"{target} is a directory; name a file in it")
+    if os.path.lexists(target):
+        if _same(target, database_path(directory)):
+            raise UsageError(f"{target} is the store itself; name another file")
+        if not force:
+            raise UsageError(f"{target} is there already; --force replaces it")
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _refuse_without_room(source: sqlite3.Connection, directory: str) -> None:
+    pages = source.execute("PRAGMA page_count").fetchone()[0]
+    refuse_without_room(directory, pages * source.execute("PRAGMA page_size").fetchone()[0])
+
+
+def refuse_without_room(directory: str, needed: int) -> None:
+    """Raise StoreFullError where fewer than so many bytes are free on the disk of a directory."""
+    left = place.free(directory)
+    if left is not None and left < needed + place.NONE_LEFT:
+        raise StoreFullError(
+            f"{directory}: {needed:,} bytes of room are needed and {left:,} are left; make room"
+        )
+
+
+def _put(fresh: str, target: str, *, force: bool) -> None:
+    """Give a file its name, which no other may have unless `force` is given."""
+    if not force:
+        try:
+            os.link(fresh, target)  # unlike a renaming it never takes the place of another
+        except FileExistsError:
+            raise UsageError(f"{target} is there already; --force replaces it") from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            force = not os.path.lexists(target)
+    if force:
+        os.rename(fresh, target)
+    sync_directory(os.path.dirname(target))

@@ -1,0 +1,52 @@
+"""Sums over all values that stand extracted: by day, by kind and tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+
+DAY = 86_400
+
+
+class Sums:
+    """What stands extracted, added up; sizes are bytes as the values stood in their lines."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def by_day(self) -> list[tuple[int, int, int]]:
+        """Give each day (its number since 1970, UTC) with its values and their size, in order."""
+        return self._connection.execute(
+            "SELECT CAST(extracted_at / ? AS INTEGER), count(*), sum(size) FROM extractions"
+            " WHERE state = 'standing' GROUP BY 1 ORDER BY 1",
+            (DAY,),
+        ).fetchall()
+
+    def by_kind(self) -> list[tuple[str, str | None, int, int]]:
+        """Give each kind and tool with its values and their size, the largest first."""
+        return self._connection.execute(
+            "SELECT kind, tool, count(*), sum(size) FROM extractions"
+            " WHERE state = 'standing' GROUP BY kind, tool ORDER BY 4 DESC, 1, 2"
+        ).fetchall()
+
+    def standing(self) -> tuple[int, int]:
+        """Give how many values stand extracted, and their size."""
+        row = self._connection.execute(
+            "SELECT count(*), coalesce(sum(size), 0) FROM extractions WHERE state = 'standing'"
+        ).fetchone()
+        return int(row[0]), int(row[1])
+
+    def ever(self) -> int:
+        """Give how many values were ever extracted: ids are never used again."""
+        row = self._connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'extractions'"
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def outcomes(self) -> list[tuple[str, int]]:
+        """Give how many files the last look at them came to which outcome."""
+        return self._connection.execute(
+            "SELECT outcome, count(*) FROM files GROUP BY outcome ORDER BY outcome"
+        ).fetchall()

@@ -1,0 +1,94 @@
+"""A headless browser, spoken to over a pair of pipes."""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PATIENCE = 120.0
+
+
+class Browser:
+    """One tab of Chromium."""
+
+    def __init__(self, profile):
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+
+        def places():
+            spare = [os.dup(theirs_in), os.dup(theirs_out)]
+            os.dup2(spare[0], 3)
+            os.dup2(spare[1], 4)
+
+        self._process = subprocess.Popen(
+            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+             "--disable-dev-shm-usage", "--remote-debugging-pipe", f"--user-data-dir={profile}",
+             "about:blank"],
+            preexec_fn=places, pass_fds=(3, 4),  # noqa: PLW1509  it only moves two descriptors
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._number, self._waiting, self._session, self.said = 0, b"", None, []
+        (page,) = [
+            one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page"
+        ]
+        attached = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method, **given):
+        """Call a method of the browser and give its answer; what it tells meanwhile is kept."""
+        self._number += 1
+        order = {"id": self._number, "method": method, "params": given}
+        if self._session:
+            order["sessionId"] = self._session
+        os.write(self._out, json.dumps(order).encode() + b"\0")
+        while True:
+            told = self._hear()
+            if told.get("id") == self._number:
+                assert "error" not in told, told
+                return told["result"]
+            self.said.append(told)
+
+    def _hear(self):
+        while b"\0" not in self._waiting:
+            assert select.select([self._in], [], [], PATIENCE)[0], "the browser is silent"
+            piece = os.read(self._in, 1 << 20)
+            assert piece, "the browser went away"
+            self._waiting += piece
+        message, _, self._waiting = self._waiting.partition(b"\0")
+        return json.loads(message)
+
+    def show(self, path, width, scheme):
+        """Open a file in a window of a width, by day (`light`) or by night (`dark`)."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
+                 deviceScaleFactor=1, mobile=False)  # fmt: skip
+        wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", features=wanted)
+        self.ask("Page.navigate", url=path.as_uri())
+        while self.run("document.readyState + location.protocol") != "completefile:":
+            pass
+
+    def run(self, script):
+        """Give what an expression is in the page."""
+        told = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in told, told
+        return told["result"].get("value")
+
+    def picture(self, path):
+        """Put a picture of the whole page into a file."""
+        told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(told["data"]))
+
+    def close(self):
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._in)
+        os.close(self._out)

@@ -1,0 +1,96 @@
+"""The figures: true to the store, of the right form, and written whole."""
+
+import os
+import re
+import stat
+
+import pytest
+
+from brainsurgeon.errors import UsageError
+from brainsurgeon.operations.metrics import metrics
+from brainsurgeon.outputs import READABLE, write_whole
+from brainsurgeon.render.metrics import metrics as render
+from building.processes import bound
+
+SAMPLE = re.compile(
+    r'(brainsurgeon_[a-z_]+)(?:\{([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"\})? (-?[0-9.e+]+)'
+)
+HEAD = re.compile(r"# (HELP|TYPE) (brainsurgeon_[a-z_]+) (.+)")
+
+
+def parsed(text):
+    """Read the text format strictly: help, type, samples of each measure, in one block each."""
+    assert text.endswith("\n")
+    lines = text[:-1].split("\n")
+    found, kinds, now = {}, {}, None
+    for line in lines:
+        if head := HEAD.fullmatch(line):
+            what, name, said = head.groups()
+            if what == "HELP":
+                assert name not in kinds
+                now = name
+            else:
+                assert name == now
+                assert said in ("counter", "gauge")
+                kinds[name] = said
+            continue
+        name, _, label, number = SAMPLE.fullmatch(line).groups()
+        assert name == now
+        assert name in kinds
+        assert (name, label) not in found
+        found[name, label] = float(number)
+    assert all(name.endswith("_total") == (kind == "counter") for name, kind in kinds.items())
+    return found
+
+
+def test_the_figures_are_those_of_the_store(world, pruned):
+    """What stands extracted, what ever was, and the sessions by outcome."""
+    report = world.scan()
+    world.restore(pruned)
+    found = parsed(render(metrics(world.settings(), world.store, report)))
+
+    assert found["brainsurgeon_extractions_total", None] == 1
+    assert found["brainsurgeon_extracted_values", None] == 0
+    assert found["brainsurgeon_store_bytes", None] == world.store.size
+    assert found["brainsurgeon_last_pass_timestamp_seconds", None] == world.clock()
+    assert found["brainsurgeon_last_pass_sessions_seen", None] == 1
+    assert sum(number for (name, _), number in found.items()
+               if name == "brainsurgeon_sessions") == 1  # fmt: skip
+
+
+def test_before_the_first_pass_there_are_figures_too(world):
+    """Without a store it is told that extraction is on, and nothing of what is not there."""
+    found = parsed(render(metrics(world.settings(), None)))
+
+    assert found["brainsurgeon_enabled", None] == 1
+    assert len(found) == 2
+
+
+def test_each_pass_writes_them_where_that_is_configured(world, pruned):
+    """`scan --once` leaves a whole file that others may read, and nothing beside it."""
+    world.close()
+    place = world.base / "figures" / "brainsurgeon.prom"
+    place.parent.mkdir()
+    world.config_file(metrics_file=str(place))
+    program = bound(world)
+    config = world.config_file(metrics_file=str(place))
+    done = program("scan", "--once", "--config", config)
+    by_hand = program("metrics").stdout.decode()
+
+    assert done.returncode == 0
+    assert parsed(place.read_text())["brainsurgeon_last_pass_sessions_seen", None] == 1
+    assert parsed(by_hand)["brainsurgeon_extracted_values", None] == 1
+    assert stat.S_IMODE(place.stat().st_mode) == 0o644
+    assert os.listdir(place.parent) == ["brainsurgeon.prom"]
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path):
+    """Where figures cannot go that is one line, and a link there is replaced, not followed."""
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_whole(str(tmp_path / "nowhere" / "a"), "", READABLE)
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    write_whole(str(tmp_path / "link"), "new", READABLE)
+
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "link").read_text() == "new"

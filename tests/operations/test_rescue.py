@@ -1,0 +1,118 @@
+"""What a damaged store still holds is saved: pages are really ruined here."""
+
+import os
+import random
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon.errors import StoreUnusableError
+from brainsurgeon.operations.rescue import rescue
+from brainsurgeon.store import opening
+from brainsurgeon.store.salvage import LOST
+from building.world import Conversation, sql
+
+NOW = 1_800_000_000.0
+
+
+def many(world, turns=60):
+    """Prune sessions with many different values, so that the tables have many pages."""
+    for number in range(4):
+        dice = random.Random(number)
+        one = Conversation(f"{number:08}-0000-4000-8000-000000000009")
+        for _ in range(turns):
+            one.turn(dice.randbytes(1500).hex())
+        world.put(f"many{number}.jsonl", one.bytes())
+    return world.scan(keep_recent=0).values_extracted
+
+
+def leaf_pages(world, table):
+    """Give the numbers of the pages on which rows of a table lie."""
+    with closing(sqlite3.connect(world.state / "store.db")) as database:
+        root = database.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
+        ).fetchone()[0]
+    data = (world.state / "store.db").read_bytes()
+    found, waiting = [], [root]
+    while waiting:
+        number = waiting.pop()
+        at = (number - 1) * opening.PAGE
+        page = data[at : at + opening.PAGE]
+        if page[0] == 0x0D:
+            found.append(number)
+            continue
+        cells = int.from_bytes(page[3:5], "big")
+        places = [int.from_bytes(page[12 + 2 * i : 14 + 2 * i], "big") for i in range(cells)]
+        waiting += [int.from_bytes(page[one : one + 4], "big") for one in places]
+        waiting.append(int.from_bytes(page[8:12], "big"))
+    return sorted(found)
+
+
+def spoil(world, page):
+    """Write garbage over a page of the database."""
+    with open(world.state / "store.db", "r+b") as file:
+        file.seek((page - 1) * opening.PAGE)
+        file.write(b"\xa5" * opening.PAGE)
+
+
+def test_a_sound_store_needs_no_rescue(world, pruned):
+    """Where nothing is damaged nothing is replaced."""
+    world.close()
+    assert rescue(world.settings(), NOW) is None
+    assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
+
+
+def test_what_a_damaged_store_still_holds_is_saved(world):
+    """One ruined page of values costs these alone: the rest goes back, they get tombstones."""
+    total = many(world)
+    world.close()
+    pages = leaf_pages(world, "blobs")
+    assert len(pages) > 5
+    spoil(world, pages[len(pages) // 2])
+    done = rescue(world.settings(), NOW)
+    lost = sql(world, "SELECT count(*) FROM extractions WHERE blob_id IS NULL")[0][0]
+
+    assert 0 < done.saved.values_lost == lost < total // 4
+    assert done.saved.values == total - lost
+    assert sql(world, "SELECT DISTINCT expired_why, expired_at, state FROM extractions"
+                      " WHERE blob_id IS NULL") == [(LOST, NOW, "expired")]  # fmt: skip
+    assert sql(world, "PRAGMA integrity_check") == [("ok",)]
+    assert os.path.exists(done.kept)
+    values = sum(one.values for one in world.restore_all())
+    assert values == total - lost
+
+
+@pytest.mark.parametrize("table", ["extractions", "files", "journal", "meta"])
+def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
+    """Whichever table a page belongs to, what is saved is sound and holds every value."""
+    total = many(world, turns=25)
+    world.close()
+    spoil(world, leaf_pages(world, table)[-1])
+    done = rescue(world.settings(), NOW)
+
+    assert done.saved.values == total
+    assert sql(world, "PRAGMA integrity_check") == [("ok",)]
+    assert sql(world, "PRAGMA foreign_key_check") == []
+    assert world.scan(keep_recent=0).files_failed == 0
+
+
+def test_row_ids_are_not_used_again_after_a_rescue(world):
+    """A value cut after a rescue never gets the id of one that was lost."""
+    many(world, turns=25)
+    world.close()
+    last = sql(world, "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")[0][0]
+    spoil(world, leaf_pages(world, "blobs")[-1])
+    rescue(world.settings(), NOW)
+
+    assert sql(world, "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")[0][0] >= last
+
+
+def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
+    """Where not even the tables can be told, nothing is touched, and the way on is named."""
+    world.close()
+    (world.state / "store.db").write_bytes(b"\xff" * 30_000)
+    before = (world.state / "store.db").read_bytes()
+    with pytest.raises(StoreUnusableError, match="store restore FILE"):
+        rescue(world.settings(), NOW)
+    assert (world.state / "store.db").read_bytes() == before

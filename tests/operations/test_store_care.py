@@ -1,0 +1,310 @@
+"""The store as a whole: a backup is whole or not there, and nothing that is needed is removed."""
+
+import os
+import sqlite3
+import stat
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
+from brainsurgeon.operations import store_care
+from brainsurgeon.store import open_store, opening, place
+from brainsurgeon.store.alone import hold_sessions
+from brainsurgeon.store.daemon_lock import hold_daemon_lock
+from building.world import Conversation, sql, text_of
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def target(tmp_path):
+    """Give the place of a backup."""
+    (tmp_path / "media").mkdir()
+    return str(tmp_path / "media" / "kept.db")
+
+
+def second_session(world):
+    """Prune one more session."""
+    one = Conversation("22222222-0000-4000-8000-000000000002")
+    one.turn("z" * 3000)
+    one.turn("w" * 2500)
+    world.put("t.jsonl", one.bytes())
+    assert world.scan(only=[str(world.directory / "t.jsonl")], keep_recent=0).values_extracted == 2
+
+
+def replace(world, source):
+    """Put a backup in the place of the store of a world."""
+    world.close()
+    with store_care.replacing_store(world.settings(), source) as pending:
+        return pending.carry_out(NOW)
+
+
+# --- backup --------------------------------------------------------------------------------------
+
+
+def test_a_backup_gives_every_value_back(world, pruned, path, target):
+    """A store that is lost comes back from its backup, and the session from that."""
+    done = store_care.back_up(world.settings(), target)
+    world.close()
+    (world.state / "store.db").unlink()
+    replaced = replace(world, target)
+    world.restore_all()
+
+    assert (done.path, done.size, done.values) == (target, os.stat(target).st_size, 1)
+    assert (replaced.newer, replaced.kept) == ((), None)
+    assert text_of(path, pruned) == "x" * 2000
+
+
+def test_a_backup_is_its_owners_alone_and_leaves_nothing_beside(world, pruned, target):
+    """Even without a umask a backup is 0600, and nothing else stands beside it afterwards."""
+    before = os.umask(0)
+    try:
+        store_care.back_up(world.settings(), target)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
+    assert os.listdir(os.path.dirname(target)) == ["kept.db"]
+
+
+def test_a_file_that_is_there_is_replaced_only_on_request(world, pruned, target):
+    """A backup never takes the place of a file, unless that is asked for."""
+    with open(target, "w") as file:
+        file.write("precious")
+    with pytest.raises(UsageError, match="--force"):
+        store_care.back_up(world.settings(), target)
+    with open(target) as file:
+        assert file.read() == "precious"
+    assert store_care.back_up(world.settings(), target, force=True).values == 1
+
+
+@pytest.mark.parametrize("wrong", ["nowhere/kept.db", ".", "state/store.db"])
+def test_a_backup_that_can_go_nowhere_is_refused(world, pruned, wrong):
+    """No directory, a directory, the store itself: refused in words, and nothing is written."""
+    before = sorted(world.base.rglob("*"))
+    with pytest.raises(UsageError):
+        store_care.back_up(world.settings(), str(world.base / wrong), force=True)
+    assert sorted(world.base.rglob("*")) == before
+
+
+def test_without_a_store_there_is_nothing_to_copy(world, target):
+    """Where no scan has been, no backup is made, and no store either."""
+    with pytest.raises(UsageError, match="no store yet"):
+        store_care.back_up(world.settings(), target)
+    assert not world.state.exists()
+    assert not os.path.exists(target)
+
+
+def test_a_store_that_is_not_sound_is_not_copied(world, pruned, target):
+    """A value that is not what was stored stops a backup, so that nobody trusts it later."""
+    sql(world, "UPDATE blobs SET data = zeroblob(40)")
+    with pytest.raises(StoreUnusableError, match="1 of its values are damaged"):
+        store_care.back_up(world.settings(), target)
+    assert os.listdir(os.path.dirname(target)) == []
+
+
+def test_a_backup_needs_room_before_it_begins(world, pruned, target, monkeypatch):
+    """Where the disk has too little room the backup says how much is needed."""
+    monkeypatch.setattr(place, "free", lambda _: 1000)
+    with pytest.raises(StoreFullError, match="1,000 are left"):
+        store_care.back_up(world.settings(), target)
+    assert os.listdir(os.path.dirname(target)) == []
+
+
+def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, monkeypatch):
+    """While a session is being rewritten a backup waits, and then says that it is busy."""
+    monkeypatch.setattr("brainsurgeon.store.alone.PATIENCE", 0.1)
+    with world.store.lock(1), pytest.raises(BusyError, match="rewriting"):
+        store_care.back_up(world.settings(), target)
+    assert store_care.back_up(world.settings(), target).values == 1
+
+
+# --- restore -------------------------------------------------------------------------------------
+
+
+def test_what_was_cut_after_a_backup_is_named_and_kept(world, pruned, target):
+    """Each session with stubs newer than the backup is named, and the old store stays beside."""
+    store_care.back_up(world.settings(), target)
+    second_session(world)
+    done = replace(world, target)
+    (newer,) = done.newer
+    assert (newer.session, newer.orphans, newer.sure) == ("main/t", 2, True)
+    assert done.kept == str(world.state / "store.db.replaced-20270115T080000Z")
+    assert sorted(os.listdir(world.state)) == [
+        "daemon.lock", "locks", "store.db", os.path.basename(done.kept),
+    ]  # fmt: skip
+
+    again = replace(world, done.kept)
+    world.restore_all()
+    assert again.newer == ()
+    assert (world.directory / "t.jsonl").read_bytes().count(b"z" * 3000) == 1
+
+
+def test_looking_at_a_backup_changes_nothing(world, pruned, target):
+    """Until somebody says yes the store is as it was, and nothing is left in its directory."""
+    store_care.back_up(world.settings(), target)
+    world.close()
+    before = (world.state / "store.db").read_bytes()
+    with store_care.replacing_store(world.settings(), target):
+        pass
+    assert (world.state / "store.db").read_bytes() == before
+    assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
+
+
+def cut_short(path):
+    """Take the end of a file away."""
+    os.truncate(path, os.stat(path).st_size - opening.PAGE)
+
+
+def of_the_future(path):
+    """Make a store one of a newer version."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+            " VALUES ('brainsurgeon', 'm999_from_the_future', '2099')"
+        )
+
+
+def another_programs(path):
+    """Put another program's database there."""
+    os.unlink(path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE precious (data)")
+
+
+@pytest.mark.parametrize("harm", [os.unlink, cut_short, of_the_future, another_programs])
+def test_what_is_no_sound_backup_is_not_used(world, pruned, target, harm):
+    """Missing, torn, too new or another program's: the store stays as it was, in plain words."""
+    store_care.back_up(world.settings(), target)
+    harm(target)
+    world.close()
+    before = (world.state / "store.db").read_bytes()
+    with (
+        pytest.raises((StoreUnusableError, UsageError), match=r"kept\.db"),
+        store_care.replacing_store(world.settings(), target),
+    ):
+        pass
+    assert (world.state / "store.db").read_bytes() == before
+    assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
+
+
+def test_a_backup_takes_the_place_of_a_ruined_store(world, pruned, path, target):
+    """A store of which nothing can be read gives way to its backup, and stays beside."""
+    store_care.back_up(world.settings(), target)
+    world.close()
+    (world.state / "store.db").write_bytes(b"\xff" * 3000)
+    done = replace(world, target)
+    world.restore_all()
+
+    assert text_of(path, pruned) == "x" * 2000
+    with open(done.kept, "rb") as kept:
+        assert kept.read() == b"\xff" * 3000
+
+
+def test_who_has_the_old_store_open_writes_nothing_more(world, pruned, target):
+    """A process that opened the store before it was replaced is stopped before it writes."""
+    store_care.back_up(world.settings(), target)
+    with open_store(str(world.state)) as older:
+        replace(world, target)
+        with pytest.raises(StoreUnusableError, match="replaced"), older.transaction():
+            older.facts.put("late", 1)
+    assert sql(world, "SELECT * FROM meta WHERE key = 'late'") == []
+
+
+@pytest.mark.parametrize("act", [
+    lambda world: replace(world, str(world.base / "none")),
+    lambda world: store_care.purge(world.settings()),
+])  # fmt: skip
+def test_beside_a_daemon_the_store_is_not_taken_away(world, pruned, act):
+    """While a daemon runs nothing is put in the place of the store, and nothing removed."""
+    with hold_daemon_lock(str(world.state)), pytest.raises(BusyError, match="stop it"):
+        act(world)
+    assert (world.state / "store.db").exists()
+
+
+# --- compact -------------------------------------------------------------------------------------
+
+
+def test_compacting_gives_freed_room_back(world, pruned, path):
+    """What was freed in the database goes, and every value stays."""
+    with world.store.transaction():
+        world.store._connection.execute(
+            "INSERT INTO meta VALUES ('large', ?)", ("x" * 500_000,)
+        )  # fmt: skip
+        world.store._connection.execute("DELETE FROM meta WHERE key = 'large'")
+    world.close()
+    done = store_care.compact(world.settings())
+
+    assert done.after < done.before - 400_000
+    assert (world.state / "store.db").stat().st_size == done.after
+    assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
+    world.restore_all()
+    assert text_of(path, pruned) == "x" * 2000
+
+
+def test_compacting_needs_room_before_it_begins(world, pruned, monkeypatch):
+    """Without twice the room of the database nothing is begun."""
+    monkeypatch.setattr(place, "free", lambda _: 1000)
+    with pytest.raises(StoreFullError, match="make room"):
+        store_care.compact(world.settings())
+
+
+# --- purge ---------------------------------------------------------------------------------------
+
+
+def test_a_store_whose_stubs_stand_is_not_removed(world, pruned, path):
+    """As long as one stub stands the store stays, and the session is named."""
+    world.close()
+    done = store_care.purge(world.settings())
+    assert not done.removed
+    assert [(one.session, one.stubs) for one in done.stubs] == [("main/s", 1)]
+    world.restore_all()
+    world.close()
+    assert store_care.purge(world.settings()).removed
+    assert not world.state.exists()
+    assert text_of(path, pruned) == "x" * 2000
+
+
+def test_a_stub_in_an_archive_keeps_the_store(world, pruned, path):
+    """What an agent put away counts: only the store still leads on from there."""
+    world.close()
+    path.rename(path.with_name("s.jsonl.deleted.2026-11-01T10-00-00.000Z"))
+    done = store_care.purge(world.settings())
+
+    assert [(one.stubs, one.note) for one in done.stubs] == [
+        (1, "put away by its agent; archives are not written")
+    ]
+    assert (world.state / "store.db").exists()
+
+
+def test_even_so_the_store_goes_and_what_is_not_ours_stays(world, pruned):
+    """With `--even-so` the store goes, with its older ones; a file of somebody else does not."""
+    world.close()
+    (world.state / "mine.txt").write_text("mine")
+    (world.state / "store.db.replaced-20260101T000000Z").write_bytes(b"older")
+    done = store_care.purge(world.settings(), even_so=True)
+
+    assert (done.removed, done.left) == (True, ("mine.txt",))
+    assert os.listdir(world.state) == ["mine.txt"]
+
+
+def test_of_an_unusable_store_every_stub_counts(world, pruned):
+    """Where nobody can tell whose a stub is, it keeps the store in its place."""
+    world.close()
+    (world.state / "store.db").write_bytes(b"\xff" * 3000)
+    done = store_care.purge(world.settings())
+
+    assert (done.removed, [one.stubs for one in done.stubs]) == (False, [1])
+
+
+def test_the_locks_of_all_sessions_are_one_lock(world, pruned):
+    """Who holds the sessions keeps each of them from being rewritten, and lets go at the end."""
+    with (
+        hold_sessions(str(world.state)),
+        pytest.raises(BusyError),
+        world.store.lock(7, patience=0.0),
+    ):
+        pass
+    with world.store.lock(7, patience=0.0):
+        pass

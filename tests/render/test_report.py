@@ -1,0 +1,121 @@
+"""The page as text: names are hostile, content is secret, and nothing is loaded."""
+
+import base64
+import hashlib
+import re
+import stat
+from html.parser import HTMLParser
+
+import pytest
+
+from brainsurgeon.operations.report import report
+from brainsurgeon.render.report import report as render
+from building.processes import bound
+from building.world import Conversation
+
+HOSTILE = "<script>alert(1)<\"'&"
+SECRET = "c4n4ry-51f0"
+
+
+class Elements(HTMLParser):
+    """Gathers every element with its attributes, and looks whether each is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self._open = [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attributes):
+        """Take an element in."""
+        self.found.append((tag, dict(attributes)))
+        if tag not in ("meta", "br"):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        """Take one in that is closed at once."""
+        self.found.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        """Let one go."""
+        assert self._open.pop() == tag
+
+
+@pytest.fixture
+def page(world):
+    """Give what writes the page of a world whose every name is hostile."""
+    world.directory = world.root / HOSTILE / "sessions"
+    world.directory.mkdir(parents=True)
+    one = Conversation()
+    for _ in range(3):
+        one.turn(SECRET + "x" * 3000, tool=HOSTILE)
+    world.put(f"{HOSTILE}.jsonl", one.bytes())
+    world.scan()
+    return lambda **keys: render(report(world.settings(), world.store, world.clock(), **keys))
+
+
+def test_names_are_shown_and_never_obeyed(page):
+    """Whatever sessions, agents and tools are called, no element and no attribute comes of it."""
+    text = page(previews=True)
+    found = Elements(text).found
+
+    assert {tag for tag, _ in found} & {"script", "img", "iframe", "object", "link"} == set()
+    assert [name for _, given in found for name in given if name.startswith("on")] == []
+    assert "&lt;script&gt;alert(1)&lt;&quot;&#x27;&amp;" in text
+    assert HOSTILE not in text
+
+
+def test_nothing_is_loaded_and_only_its_own_style_counts(page):
+    """The policy forbids everything but the one style in the page, and no address is named."""
+    text = page()
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (policy,) = [given["content"] for tag, given in Elements(text).found
+                 if given.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
+
+    assert policy == (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'sha256-{digest}'"
+    )
+    assert re.findall(r"(?:src|href)=\"(?!#)", text) == []
+    assert "url(" not in style
+    assert "style=" not in text
+
+
+def test_without_previews_no_content_stands_there(page):
+    """How values begin is shown on request alone."""
+    assert SECRET not in page()
+    assert SECRET in page(previews=True)
+
+
+def test_an_empty_home_has_a_page_too(world):
+    """Without sessions and without a store the page says so."""
+    text = render(report(world.settings(), None, world.clock()))
+    Elements(text)
+
+    assert "Nothing stands extracted yet." in text
+    assert "No sessions were found." in text
+
+
+def test_the_figures_are_those_of_the_store(page, world):
+    """What is saved, what comes next and each value are told as they are."""
+    late = Conversation("33333333-0000-4000-8000-000000000003")
+    late.turn("z" * 50_000)
+    late.turn("short")
+    late.turn("short")
+    late.turn("short")
+    world.put("late.jsonl", late.bytes())
+    told = report(world.settings(), world.store, world.clock())
+    by_name = {one.about.session.rpartition("/")[2]: one for one in told.sessions}
+
+    assert sum(values for _, values, _ in told.days) == told.status.values_extracted
+    assert by_name["late"].next_values == 1
+    assert 49_000 < by_name["late"].next_bytes < 50_100
+    assert sum(one.number for one in told.tools) == told.status.values_extracted
+
+
+def test_the_page_is_its_owners_alone(world, page):
+    """The file that the command writes is 0600."""
+    done = bound(world)("report", "--output", str(world.base / "page.html"))
+
+    assert done.returncode == 0
+    assert stat.S_IMODE((world.base / "page.html").stat().st_mode) == 0o600
