@@ -416,3 +416,15 @@ def test_a_session_in_a_database_is_relieved_and_comes_back(claw):
     claw.restore_all(pristine=True)
     assert claw.claw.texts(GATEWAY) == before
     assert claw.claw.sound() == []
+
+
+def test_the_window_of_a_session_in_a_database_is_what_its_node_says(claw):
+    """OpenClaw notes what the model takes beside each session; without that it is as usual."""
+    change = "UPDATE session_nodes SET entry_json = json_{}(entry_json, '$.contextTokens'{})"
+    claw.claw.sql(change.format("set", ", 12345"))
+    noted = context(claw.settings(), claw.store, GATEWAY, LATER).full
+    claw.claw.sql(change.format("remove", ""))
+    usual = context(claw.settings(), claw.store, GATEWAY, LATER).full
+
+    assert (noted.window, noted.recorded) == (12_345, True)
+    assert (usual.window, usual.recorded) == (200_000, False)
