@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.errors import NotFoundError
+from brainsurgeon.errors import FailedError, NotFoundError
 from brainsurgeon.model.loads import Calibration
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.fullness import Wanted
@@ -195,6 +195,17 @@ def test_nothing_is_relieved_that_is_not_there(world):
     """A name that fits no session is said to."""
     with pytest.raises(NotFoundError):
         lift(world, "none")
+
+
+def test_what_is_excluded_is_not_relieved_either(world):
+    """What the configuration leaves alone stays as it is, with the reason."""
+    path = world.put("s.jsonl", talk().bytes())
+    before = path.read_bytes()
+    with pytest.raises(FailedError, match="excluded by session:s"):
+        lift(world, exclude=["session:s"], **SMALL)
+
+    assert path.read_bytes() == before
+    assert lift(world, min_session_bytes=10**9, **SMALL).fits
 
 
 def sealed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
