@@ -1,8 +1,22 @@
 """Which thinking is sealed, what breaks a seal, and what then becomes of it."""
 
+from dataclasses import replace
+
 import pytest
 
-from brainsurgeon.decide.seals import BROKEN, DOUBTFUL, Seal, Seals, Verdict, is_bound, judge
+from brainsurgeon.decide.seals import (
+    BROKEN,
+    DOUBTFUL,
+    HOLLOW,
+    STALE,
+    Seal,
+    Seals,
+    Verdict,
+    is_bound,
+    judge,
+    lighter,
+)
+from brainsurgeon.model.calls import Sent
 from brainsurgeon.model.edits import Cut, FieldEdit, Putback
 
 
@@ -168,3 +182,40 @@ def test_a_pristine_undo_keeps_every_seal_and_names_those_that_fit_no_more():
 
     assert verdict == Verdict(unfit=("e300",))
     assert places(judged([seal(300)], [cut(200), putback(100)], pristine=True)) == [300]
+
+
+@pytest.mark.parametrize(
+    ("unseal", "gone"), [("", {}), ("broken", {2000: STALE, 3000: HOLLOW}),
+                         ("all", {100: STALE, 2000: STALE, 3000: HOLLOW})],
+)  # fmt: skip
+def test_seals_leave_on_request_that_would_stay_else(unseal, gone):
+    """Those behind what was cut earlier, and hollow ones of any model; dead and pinned ones not."""
+    standing = [
+        seal(100), seal(2000), replace(seal(3000), bound=False, hollow=True),
+        replace(seal(4000), bound=False), seal(5000, live=False), seal(6000, stays="it is pinned"),
+    ]  # fmt: skip
+    verdict = judge(
+        Seals(standing, left=[1000]), [], defer=False, remembers=False, pristine=False,
+        unseal=unseal,
+    )  # fmt: skip
+
+    assert {one.start: one.reason for one in verdict.leave} == gone
+    assert all(one.forced for one in verdict.leave)
+
+
+def test_a_seal_that_is_bound_to_nothing_breaks_by_no_cut():
+    """Older models sign their thinking alone, so that it stays behind a change."""
+    loose = replace(seal(2000), bound=False)
+    seals = Seals([loose], sent={100: True})
+
+    verdict = judge(seals, [cut(100)], defer=False, remembers=True, pristine=False)
+    assert verdict == Verdict()
+
+
+def test_a_plan_makes_the_next_request_lighter_by_what_was_sent():
+    """What leaves live parts counts in characters, pictures by their number."""
+    picture = replace(cut(300), block=True)
+    edits = [cut(100), cut(200), picture, FieldEdit(400, 400, b"x", "e", "f", None)]
+
+    assert lighter(edits, {100: True, 200: False, 300: True}) == Sent(49, 1)
+    assert lighter([putback(100)], {100: True}) == Sent(-47, 0)

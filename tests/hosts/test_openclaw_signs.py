@@ -407,3 +407,24 @@ def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, age
     assert len(ready[0]) == 1
     assert path.read_bytes() == conversation.bytes()
     assert world.leftovers() == []
+
+
+def test_the_registry_tells_a_sessions_keys_and_what_its_model_takes(directory):
+    """By file or by id; where it is odd, torn or says no number, nothing is told."""
+    path = directory.path / "sessions.json"
+    path.write_text(json.dumps({
+        "agent:main:cron:daily": {"sessionId": "a1", "contextTokens": 32_000},
+        "agent:main:main": {"sessionFile": f"/elsewhere/{NAME}"},
+        "agent:main:other": {"sessionId": "b2", "contextTokens": 5},
+    }))  # fmt: skip
+    place = str(directory.path)
+
+    assert openclaw_signs.keys_of(place, NAME) == ["agent:main:cron:daily", "agent:main:main"]
+    assert openclaw_signs.context_tokens(place, NAME) == 32_000
+    assert openclaw_signs.context_tokens(place, "c3.jsonl") is None
+    for odd in ("[]", "{", '{"k": {"sessionId": "a1", "contextTokens": true}}',
+                '{"k": {"sessionId": "a1", "contextTokens": 0}}'):  # fmt: skip
+        path.write_text(odd)
+        assert openclaw_signs.context_tokens(place, NAME) is None
+    path.unlink()
+    assert openclaw_signs.keys_of(place, NAME) == []

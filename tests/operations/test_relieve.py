@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.errors import NotFoundError
+from brainsurgeon.errors import FailedError, NotFoundError
 from brainsurgeon.model.loads import Calibration
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.fullness import Wanted
@@ -216,6 +216,17 @@ def test_nothing_is_relieved_that_is_not_there(world):
     """A name that fits no session is said to."""
     with pytest.raises(NotFoundError):
         lift(world, "none")
+
+
+def test_what_is_excluded_is_not_relieved_either(world):
+    """What the configuration leaves alone stays as it is, with the reason."""
+    path = world.put("s.jsonl", talk().bytes())
+    before = path.read_bytes()
+    with pytest.raises(FailedError, match="excluded by session:s"):
+        lift(world, exclude=["session:s"], **SMALL)
+
+    assert path.read_bytes() == before
+    assert lift(world, min_session_bytes=10**9, **SMALL).fits
 
 
 def sealed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
@@ -437,3 +448,15 @@ def test_a_session_in_a_database_is_relieved_and_comes_back(claw):
     claw.restore_all(pristine=True)
     assert claw.claw.texts(GATEWAY) == before
     assert claw.claw.sound() == []
+
+
+def test_the_window_of_a_session_in_a_database_is_what_its_node_says(claw):
+    """OpenClaw notes what the model takes beside each session; without that it is as usual."""
+    change = "UPDATE session_nodes SET entry_json = json_{}(entry_json, '$.contextTokens'{})"
+    claw.claw.sql(change.format("set", ", 12345"))
+    noted = context(claw.settings(), claw.store, GATEWAY, LATER).full
+    claw.claw.sql(change.format("remove", ""))
+    usual = context(claw.settings(), claw.store, GATEWAY, LATER).full
+
+    assert (noted.window, noted.recorded) == (12_345, True)
+    assert (usual.window, usual.recorded) == (200_000, False)

@@ -83,7 +83,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
     if entry.dead is None:
         if window is not None and entry.position < window:
             return Keep("inside its own window")
-        if _too_much(part, entry, rules, rule):
+        if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
             return Extract(_describe(part, entry))
         if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
             return Keep("recent")

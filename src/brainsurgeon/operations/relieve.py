@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.seals import BROKEN, DOUBTFUL, HOLLOW, STALE
-from brainsurgeon.errors import BusyError, GoneError, GuardedError
+from brainsurgeon.errors import BusyError, FailedError, GoneError, GuardedError
 from brainsurgeon.formats import base
 from brainsurgeon.lookup import noting
 from brainsurgeon.lookup.sessions import file_of, record_of, session_named
@@ -25,7 +25,7 @@ from brainsurgeon.rewrite.examine import (
     records_of,
 )
 from brainsurgeon.rewrite.shelving import record_id
-from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.rewrite.untouchable import excluded, moved_away
 from brainsurgeon.sessions.opening import as_it_is_now, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
@@ -50,12 +50,14 @@ def relieve(
     """Take as much out of a session as it takes for it to fit, or note the wish to.
 
     Raise GuardedError where its agent keeps its sessions elsewhere now, FailedError where its file
-    cannot be read or replaced, and what finding it raises.
+    cannot be read or replaced, or is excluded, and what finding it raises.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
     file = file_of(chosen)
     if moved_away(file):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
+    if why := excluded(file, settings.model_copy(update={"min_session_bytes": 0})):
+        raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
         with _translated(file), store.passes.run("relieve", clock()):
             relief, rewrite = _relieved(settings, store, as_it_is_now(file), wanted, clock)

@@ -1,0 +1,127 @@
+"""What a request carries of an entry, and what an answer says of its call, in each dialect."""
+
+import pytest
+
+from brainsurgeon.formats.sending import DIALECTS, codex_window, complaint, limit_said
+from brainsurgeon.model.calls import NOTHING, SEAL, TOO_LONG, Sent
+
+CLAW, CLAUDE, CODEX, GENERIC = (
+    DIALECTS[name] for name in ("openclaw", "claude-code", "codex", "generic")
+)
+IMAGE = {"type": "image", "data": "A" * 9999, "mimeType": "image/png"}
+
+
+def claw(**message):
+    """Give an entry of OpenClaw's dialect."""
+    return {"type": "message", "id": "a", "message": message}
+
+
+def claude(kind="user", content="", **more):
+    """Give a line of Claude Code."""
+    message = {"role": kind, "content": content, **more.pop("message", {})}
+    return {"type": kind, "uuid": "u", "message": message, **more}
+
+
+def codex(**payload):
+    """Give an item of a Codex session."""
+    return {"type": "response_item", "payload": payload}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "entry", "sent"),
+    [
+        (CLAW, claw(role="user", content="12345"), Sent(5)),
+        (CLAW, claw(role="user", content=[{"type": "text", "text": "123"}, IMAGE]), Sent(3, 1)),
+        (CLAW, claw(role="toolResult", content=[{"type": "text", "text": "12"}],
+                    details={"all": "x" * 99}), Sent(2)),
+        (CLAW, claw(role="assistant", stopReason="toolUse", content=[
+            {"type": "thinking", "thinking": "123", "thinkingSignature": "s" * 50},
+            {"type": "toolCall", "name": "exec", "arguments": {"a": 1}},
+        ]), Sent(3 + 4 + 8)),
+        (CLAW, claw(role="assistant", stopReason="error", content="12"), NOTHING),
+        (CLAW, claw(role="bashExecution", command="ls", output="123"), Sent(5)),
+        (CLAW, claw(role="bashExecution", command="ls", output="1", excludeFromContext=True),
+         NOTHING),
+        (CLAW, {"type": "custom_message", "content": "1234"}, Sent(4)),
+        (CLAW, {"type": "branch_summary", "summary": "12"}, Sent(2)),
+        (CLAW, {"type": "model_change", "modelId": "m"}, NOTHING),
+        (CLAUDE, claude(content="1234"), Sent(4)),
+        (CLAUDE, claude(content=[{"type": "tool_result", "content": [
+            {"type": "text", "text": "12"}, {"type": "image", "source": {"data": "A" * 99}},
+        ]}], toolUseResult={"stdout": "x" * 99}), Sent(2, 1)),
+        (CLAUDE, claude("assistant", [{"type": "tool_use", "name": "Bash", "input": {}}]),
+         Sent(6)),
+        (CLAUDE, claude("assistant", "Prompt is too long", isApiErrorMessage=True), NOTHING),
+        (CLAUDE, claude(content="1", isVisibleInTranscriptOnly=True), NOTHING),
+        (CLAUDE, {"type": "attachment", "uuid": "u", "rendered": "123",
+                  "attachment": {"type": "file", "content": "x" * 99}}, Sent(3)),
+        (CLAUDE, {"type": "queue-operation", "content": "123"}, NOTHING),
+        (CODEX, codex(type="function_call", name="sh", arguments="{}"), Sent(4)),
+        (CODEX, codex(type="function_call_output", output="123"), Sent(3)),
+        (CODEX, codex(type="reasoning", encrypted_content="x" * 99), NOTHING),
+        (CODEX, {"type": "event_msg", "payload": {"type": "agent_message", "message": "x"}},
+         NOTHING),
+        (CODEX, {"type": "compacted", "payload": {"message": "12"}}, Sent(2)),
+        (GENERIC, {"type": "tool_result", "__id": "a", "output": "12345"}, Sent(5)),
+        (GENERIC, {"type": "note", "text": "12345"}, NOTHING),
+    ],
+)  # fmt: skip
+def test_only_what_is_sent_weighs(dialect, entry, sent):
+    """Texts by their characters, pictures by their number; the rest is for the screen."""
+    assert dialect.sent(entry) == sent
+
+
+def test_the_whole_prompt_counts_cached_or_not():
+    """Input, cache reads and cache writes are the tokens of a call, by whatever name."""
+    usage = {"input": 1, "output": 999, "cacheRead": 20, "cacheWrite": 300}
+    theirs = {"input_tokens": 1, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 300}
+    plain = {"type": "message", "usage": {"prompt_tokens": 321}, "model": "m"}
+
+    assert CLAW.call(claw(role="assistant", usage=usage, model="m")).tokens == 321
+    assert CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"})).tokens == 321
+    assert CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"})).ident == "i"
+    assert GENERIC.call(plain).tokens == 321
+    assert GENERIC.call(plain).model == "m"
+    assert CLAW.call(claw(role="user", content="x")) is None
+    assert CLAUDE.call(claude("assistant", message={"model": "<synthetic>"})) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "limit"),
+    [
+        ("prompt is too long: 205,000 tokens > 200,000 maximum", TOO_LONG, 200_000),
+        ("This model's maximum context length is 8192 tokens.", TOO_LONG, 8192),
+        ("Your input exceeds the context window of this model.", TOO_LONG, None),
+        ("Context overflow: prompt too large for the model.", TOO_LONG, None),
+        ("Prompt is too long", TOO_LONG, None),
+        ("messages.1.content.0: Invalid `signature` in `thinking` block", SEAL, None),
+        ("The block is bound to a different conversation", SEAL, None),
+        ("rate limit exceeded", None, None),
+        ("", None, None),
+    ],
+)
+def test_an_error_is_known_by_what_providers_say(text, about, limit):
+    """A prompt too long, a seal that does not fit; whatever else is wrong is not ours to mend."""
+    assert complaint(text) == about
+    assert limit_said(text) == limit
+    error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)
+    assert CLAW.call(error).complaint == about
+    line = claude("assistant", [{"type": "text", "text": text}], isApiErrorMessage=True)
+    assert CLAUDE.call(line).complaint == about
+
+
+def test_what_is_odd_in_an_entry_stops_nothing():
+    """Values of other sorts than their keys promise count as nothing."""
+    for odd in (None, 7, "x", [], [7], {"type": 7}, [{"type": ["x"], "text": 7}]):
+        for dialect in DIALECTS.values():
+            for entry in (
+                {"type": "message", "message": odd}, {"type": "assistant", "uuid": "u",
+                "message": odd}, {"type": "response_item", "payload": odd},
+                {"type": "event_msg", "payload": {"type": "token_count", "info": odd}},
+                claw(role="assistant", content=odd, usage=odd, model=odd),
+                claude("assistant", odd, message={"usage": odd, "id": odd, "model": odd}),
+            ):  # fmt: skip
+                assert dialect.sent(entry).pictures == 0
+                call = dialect.call(entry)
+                assert call is None or call.tokens == 0
+    assert codex_window({"payload": {"model_context_window": "x"}}) is None
