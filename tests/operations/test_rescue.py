@@ -116,3 +116,21 @@ def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
     with pytest.raises(StoreUnusableError, match="store restore FILE"):
         rescue(world.settings(), NOW)
     assert (world.state / "store.db").read_bytes() == before
+
+
+def test_without_their_pass_values_go_back_all_the_same(world):
+    """A ruined page of passes costs what was known of those, and no value and no stub's record."""
+    total = many(world)
+    world.close()
+    for page in leaf_pages(world, "passes"):
+        spoil(world, page)
+
+    done = rescue(world.settings(), NOW)
+
+    assert done is not None
+    assert done.saved.values_lost == 0
+    assert sql(world, "SELECT count(*), count(pass_id) FROM extractions") == [(total, 0)]
+    world.restore_all(pristine=True)
+    left = [one.read_bytes() for one in world.root.rglob("*.jsonl")]
+    assert left
+    assert not any(b"[[extracted-" in one for one in left)
