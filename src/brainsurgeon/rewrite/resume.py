@@ -66,7 +66,7 @@ def begins_at(
     if begin is None or planned.deferred or not isinstance(session, OpenSession):
         return None
     (offset, number), size = begin, session.fingerprint.size
-    if size < SMALLEST or number <= HEAD_LINES or 2 * offset < size:
+    if number <= HEAD_LINES or not pays(offset, size):
         return None
     tail = session.lines_from(offset, number)
     cursor = session.format.survey(tail, one.settings.decision_rules().window).cursor
@@ -80,6 +80,11 @@ def begins_at(
         record.id if record else None, offset, number, cursor,
         frontier.stubs or bool(planned.sighted), whole_at,
     )  # fmt: skip
+
+
+def pays(offset: int, size: int) -> bool:
+    """Tell whether the tail from an offset is much less work than all of a file of that size."""
+    return size >= SMALLEST and 2 * offset >= size
 
 
 @contextmanager
