@@ -157,3 +157,18 @@ def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
 
     assert [one.what for one in world.scan().recovered] == ["finished"]
     assert sql(world, "SELECT count(*) FROM extractions WHERE state = 'pending'") == [(0,)]
+
+
+def test_without_the_names_of_agents_values_go_back_all_the_same(world):
+    """The one page that names all agents is ruined: what was cut from their sessions goes back."""
+    total = many(world, turns=10)
+    world.close()
+    [page] = leaf_pages(world, "agents")
+    spoil(world, page)
+
+    done = rescue(world.settings(), NOW)
+
+    assert done is not None
+    assert (done.saved.values, done.saved.unread) == (total, {"agents"})
+    assert sum(one.values for one in world.restore_all()) == total
+    assert sql(world, "PRAGMA foreign_key_check") == []

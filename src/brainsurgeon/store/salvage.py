@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,10 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
             new.execute("BEGIN")
             for table in _tables(new):
                 _copy(old, new, table, saved)
-            _drop_broken(new, saved)
+            _copy_agents(old, new)
+            _drop_broken(new)
             _mend(new, saved, now)
+            saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
             for statement in later:
                 new.execute(statement)
             _age(new, now)
@@ -137,6 +139,21 @@ def _copy(
         )
 
 
+def _copy_agents(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Save the agents that could not be read by the index of their directories.
+
+    Few pages hold all of them, and all else leads to one. What one is called is said again when
+    one of its sessions is next seen.
+    """
+    named = "SELECT id, directory FROM agents INDEXED BY sqlite_autoindex_agents_1"
+    with suppress(sqlite3.Error):
+        new.executemany(
+            "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?1, ?2, ?3)",
+            [(ident, where, os.path.basename(os.fsdecode(where)))
+             for ident, where in old.execute(named)],
+        )  # fmt: skip
+
+
 def _rows(old: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...] | None]:
     """Yield the rows of a table, and None for each row id that may have been one."""
     last = 0
@@ -181,7 +198,7 @@ def _sequence(connection: sqlite3.Connection, table: str) -> int:
         return 0
 
 
-def _drop_broken(new: sqlite3.Connection, saved: Salvaged) -> None:
+def _drop_broken(new: sqlite3.Connection) -> None:
     """Let go of values that are not what was stored."""
     blobs = Blobs(new)
     for ident, name in blobs.named():
@@ -189,7 +206,6 @@ def _drop_broken(new: sqlite3.Connection, saved: Salvaged) -> None:
             blobs.get(ident, name)
         except DamagedError:
             new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
-    saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
 
 
 def _mend(new: sqlite3.Connection, saved: Salvaged, now: float) -> None:
