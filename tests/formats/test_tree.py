@@ -207,6 +207,20 @@ def test_a_round_that_failed_goes_on_for_the_provider(stop):
     ]  # fmt: skip
 
 
+def test_a_round_that_failed_ends_with_a_reset():
+    """What a reset took out of the conversation is joined with nothing that is said after it."""
+    conversation = Conversation()
+    conversation.user("the prompt")
+    block = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
+    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {}}
+    conversation.assistant([block, call], stop="toolUse", api="anthropic-messages")
+    conversation.result("long")
+    conversation.entry("reset")
+    conversation.user("from the beginning")
+
+    assert _signed(conversation.bytes()).locked is None
+
+
 def _signed(data):
     """Give the part that is the thinking of the third entry."""
     look = survey(OPENCLAW, data)

@@ -87,7 +87,8 @@ class OpenClaw:
         messages = 0
         asking = Asking()
         for line in lines.backward():
-            known = turn.judged is not None and messages > window and asking.known
+            asked = asking.known or (reach.over and asking.at is not None)
+            known = turn.judged is not None and messages > window and asked
             if (known and reach.over) or (turn.judged is not None and branch.ended):
                 dead.before, dead.why = line.offset + 1, reach.over or OFF_BRANCH
                 break
@@ -102,7 +103,8 @@ class OpenClaw:
             unsent = reach.look(entry)
             if unsent:
                 dead.named[line.offset] = unsent
-            asking.look(line.offset, entry)
+            if not unsent or asking.at is None:
+                asking.look(line.offset, entry)
             if messages <= window:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
