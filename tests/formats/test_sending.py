@@ -110,6 +110,14 @@ def test_an_error_is_known_by_what_providers_say(text, about, limit):
     assert CLAUDE.call(line).complaint == about
 
 
+def test_an_answer_that_openclaw_repeats_is_no_call():
+    """Behind a prompt that was refused it writes the answer before once more, as of no model."""
+    nothing = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+
+    assert CLAW.call(claw(role="assistant", api="cli", usage=nothing, model="m")) is None
+    assert CLAW.call(claw(role="assistant", api="cli", usage={"input": 9}, model="m")).tokens == 9
+
+
 def test_what_is_odd_in_an_entry_stops_nothing():
     """Values of other sorts than their keys promise count as nothing."""
     for odd in (None, 7, "x", [], [7], {"type": 7}, [{"type": ["x"], "text": 7}]):

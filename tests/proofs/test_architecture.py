@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "config_budget": ("config_values", "decide.budget", "model.loads"),
     "config_saying": ("config_budget", "config_values"),
     "config_glance": ("hosts.homes_named",),
-    "config_origins": ("config", "config_glance", "config_values"),
+    "config_origins": ("config", "config_glance", "config_saying", "config_values"),
     "packaged": (),
     "signs_of_life": (),
     "config_values": ("model.entries", "decide.cron"),

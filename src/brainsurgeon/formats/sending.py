@@ -38,6 +38,8 @@ _LIMITS = re.compile(
     r"maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum|context window of ([0-9,]+)",
     re.IGNORECASE,
 )
+_NOT_A_MODEL = "cli"
+"""The `api` of the answer that openclaw 2026.7.35 repeats behind a run that failed."""
 _SEAL = re.compile(
     r"bound to a different conversation|invalid `?signature`? in `?thinking"
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required",
@@ -145,7 +147,8 @@ def _claw_call(entry: Entry) -> ModelCall | None:
     usage = message.get("usage")
     told = usage if isinstance(usage, dict) else {}
     tokens = sum(_count(told.get(key)) for key in ("input", "cacheRead", "cacheWrite"))
-    return ModelCall(None, model, tokens, at)
+    repeated = message.get("api") == _NOT_A_MODEL and not tokens
+    return None if repeated else ModelCall(None, model, tokens, at)
 
 
 def _claude_sent(entry: Entry) -> Sent:
