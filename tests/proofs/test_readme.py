@@ -18,13 +18,25 @@ README = (TOP / "README.md").read_text()
 PAGES = [TOP / "README.md", *sorted((TOP / "deploy").glob("*/README.md"))]
 
 
-@pytest.fixture(scope="module")
-def man():
-    """Give what makes the man page and the help in the README (deploy/man.py)."""
-    spec = importlib.util.spec_from_file_location("man", TOP / "deploy" / "man.py")
+def script(name):
+    """Give a script below `deploy` as a module."""
+    spec = importlib.util.spec_from_file_location(name, TOP / "deploy" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def man():
+    """Give what makes the man page and the help in the README (deploy/man.py)."""
+    return script("man")
+
+
+def test_the_picture_shows_what_a_pass_does_to_a_real_session():
+    """Bars and figures are those of the program today; else run deploy/picture.py."""
+    drawn = script("picture")
+
+    assert drawn.PICTURE.read_text() == drawn.picture()
 
 
 def test_the_help_in_the_readme_is_the_help_of_the_program(man):
@@ -71,7 +83,7 @@ def _default(value):
     return "not set" if value is None else "none" if value == "{}" else f"`{value}`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP).parent))
 def test_every_link_leads_somewhere(page):
     """Each file that a page links to is there, and each heading in it."""
     for target in re.findall(r"\]\((.*?)\)", page.read_text()):
