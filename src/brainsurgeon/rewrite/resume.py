@@ -22,7 +22,7 @@ from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
 from brainsurgeon.rewrite.session_settings import settings_for
 from brainsurgeon.rewrite.untouchable import check_replaceable
 from brainsurgeon.sessions.reading import OpenSession, stands_before
-from brainsurgeon.sessions.tails import mark_at, mark_of
+from brainsurgeon.sessions.tails import mark_as_seen, mark_at, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,9 @@ def begins_at(
     cursor = session.format.survey(tail, one.settings.decision_rules().window).cursor
     if cursor is None:
         return None
-    mark = mark_of(session.descriptor, offset, size)
+    mark = mark_as_seen(session.descriptor, offset, session.fingerprint)
+    if mark is None:
+        return None
     return Resume(
         session.fingerprint, mark, _under(one, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 LOST = "lost with a damaged store"
 """Why a value is gone, as its tombstone says."""
 _LEFT_OUT = frozenset({"files", "resumes", "ages", "loose"})
+_MAY_LACK = (
+    ("sessions", "parent_id", "sessions"), ("extractions", "pass_id", "passes"),
+    ("fields", "pass_id", "passes"), ("events", "pass_id", "passes"),
+)  # fmt: skip
+"""What means as much without the row that it leads to, and goes on without it. Not the pass that a
+wish rolls back: without that it would put everything back."""
 _BEYOND = 100_000
 """Row ids behind the last one that could be read which are tried, where no more is known."""
 _OURS = (
@@ -189,7 +195,7 @@ def _drop_broken(new: sqlite3.Connection, saved: Salvaged) -> None:
 def _mend(new: sqlite3.Connection, saved: Salvaged, now: float) -> None:
     """Make every row lead to what is there: tombstones for lost values, nothing for lost parents.
 
-    What a lost session or agent had leads nowhere, and goes.
+    What a lost session or agent had leads nowhere, and goes; what a lost pass made stays.
     """
     lost = new.execute(
         "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = ?, expired_why = ?"
@@ -197,11 +203,12 @@ def _mend(new: sqlite3.Connection, saved: Salvaged, now: float) -> None:
         (now, LOST),
     )
     saved.values_lost = lost.rowcount
-    columns = {row[1] for row in new.execute("PRAGMA table_info(sessions)")}
-    if "parent_id" in columns:
-        new.execute(
-            "UPDATE sessions SET parent_id = NULL WHERE parent_id NOT IN (SELECT id FROM sessions)"
-        )
+    for table, column, others in _MAY_LACK:
+        if column in {row[1] for row in new.execute(f"PRAGMA table_info({table})")}:
+            new.execute(
+                f"UPDATE {table} SET {column} = NULL"  # noqa: S608
+                f" WHERE {column} NOT IN (SELECT id FROM {others})"
+            )
     while broken := new.execute("PRAGMA foreign_key_check").fetchall():
         for table, row, *_ in broken:
             gone = new.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))  # noqa: S608
