@@ -8,6 +8,8 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 
+import pytest
+
 from brainsurgeon.store.daemon_lock import hold_daemon_lock
 from building.processes import bound, document, run, together
 from building.world import SAMPLES, Conversation, append, dump, entry_text, state
@@ -363,6 +365,26 @@ def test_tables_fit_the_terminal_and_cut_nothing_without_one(world, cli):
     assert f"main/{name} " in piped
     assert "mcp__" + "t" * 59 in whole
     assert cli("context", f"main/{name}").returncode == 0
+
+
+@pytest.mark.parametrize("wide", [40, 60, 80, 120, 200])
+def test_bars_fit_every_terminal(world, cli, wide):
+    """What fills a session is shown with bars that fit beside the columns there is room for."""
+    long = Conversation()
+    for tool in ("mcp__" + "t" * 59, "exec"):
+        long.turn("x" * 5_000, tool=tool)
+    long.turn()
+    world.put("s.jsonl", long.bytes())
+    shown = on_a_terminal(
+        "context", "main/s", "--config", world.config_file(), TERM="xterm", COLUMNS=str(wide),
+        LANG="C.UTF-8",
+    )  # fmt: skip
+    head, *filling = shown.decode().replace("\r", "").split("\n\n")[1].splitlines()
+
+    assert head.split()[-1] == "sent"
+    assert max(map(len, filling)) <= wide
+    assert "█" * (wide // 5) in filling[0]
+    assert all("%" in line for line in filling)
 
 
 def test_a_session_has_many_names(world, conversation, cli):

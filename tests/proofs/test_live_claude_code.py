@@ -30,7 +30,7 @@ DEADLINE = 90
 STUB = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
 VALUE = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
 FORM = FORMATS["claude-code"]
-README = (TOP / "README.md").read_text()
+PAGE = (TOP / "deploy" / "claude-code" / "README.md").read_text()
 SKILL = TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md"
 
 
@@ -375,7 +375,7 @@ def _compaction(claude):
 
 
 def test_what_users_read_is_followed_word_by_word(tmp_path):
-    """README, skill and example: each line is typed, each call made, and no answer is an error."""
+    """Page, skill and example: each line is typed, each call made, and no answer is an error."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, native(), model)
         (claude.config / "skills").mkdir()
@@ -392,10 +392,9 @@ def test_what_users_read_is_followed_word_by_word(tmp_path):
             claude.turn([printing(f"turn {number}")])
         wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)
 
-        _type(claude, re.findall(r"^\$ (.*)$", _section("Claude Code"), re.MULTILINE))
+        _type(claude, _typed("Prune its sessions"))
         assert len(pruned(claude.path)) == 3
-        row = re.search(r"\| Claude Code \| `(.*?)` \| copy `(.*?)` to `(.*?)` \|", README)
-        _type(claude, [row[1], f"cp -r {row[2]} {row[3]}"])
+        _type(claude, _typed("Give it the tool"))
         ident = _first(claude)
         claude.with_server = []
         _follow_the_skill(claude, ident)
@@ -444,8 +443,9 @@ def _uncomment_the_example(claude):
     assert claude.session in ours(claude, "sessions", "--json", "--config", str(place))
 
 
-def _section(title):
-    return re.search(rf"\n## {title}\n(.*?)\n## ", README, re.DOTALL)[1]
+def _typed(title):
+    section = re.search(rf"\n## {title}\n(.*?)\n## ", PAGE, re.DOTALL)[1]
+    return re.findall(r"^\$ (.*)$", section, re.MULTILINE)
 
 
 def _type(claude, lines):

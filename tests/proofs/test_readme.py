@@ -1,23 +1,42 @@
-"""The README and the man page say what the program says."""
+"""The README, the agents' pages and the man page say what the program says."""
 
 import importlib.util
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
+import typer
 
-from brainsurgeon import errors
+from brainsurgeon import cli, errors
 from building.world import TOP
 
 README = (TOP / "README.md").read_text()
+PAGES = [TOP / "README.md", *sorted((TOP / "deploy").glob("*/README.md"))]
+
+
+def script(name):
+    """Give a script below `deploy` as a module."""
+    spec = importlib.util.spec_from_file_location(name, TOP / "deploy" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def man():
     """Give what makes the man page and the help in the README (deploy/man.py)."""
-    spec = importlib.util.spec_from_file_location("man", TOP / "deploy" / "man.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("man")
+
+
+def test_the_picture_shows_what_a_pass_does_to_a_real_session():
+    """Bars and figures are those of the program today; else run deploy/picture.py."""
+    drawn = script("picture")
+
+    assert drawn.PICTURE.read_text() == drawn.picture()
 
 
 def test_the_help_in_the_readme_is_the_help_of_the_program(man):
@@ -41,3 +60,56 @@ def test_every_exit_code_of_the_errors_stands_in_the_table():
 
     assert raised <= listed
     assert listed == set(range(8))
+
+
+def test_the_table_of_keys_has_every_key_with_its_default():
+    """What `config` prints where nothing is configured stands in the table, and nothing else."""
+    table = re.search(r"<!-- keys -->\n(.*?)<!-- end of keys -->", README, re.DOTALL)[1]
+    told = dict(re.findall(r"^\| `(\S+)` \| (.*?) \|", table, re.MULTILINE))
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", "config", "--json", "--config", os.devnull],
+        capture_output=True, check=True,
+    )  # fmt: skip
+
+    found = {one["key"]: one["value"] for one in json.loads(done.stdout)["settings"]}
+    assert told.keys() == found.keys()
+    in_words = {"roots", "state_dir"}  # which depend on who asks
+    assert {key: value for key, value in told.items() if key not in in_words} == {
+        key: _default(value) for key, value in found.items() if key not in in_words
+    }
+
+
+def _default(value):
+    return "not set" if value is None else "none" if value == "{}" else f"`{value}`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP).parent))
+def test_every_link_leads_somewhere(page):
+    """Each file that a page links to is there, and each heading in it."""
+    for target in re.findall(r"\]\((.*?)\)", page.read_text()):
+        name, _, heading = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        assert not heading or heading in _headings(path), target
+
+
+def _headings(path):
+    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_what_is_typed_is_what_the_program_takes():
+    """Each command of ours in a block of a page or of the README is one, with its options."""
+    typed = [
+        line for page in PAGES
+        for line in re.findall(r"^\$ (brainsurgeon .*)$", page.read_text(), re.MULTILINE)
+    ]  # fmt: skip
+    assert len(typed) > 30
+    group = typer.main.get_command(cli.app)
+    for line in typed:
+        for one in line.split("#")[0].split("&&"):
+            _, *words = shlex.split(one)
+            context = group.make_context("brainsurgeon", words, resilient_parsing=True)
+            rest = [*context._protected_args, *context.args]
+            command = group.commands[rest[0]]
+            command.make_context(rest[0], rest[1:], resilient_parsing=False)

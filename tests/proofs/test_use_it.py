@@ -16,6 +16,11 @@ import pytest
 from building.world import TOP, Conversation
 
 README = (TOP / "README.md").read_text()
+PAGES = {
+    host: (TOP / "deploy" / page / "README.md").read_text()
+    for host, page in (("openclaw", "openclaw"), ("claude", "claude-code"), ("codex", "codex"))
+}
+"""What each agent's own page says, by the name of its command."""
 NEEDED = (
     "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
 )  # fmt: skip
@@ -178,11 +183,9 @@ def test_the_systems_unit_is_made_for_its_user(account):
 
 def test_an_agent_starts_the_server_from_anywhere(account):
     """What each agent is told is a server that starts without a PATH, and answers."""
-    rows = re.findall(r"^\| [\w ]+ \| `((?:openclaw|claude|codex) .*?)` \|", README, re.MULTILINE)
-    assert len(rows) == 3
-    for row in rows:
+    for host, page in PAGES.items():
+        [row] = re.findall(rf"^\$ ({host} mcp .*)$", page, re.MULTILINE)
         assert account.types(row).returncode == 0, row
-        host, *_ = shlex.split(row)
         words = account.said(host)
         if host == "openclaw":
             server = json.loads(words[-1])

@@ -84,8 +84,8 @@ def context(
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.context import context as operation
     from brainsurgeon.operations.context import described
+    from brainsurgeon.render import context as render
     from brainsurgeon.render import printable
-    from brainsurgeon.render import sessions as render
 
     now = time.time()
     with store_to_read(settings) as store:

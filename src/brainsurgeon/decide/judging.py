@@ -14,7 +14,7 @@ from brainsurgeon.decide.extract import (
     read_restored,
 )
 from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, stub_text, value_at
-from brainsurgeon.model.plans import KeptPart
+from brainsurgeon.model.plans import Amount, KeptPart
 from brainsurgeon.model.sessions import OFF_BRANCH
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Tally:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str | None, str], list[int]] = defaultdict(lambda: [0, 0])
         self._due: list[float] = []
-        self.unsent = (0, 0)
+        self._unsent: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
 
     def keep(self, part: Part, why: Keep) -> None:
         """Count a part that stays."""
@@ -59,8 +59,9 @@ class Tally:
 
     def never_sent(self, part: Part) -> None:
         """Count one value that no request carries, whether it stays or goes."""
-        values, chars = self.unsent
-        self.unsent = (values + 1, chars + part.chars)
+        counts = self._unsent[part.kind, part.tool]
+        counts[0] += 1
+        counts[1] += part.chars
 
     def due(self, moment: float) -> None:
         """Note that a decision changes by time alone at a moment."""
@@ -71,6 +72,11 @@ class Tally:
         """What stays, the most characters first."""
         ranked = sorted(self._counts.items(), key=lambda item: -item[1][1])
         return tuple(KeptPart(*key, *counts) for key, counts in ranked)
+
+    @property
+    def unsent(self) -> tuple[Amount, ...]:
+        """What no request carries, by kind and tool."""
+        return tuple(Amount(*key, *counts) for key, counts in self._unsent.items())
 
     @property
     def due_at(self) -> float | None:

@@ -16,6 +16,7 @@ from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show
+from brainsurgeon.render import context as taken_apart
 from brainsurgeon.render import paging, printable, sessions, unexpected
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import open_store, open_to_read
@@ -104,7 +105,7 @@ def _get_context(asked: _Asked) -> str:
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = one.extracted[::-1][start : start + most]
         listed = [described(settings, store, one, value, now, preview=True) for value in newest]
-    whole = sessions.context_json(one, listed)
+    whole = taken_apart.context_json(one, listed)
     more = start + most < len(one.extracted)
     return _text({
         **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},

@@ -28,6 +28,16 @@ class KeptPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Amount:
+    """How many values of one kind and tool, and how many characters they are together."""
+
+    kind: str
+    tool: str | None
+    values: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that would happen to one session; nothing does until it is carried out.
 
@@ -39,10 +49,9 @@ class Plan:
     that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
     found to redact. `asked_until` is the newest wish that it took into account. `deferred` is why
     nothing may be changed although something was due. `unfit` names the entries whose signed
-    thinking was asked for and does not fit any more. `unsent` counts the values, and their
-    characters, that no request carries. `left` says, entry by entry, where a stub of ours
-    stays although everything was to be put back. `lighter` is what the next request carries less,
-    where that was asked for.
+    thinking was asked for and does not fit any more. `unsent` counts what no request
+    carries. `left` says, entry by entry, where a stub of ours stays although everything was to be
+    put back. `lighter` is what the next request carries less, where that was asked for.
     """
 
     edits: Sequence[Edit] = ()
@@ -59,7 +68,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     deferred: str | None = None
     unfit: tuple[str, ...] = ()
-    unsent: tuple[int, int] = (0, 0)
+    unsent: tuple[Amount, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
     lighter: Sent = NOTHING
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from brainsurgeon.model.events import Pass
     from brainsurgeon.model.loads import Fullness
-    from brainsurgeon.model.plans import Outcome
+    from brainsurgeon.model.plans import Amount, Outcome
     from brainsurgeon.model.sessions import Unreadable
 
 
@@ -213,16 +213,6 @@ class RollbackReport:
     made: int | None
     dry_run: bool
     sessions: tuple[SessionRollback, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """How many values of one kind and tool, and how many characters they are together."""
-
-    kind: str
-    tool: str | None
-    values: int
-    chars: int
 
 
 @dataclass(frozen=True, slots=True)

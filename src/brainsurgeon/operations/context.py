@@ -39,12 +39,16 @@ PREVIEW = 80
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How many values of one kind and tool there are, and their characters."""
+    """How many values of one kind and tool there are, and their characters.
+
+    `live_chars` are those that the next request carries.
+    """
 
     kind: str
     tool: str | None
     values: int
     chars: int
+    live_chars: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             tuple(planned.extracted), planned.gain,
             fitting.rules.pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
-            fingerprint.mtime_ns / 1e9, planned.deferred, planned.unsent, weighed.full,
+            fingerprint.mtime_ns / 1e9, planned.deferred, _unsent(planned), weighed.full,
         )  # fmt: skip
 
 
@@ -184,7 +188,7 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
 
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:
-    """Add up every value, cut and kept, by kind and tool; the largest first."""
+    """Add up every value, cut and kept, by kind and tool; what most is sent of first."""
     sums: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
     for part in planned.kept:
         sums[part.kind, part.tool][0] += part.values
@@ -192,5 +196,14 @@ def _filling(planned: Plan) -> tuple[Filling, ...]:
     for cut in planned.extracted:
         sums[cut.kind, cut.tool][0] += 1
         sums[cut.kind, cut.tool][1] += cut.chars
-    ranked = sorted(sums.items(), key=lambda item: -item[1][1])
-    return tuple(Filling(kind, tool, *counts) for (kind, tool), counts in ranked)
+    unsent = {(one.kind, one.tool): one.chars for one in planned.unsent}
+    filled = (
+        Filling(*sort, values, chars, max(0, chars - unsent.get(sort, 0)))
+        for sort, (values, chars) in sums.items()
+    )
+    return tuple(sorted(filled, key=lambda one: (-one.live_chars, -one.chars)))
+
+
+def _unsent(planned: Plan) -> tuple[int, int]:
+    amounts = planned.unsent
+    return sum(one.values for one in amounts), sum(one.chars for one in amounts)

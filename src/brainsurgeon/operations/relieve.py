@@ -12,7 +12,8 @@ from brainsurgeon.formats import base
 from brainsurgeon.lookup import noting
 from brainsurgeon.lookup.sessions import file_of, record_of, session_named
 from brainsurgeon.model.entries import stub_in, value_at
-from brainsurgeon.model.reports import Amount, Relief
+from brainsurgeon.model.plans import Amount
+from brainsurgeon.model.reports import Relief
 from brainsurgeon.operations.fullness import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.budgeting import weigh
 from brainsurgeon.rewrite.carry_out import change, end_redactions

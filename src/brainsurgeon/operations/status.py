@@ -23,9 +23,14 @@ from brainsurgeon.store.texts import path_text
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Walk
+    from brainsurgeon.model.events import Event, Pass
     from brainsurgeon.model.reports import DatabaseStatus, UnusedHome
     from brainsurgeon.model.sessions import Root, SessionFile
     from brainsurgeon.store import Store
+
+_NEWEST = 3
+"""Passes and failures that are shown."""
+_DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,11 @@ class RootStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything `status` shows; moments are seconds since 1970, None where unknown."""
+    """Everything `status` shows; moments are seconds since 1970, None where unknown.
+
+    `tokens_saved` is an estimate. `passes` are the newest, and `failures` those since the oldest
+    of them, or of the last day where that is longer; the newest last.
+    """
 
     enabled: bool
     daemon_pid: int | None
@@ -64,6 +73,9 @@ class Status:
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
     loads: Loads = NO_LOADS
+    tokens_saved: int = 0
+    passes: tuple[Pass, ...] = ()
+    failures: tuple[Event, ...] = ()
 
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
@@ -74,6 +86,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
     kept = (store.facts.get("retention") if store else None) or {}
     pid = daemon_holder(settings.state_dir)
     rewrites = store.journal.open_rewrites() if store else []
+    passes = store.passes.newest(_NEWEST) if store else []
     return Status(
         enabled=settings.enabled,
         daemon_pid=pid,
@@ -98,7 +111,15 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         databases=tuple(describe_databases(settings)),
         homes=tuple(unused_homes(settings)),
         loads=store.calibrations.loads() if store else NO_LOADS,
+        tokens_saved=store.sums.tokens() if store else 0,
+        passes=tuple(passes),
+        failures=tuple(_failures(store, passes, now) if store else ()),
     )
+
+
+def _failures(store: Store, passes: list[Pass], now: float) -> list[Event]:
+    since = min([now - _DAY, *(one.at for one in passes)])
+    return store.events.after(store.events.before(since), kinds=("failure",))[-_NEWEST:]
 
 
 def _next(trigger: object, last: float | None, now: float) -> float | None:

@@ -79,17 +79,20 @@ def bytes_(count: int) -> str:
     return f"{count / 1000**3:,.1f} GB"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0
+) -> str:
     """Lay out columns, the first `left` of them to the left.
 
-    On a terminal the widest of these are cut in their middle to fit it; what is read by a program
-    or kept in a file stays whole, as a name that is cut leads nowhere.
+    On a terminal the widest of these are cut in their middle to fit it, but for `spare` characters
+    of each line; what is read by a program or kept in a file stays whole, as a name that is cut
+    leads nowhere.
     """
     from rich.cells import cell_len
 
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
-    room = columns() - sum(widths[left:]) - 2 * (len(head) - 1)
+    room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
     while sum(widths[:left]) > room and max(widths[:left]) > _NARROWEST:
         widths[widths.index(max(widths[:left]))] -= 1
     return "\n".join(

@@ -47,7 +47,7 @@ def passes(listed: Sequence[Pass]) -> str:
     if not listed:
         return "no pass has changed anything yet"
     rows = [
-        (str(one.id), local(one.at)[:_MINUTES], _command(one), _did(one),
+        (str(one.id), local(one.at)[:_MINUTES], command(one), did(one),
          f"{one.facts.get('sessions', 0):,}", f"{one.facts.get('tokens', 0):,}")
         for one in listed
     ]  # fmt: skip
@@ -55,12 +55,14 @@ def passes(listed: Sequence[Pass]) -> str:
     return "\n".join([table(head, rows, left=4), ESTIMATE])
 
 
-def _command(one: Pass) -> str:
+def command(one: Pass) -> str:
+    """Give by which command a pass was made, and which other it took back."""
     undone = one.facts.get("rolls_back")
     return one.command if undone is None else f"{one.command} {undone}"
 
 
-def _did(one: Pass) -> str:
+def did(one: Pass) -> str:
+    """Give what a pass did in a few words."""
     done = [f"{one.facts[name]:,} {said}" for name, said in _SAID.items() if one.facts.get(name)]
     fields = one.facts.get("fields")
     return ", ".join([*done, *([count(fields, "field")] if fields else [])]) or "-"
@@ -125,9 +127,14 @@ def _event_json(one: Event) -> dict[str, Any]:
 
 def event(one: Event) -> str:
     """Give an event as a line of text."""
-    session = one.session or one.facts.get("session") or "-"
     of_pass = f" (pass {one.pass_id})" if one.pass_id is not None else ""
-    return f"{one.id}  {local(one.at)}  {one.kind:11}  {safe(session)}: {_told(one)}{of_pass}"
+    return f"{one.id}  {local(one.at)}  {one.kind:11}  {of_session(one)}{of_pass}"
+
+
+def of_session(one: Event) -> str:
+    """Give the session of an event, and what there is to say of it."""
+    session = one.session or one.facts.get("session") or "-"
+    return f"{safe(session)}: {_told(one)}"
 
 
 def _told(one: Event) -> str:

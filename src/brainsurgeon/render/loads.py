@@ -10,7 +10,8 @@ from brainsurgeon.render import bytes_, count
 
 if TYPE_CHECKING:
     from brainsurgeon.model.loads import Fullness, Loads
-    from brainsurgeon.model.reports import Amount, Relief
+    from brainsurgeon.model.plans import Amount
+    from brainsurgeon.model.reports import Relief
 
 _METHODS = {
     "session": "by {calls} of its own calls",

@@ -87,7 +87,7 @@ def homes(unused: Iterable[UnusedHome]) -> list[str]:
     for home in unused:
         note = f" ({home.note})" if home.note else ""
         where = f"{home.agent} keeps sessions in {safe(home.path)}, which no root covers{note}."
-        lines += ["", f"{where} To add them, put this into the configuration:"]
+        lines += ["", where, "To add them, put this into the configuration:"]
         lines += [f"  {safe(line)}" for line in home.config.splitlines()]
     return lines
 

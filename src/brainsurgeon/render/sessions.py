@@ -1,4 +1,4 @@
-"""Sessions as tables, one session taken apart, and the answers to what was asked of one."""
+"""Sessions as tables, and the answers to what was asked of one."""
 
 from __future__ import annotations
 
@@ -7,31 +7,25 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
 from brainsurgeon.operations.check import lasting
 from brainsurgeon.render import (
-    WIDTH,
     bytes_,
     columns,
     count,
-    in_local_time,
     local,
     printable,
     table,
 )
-from brainsurgeon.render.loads import fullness, fullness_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from brainsurgeon.model.reports import FieldAnswer, RestoreAnswer, SessionRestore
-    from brainsurgeon.operations.context import Context
     from brainsurgeon.operations.sessions import SessionSummary
     from brainsurgeon.operations.show import ShownValues
 
-_MOST_ROWS = 8
 SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
     "on the entry."
@@ -211,77 +205,3 @@ def _totals(listed: Sequence[SessionSummary]) -> str:
     told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
     size, saved = sum(one.size for one in listed), sum(one.saved for one in listed)
     return f"{count(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {told}"
-
-
-def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
-    """Give a session taken apart as other programs read it, its values already described."""
-    return {
-        "session": one.session, "path": printable(one.path), "format": one.format,
-        "size_bytes": one.size, "state": one.state,
-        "filling": [asdict(item) for item in one.filling],
-        "extracted": extracted,
-        "would_extract": [
-            {"entry_id": cut.entry_id, "path": dotted(cut.path), "kind": cut.kind,
-             "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
-            for cut in one.next
-        ],
-        "gain_bytes": one.gain, "pays": one.pays, "deferred": one.deferred,
-        "never_sent": {"values": one.unsent[0], "chars": one.unsent[1]},
-        "fullness": fullness_json(one.full),
-        "would_keep": [asdict(item) for item in one.kept],
-        "warnings": list(one.warnings),
-    }  # fmt: skip
-
-
-def _extracted(value: dict[str, Any]) -> list[str]:
-    expires = f", expires {in_local_time(value['expires_at'])}" if value["expires_at"] else ""
-    gone = ", expired" if value["expired"] else ""
-    place = f"{value['tool'] or value['kind']}, {bytes_(value['size_bytes'])}"
-    lines = [f"  # {safe(value['entry_id'])} {safe(value['path'])}: {safe(place)}{expires}{gone}"]
-    if value.get("preview"):
-        lines.append(f"      {safe(value['preview'])[: WIDTH - 6]}")
-    return lines
-
-
-def context(one: Context, extracted: list[dict[str, Any]]) -> str:
-    """Give a session taken apart as text; of the extracted values the largest."""
-    lines = [
-        f"{safe(one.session)}  {one.format}, {bytes_(one.size)}, {one.state}",
-        *([fullness(one.full)] if one.full else []),
-        "",
-        table(
-            ("kind", "tool", "values", "characters"),
-            [(f.kind, f.tool or "-", str(f.values), f"{f.chars:,}") for f in one.filling],
-            left=2,
-        ),
-        "",
-        (
-            f"extracted: {count(len(one.extracted), 'value')}, "
-            f"{bytes_(sum(value.size for value in one.extracted))}"
-        ),
-    ]
-    largest = sorted(extracted, key=lambda value: -value["size_bytes"])
-    lines += [line for value in largest[:_MOST_ROWS] for line in _extracted(value)]
-    if len(largest) > _MOST_ROWS:
-        lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
-    values, chars = one.unsent
-    if values:
-        lines.append(f"never sent to a model: {count(values, 'value')}, {chars:,} characters")
-    if one.deferred:
-        lines.append(f"deferred: {safe(one.deferred)}")
-    pays = "" if one.pays or not one.next else ", too little to be worth a rewrite"
-    lines.append(
-        f"the next scan would take {count(len(one.next), 'value')}, {bytes_(one.gain)}{pays}"
-    )
-    lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {safe(cut.reason)}"
-              for cut in one.next[:_MOST_ROWS]]  # fmt: skip
-    if len(one.next) > _MOST_ROWS:
-        lines.append(f"  - … and {len(one.next) - _MOST_ROWS} more")
-    lines.append("and leave")
-    lines += [
-        f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
-        f"({kept.chars:,} characters): {kept.reason}"
-        for kept in one.kept
-    ]
-    lines += [f"warning: {safe(warning)}" for warning in one.warnings]
-    return "\n".join(lines)

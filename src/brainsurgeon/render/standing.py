@@ -9,6 +9,7 @@ from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
 from brainsurgeon.operations.check import lasting
 from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
+from brainsurgeon.render.history import command, did, events_json, of_session, passes_json
 from brainsurgeon.render.loads import loads, loads_json
 from brainsurgeon.render.passes import databases, homes
 
@@ -30,6 +31,8 @@ def status_json(now: Status) -> dict[str, Any]:
     }
     answer["store_size_bytes"] = answer.pop("store_bytes")
     answer["loads"] = loads_json(now.loads)
+    answer |= passes_json(now.passes)
+    answer["failures"] = events_json(now.failures)["events"]
     answer["roots"] = [
         {"sessions_seen" if key == "sessions" else key: value for key, value in root.items()}
         for root in map(asdict, now.roots)
@@ -63,11 +66,16 @@ def status(now: Status, moment: float) -> str:
         f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at, moment)}",
         f"sessions   {states or 'none found'}",
         f"saved      {bytes_(now.bytes_saved)} in {count(now.values_extracted, 'value')}",
+        f"tokens     about {now.tokens_saved:,} are not sent any more (an estimate)",
         f"store      {bytes_(now.store_bytes)} in {safe(now.store_path)}",
         f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
     ]  # fmt: skip
     lines += loads(now.loads)
+    lines += [
+        f"pass {one.id:<5} {_ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.passes
+    ]
+    lines += [f"failed     {_ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
     if now.values_marked:
         lines.append(f"marked     {count(now.values_marked, 'value')} will expire at a later run")
     if now.wishes_open:
@@ -97,6 +105,10 @@ def _some(lines: Iterable[str]) -> list[str]:
     return [*listed[:_MOST], f"  … and {len(listed) - _MOST} more, with --json"]
 
 
+def _ago(then: float, now: float) -> str:
+    return f"{lasting(max(0.0, now - then))} ago"
+
+
 def _runs(last: float | None, following: float | None, now: float) -> str:
-    when = "-" if last is None else f"{local(last)} ({lasting(max(0.0, now - last))} ago)"
+    when = "-" if last is None else f"{local(last)} ({_ago(last, now)})"
     return f"last {when}, next {local(following) if following is not None else '-'}"

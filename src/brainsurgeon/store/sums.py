@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brainsurgeon.model.events import TOKENS_PER_CHAR
+
 if TYPE_CHECKING:
     import sqlite3
 
 DAY = 86_400
+_UNSENT = ('["message", "details"', '["toolUseResult"')
+"""How the paths begin of values that were for a screen: no request ever carried them."""
 
 
 class Sums:
@@ -37,6 +41,20 @@ class Sums:
             "SELECT count(*), coalesce(sum(size), 0) FROM extractions WHERE state = 'standing'"
         ).fetchone()
         return int(row[0]), int(row[1])
+
+    def tokens(self) -> int:
+        """Estimate the tokens of what stands extracted and was sent.
+
+        A character counts as its session's calls were seen to take, else as is usual.
+        """
+        row = self._connection.execute(
+            "SELECT total(max(0, e.chars - length(coalesce(e.replacement, e.stub)))"
+            " * coalesce(c.rate, ?)) FROM extractions e LEFT JOIN calibration c"
+            " ON c.session_id = e.session_id WHERE e.state = 'standing'"
+            " AND substr(e.path, 1, ?) != ? AND substr(e.path, 1, ?) != ?",
+            (TOKENS_PER_CHAR, *(value for start in _UNSENT for value in (len(start), start))),
+        ).fetchone()
+        return round(float(row[0]))
 
     def ever(self) -> int:
         """Give how many values were ever extracted: ids are never used again."""
