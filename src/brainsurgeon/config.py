@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from brainsurgeon.config_archive import ArchiveTable
 from brainsurgeon.config_glance import config_path, default_state_dir
 from brainsurgeon.config_values import (
     AbsolutePath,
@@ -41,6 +42,7 @@ from brainsurgeon.model.sessions import Root
 
 if TYPE_CHECKING:
     from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.decide.turns import ArchiveRules
 
 PREFIX = "BRAINSURGEON_"
 ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
@@ -76,6 +78,7 @@ class Settings(Table):
     quiet_seconds: Seconds = 30
     abandoned_after_seconds: Seconds = 3600
     databases: Databases = "auto"
+    archive: ArchiveTable = ArchiveTable()
     state_dir: AbsolutePath = ""
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
@@ -121,13 +124,18 @@ class Settings(Table):
             min_reclaim_bytes=0 if share else int(self.min_reclaim),
         )  # fmt: skip
 
+    def archive_rules(self) -> ArchiveRules:
+        """Give what decides about turns, as plain values."""
+        return self.archive.decision_rules(enabled=self.enabled, keep_recent=self.keep_recent)
+
     def rules_fingerprint(self) -> str:
         """Give what changes whenever a decision on an unchanged file could change."""
         from brainsurgeon.formats import FORMATS  # noqa: PLC0415  as above
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
-        said = repr((self.decision_rules(), *where, known))
+        archive = (self.archive_rules(),) if self.archive_rules().enabled else ()
+        said = repr((self.decision_rules(), *where, known, *archive))
         return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
 
 
@@ -149,7 +157,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     except ValidationError as error:
         problems += [_say(problem, names) for problem in error.errors()]
         raise ConfigError(source or "environment", problems) from None
-    problems += _misplaced(settings, table)
+    problems += [*settings.archive.problems(), *_misplaced(settings, table)]
     if problems:
         raise ConfigError(source or "environment", problems)
     return settings, warnings
@@ -197,6 +205,8 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
 
 def _from_text(key: str, text: str) -> Any:
     default = Settings.model_fields[key].default
+    if key == "archive":
+        return json.loads(text)
     if key in ("roots", "rules"):
         if key == "roots" and not text.lstrip().startswith(("[", "{")):
             return [{"path": path.strip()} for path in text.split(",") if path.strip()]
@@ -247,7 +257,9 @@ def _say(problem: Any, names: dict[str, str]) -> str:
 
 def _there_are(place: tuple[str | int, ...]) -> str:
     """Name the key that was meant, else those that there are at a place."""
-    tables: dict[str | int, type[Table]] = {"roots": RootTable, "rules": RuleTable}
+    tables: dict[str | int, type[Table]] = {
+        "roots": RootTable, "rules": RuleTable, "archive": ArchiveTable,
+    }  # fmt: skip
     table: type[Table] = tables.get(place[0], Settings) if len(place) > 1 else Settings
     meant = nearest(str(place[-1]), [*table.model_fields, *ALIASES])
     return f"did you mean {meant}?" if meant else f"there are {', '.join(table.model_fields)}"

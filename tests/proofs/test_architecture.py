@@ -38,7 +38,17 @@ MAY_IMPORT = {
     "store": (*NOUNS, "formats"),
     "clock": (),
     # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "config_glance", "config_values", "decide.rules", "formats", "hosts.*"),
+    "config": (
+        *NOUNS,
+        "config_archive",
+        "config_glance",
+        "config_values",
+        "decide.rules",
+        "decide.turns",
+        "formats",
+        "hosts.*",
+    ),
+    "config_archive": ("config_values", "decide.turns"),
     "config_glance": ("hosts.homes_named",),
     "config_values": ("model.entries", "decide.cron"),
     "schedule": ("config", "decide.cron"),

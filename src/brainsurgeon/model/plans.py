@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from brainsurgeon.model.edits import Edit
+    from brainsurgeon.model.turns import Archive, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Plan:
     nothing may be changed although something was due. `unfit` names the entries whose signed
     thinking was asked for and does not fit any more. `unsent` counts the values, and their
     characters, that no request carries. `left` says, entry by entry, where a stub of ours
-    stays although everything was to be put back.
+    stays although everything was to be put back. `archives` are the turns that fold, `turns` says
+    of each turn that was decided about why it does or not.
     """
 
     edits: Sequence[Edit] = ()
@@ -58,6 +60,8 @@ class Plan:
     unfit: tuple[str, ...] = ()
     unsent: tuple[int, int] = (0, 0)
     left: tuple[tuple[str, str], ...] = ()
+    archives: tuple[Archive, ...] = ()
+    turns: tuple[Verdict, ...] = ()
 
     def __post_init__(self) -> None:
         """Keep the edits packed, whatever they come as."""
@@ -76,7 +80,7 @@ class Plan:
     @property
     def extracted(self) -> Sequence[Cut]:
         """The cuts that leave a stub, or thinking emptied of every word."""
-        return Some(self._packed, Cut, self._packed.extracted, lambda cut: not cut.redacts)
+        return Some(self._packed, Cut, self._packed.extracted, lambda cut: cut.extracts)
 
     @property
     def entries(self) -> int:
@@ -105,7 +109,11 @@ class Plan:
         done = [
             (len(self.extracted), "extracted"),
             (len(self.putbacks), "put back"),
-            (len(self.cuts) - len(self.extracted), "of the agent's own calls shortened"),
+            (len(self.archives), "turn archived" if len(self.archives) == 1 else "turns archived"),
+            (
+                len(self.cuts) - len(self.extracted) - self._packed.folds,
+                "of the agent's own calls shortened",
+            ),
             (
                 len(self.fields),
                 "field set or undone" if len(self.fields) == 1 else "fields set or undone",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import EXTRACTABLE
+from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
@@ -55,7 +56,8 @@ class Extraction:
     tombstone is left). `sighted_at` is when the stub was last seen. `anchor` and `exact` are those
     of the cut. `damaged` is set where reading the stored value failed. `said` is the digest of the
     value as it was parsed, `whole` that of what its agent had said in the entry when nothing of
-    ours stood in it; records of earlier versions have neither.
+    ours stood in it; records of earlier versions have neither. `archive_id` names the archive that
+    it is a part of; of the link of one `anchor` is the id of the entry that was continued.
     """
 
     id: int
@@ -81,7 +83,36 @@ class Extraction:
     exact: bool
     said: bytes | None = None
     whole: bytes | None = None
+    archive_id: int | None = None
     damaged: bool = False
+
+    @property
+    def links(self) -> bool:
+        """Whether it is the link of an archive: which entry the closing one continues."""
+        return self.archive_id is not None and self.path == LINK
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRecord:
+    """A turn that was folded, or (`state` is `asked`) is to be: see `model.turns.Archive`.
+
+    `state` is `made` otherwise; whether it stands is told by the extractions that name it.
+    """
+
+    id: int
+    session_id: int
+    entry_id: str
+    prompt_id: str
+    entries: int
+    tokens_before: int
+    tokens_after: int
+    depth: int
+    style: str
+    note: str | None
+    digest: bytes
+    pass_id: int | None
+    state: str
+    made_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +177,12 @@ class Records:
     wishes: tuple[Wish, ...] = ()
     asked_until: int = 0
     own: int | None = None
+    archives: tuple[ArchiveRecord, ...] = ()
+
+    @property
+    def to_archive(self) -> dict[str, str | None]:
+        """What was asked to be archived: by the prompts of the turns, what is to be said there."""
+        return {one.prompt_id: one.note for one in self.archives if one.state == "asked"}
 
     @property
     def pins(self) -> dict[str, bool | int]:

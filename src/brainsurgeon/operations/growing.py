@@ -61,6 +61,8 @@ def look_at_growth(
         record = None if before.session_id is None else store.sessions.known(before.session_id)
         if record and record.id is not None and store.wishes.open_of(record.id):
             return None  # asked for since the pass began
+        if record and record.id is not None and store.archives.asked(record.id):
+            return None
         records = records_of_tail(store, record, one)
         since = None if one.survey.open_turn else one.survey.since
         remembers = one.habits.remembers

@@ -17,6 +17,7 @@ from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
 from brainsurgeon.operations.growing import Look, look_at_growth
@@ -196,9 +197,11 @@ class _Pass:
             records = records_of(self._settings, self._store, record, now)
             put_off = None if self._named else one.kept_in_memory()
             cut = left_alone is None and put_off is None
-            frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
+            folding = folding_of(self._settings, records, file)
+            told = cut and not (self._report.dry_run or folding.wanted)
+            frontier = frontier_of(one, records, cut=told)
             planned = one.plan(
-                records, cut=cut, explain=self._report.dry_run, frontier=frontier
+                records, cut=cut, explain=self._report.dry_run, frontier=frontier, folding=folding
             )  # fmt: skip
             if store and record:
                 end_redactions(self._settings, store, record, planned)
@@ -222,6 +225,8 @@ class _Pass:
     def _grown(self, file: SessionFile, state: FileState | None, now: float) -> Look | None:
         """Look at the tail alone, where that is enough."""
         if self._store is None or self._report.dry_run or file.in_database:
+            return None
+        if self._settings.archive_rules().enabled:  # what folds may lie far in front of the tail
             return None
         return look_at_growth(
             self._settings, self._store, file, state, self._memory, now, self._check

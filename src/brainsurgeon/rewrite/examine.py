@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import settled
+from brainsurgeon.decide.folding import NOTHING_ASKED
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.decide.folding import Folding
     from brainsurgeon.decide.resume import Frontier
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.plans import Plan
@@ -136,7 +138,7 @@ class Examination:
 
     def plan(
         self, records: Records, *, cut: bool = True, explain: bool = False,
-        frontier: Frontier | None = None,
+        frontier: Frontier | None = None, folding: Folding | None = None,
     ) -> Plan:  # fmt: skip
         """Plan what is due in it, given what the store says of it."""
         return plan(
@@ -144,6 +146,7 @@ class Examination:
             self.survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
             patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
             branches_die_at=self.forgotten_at, habits=self.habits, frontier=frontier,
+            folding=folding or NOTHING_ASKED,
         )  # fmt: skip
 
 
@@ -266,6 +269,7 @@ def records_of(
             *asked,
         ),
         asked_until=store.wishes.newest(record.id),
+        archives=tuple(store.archives.of_sessions(family)),
     )
 
 

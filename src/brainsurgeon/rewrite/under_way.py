@@ -77,7 +77,9 @@ class Way:
         journal_id = store.journal.begin(
             self.ident, change.session.file, self.temporary, self.confirmation
         )
-        store.extractions.add(self.ident, journal_id, self.shelf, change.one.now)
+        now = change.one.now
+        archives = store.archives.add(self.ident, change.plan.archives, now)
+        store.extractions.add(self.ident, journal_id, self.shelf, now, archives)
         note_fields(store, self.ident, journal_id, change.plan.fields)
         return journal_id
 
@@ -106,6 +108,7 @@ class Way:
             self.store.extractions.sight(standing, self.change.one.now)
             self.store.extractions.stand(self.ident, standing)
             self.store.extractions.stand_no_more(plan.gone)
+            self.store.archives.made(self.ident, plan.archives)
 
     def end(self, came: Exchange | Exception | None) -> None:
         """Hand what is held to the rewrite, or end it as after a crash."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from sqlite_utils import Migrations
 
+from brainsurgeon.store.schema_archives import ARCHIVES
 from brainsurgeon.store.schema_due import AGES, LOOSE
+from brainsurgeon.store.schema_identities import IDENTITIES
 from brainsurgeon.store.schema_resume import RESUMES
 from brainsurgeon.store.schema_small import SMALLER, SMALLER_BLOBS
 
@@ -35,38 +37,8 @@ def m002_know_sessions_by_what_they_say(db: Database) -> None:
     Rows of 0.1.0 keep the older rule: what they lack is filled in when their files are next seen.
     What pi wrote was shown under the name of the format that it shares with OpenClaw.
     """
-    for statement in _IDENTITIES:
+    for statement in IDENTITIES:
         db.execute(statement)
-
-
-_IDENTITIES = (
-    # `identity` is the JSON of a name and when it began. `device` and `inode` are those of the
-    # file as which it was last seen. The path of a session whose place another one has taken
-    # ends in a zero byte and its row's id.
-    "ALTER TABLE sessions ADD COLUMN identity TEXT",
-    "ALTER TABLE sessions ADD COLUMN device INTEGER",
-    "ALTER TABLE sessions ADD COLUMN inode INTEGER",
-    "ALTER TABLE sessions ADD COLUMN parent_id INTEGER REFERENCES sessions",
-    "CREATE INDEX sessions_identity ON sessions (identity)",
-    # Where a session was seen before.
-    """
-    CREATE TABLE places (
-        path BLOB NOT NULL,
-        session_id INTEGER NOT NULL REFERENCES sessions,
-        PRIMARY KEY (path, session_id)
-    ) STRICT
-    """,
-    # `said` is the digest of the parsed value, `whole` that of the entry with nothing of ours in
-    # it; NULL: not known, cut by 0.1.0 or beside a value that was.
-    "ALTER TABLE extractions ADD COLUMN said BLOB",
-    "ALTER TABLE extractions ADD COLUMN whole BLOB",
-    "ALTER TABLE files ADD COLUMN identity TEXT",
-    "UPDATE agents SET name = 'pi' || substr(name, 9) WHERE name LIKE 'openclaw:%'",
-    # Nobody ever read these.
-    "ALTER TABLE extractions DROP COLUMN reason",
-    "ALTER TABLE wishes DROP COLUMN closed_at",
-    "ALTER TABLE journal DROP COLUMN begun_at",
-)
 
 
 @migrations()
@@ -133,6 +105,13 @@ def m007_keep_records_small(db: Database) -> None:
     if not db.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'blobs'").fetchone():
         for statement in SMALLER_BLOBS:
             db.execute(statement)
+
+
+@migrations()
+def m010_keep_archives(db: Database) -> None:
+    """Say which turns were folded, and which values belong to that; no older row does."""
+    for statement in ARCHIVES:
+        db.execute(statement)
 
 
 _TABLES = (

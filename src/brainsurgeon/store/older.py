@@ -21,7 +21,6 @@ _BEFORE_IDENTITIES = (
     NULL AS parent_id FROM main.sessions
     """,
     "CREATE TEMP VIEW places AS SELECT NULL AS path, NULL AS session_id WHERE 0",
-    "CREATE TEMP VIEW extractions AS SELECT *, NULL AS said, NULL AS whole FROM main.extractions",
     "CREATE TEMP VIEW files AS SELECT *, NULL AS identity FROM main.files",
 )
 
@@ -51,6 +50,14 @@ _BEFORE_RESUMING = (
     NULL AS stubs, NULL AS whole_at WHERE 0
     """,
 )
+_BEFORE_ARCHIVES = (
+    """
+    CREATE TEMP VIEW archives AS SELECT NULL AS id, NULL AS session_id, NULL AS entry_id,
+    NULL AS prompt_id, NULL AS entries, NULL AS tokens_before, NULL AS tokens_after,
+    NULL AS depth, NULL AS style, NULL AS note, NULL AS digest, NULL AS pass_id, NULL AS state,
+    NULL AS made_at WHERE 0
+    """,
+)
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,
     "m003_note_what_is_being_moved": _BEFORE_MOVING,
@@ -58,13 +65,27 @@ _BEFORE = {
     "m005_resume": _BEFORE_RESUMING,
     "m006_find_what_is_due": _BEFORE_DUE,
     "m007_keep_records_small": (),  # what is read can be read in either way
+    "m010_keep_archives": _BEFORE_ARCHIVES,
 }
 """What stands in for each migration that a store may lack."""
+_ADDED: dict[str, dict[str, tuple[str, ...]]] = {
+    "m002_know_sessions_by_what_they_say": {"extractions": ("said", "whole")},
+    "m010_keep_archives": {"extractions": ("archive_id",)},
+}
+"""Columns that a migration added to a table that others added to, too: one view gives them all."""
 
 
 def read_as_today(connection: sqlite3.Connection, lacking: Iterable[str]) -> None:
     """Make a store that some migrations have not reached readable by this program."""
+    added: dict[str, list[str]] = {}
     for migration in lacking:
         connection.execute("PRAGMA temp_store = MEMORY")
         for statement in _BEFORE[migration]:
             connection.execute(statement)
+        for table, names in _ADDED.get(migration, {}).items():
+            added.setdefault(table, []).extend(names)
+    for table, columns in added.items():
+        unknown = ", ".join(f"NULL AS {column}" for column in columns)
+        connection.execute(
+            f"CREATE TEMP VIEW {table} AS SELECT *, {unknown} FROM main.{table}"  # noqa: S608
+        )

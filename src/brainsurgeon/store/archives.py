@@ -1,0 +1,93 @@
+"""Which turns were folded into their last answers, and which are to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model.records import ArchiveRecord
+from brainsurgeon.store.texts import storable
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Sequence
+
+    from brainsurgeon.model.turns import Archive
+
+_ARCHIVE = (
+    "SELECT id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after, depth,"
+    " style, note, digest, pass_id, state, made_at FROM archives"
+)
+_STANDS = (
+    "id IN (SELECT archive_id FROM extractions WHERE archive_id IS NOT NULL"
+    " AND state = 'standing' AND session_id = ?)"
+)
+
+
+class Archives:
+    """The archives of all sessions."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def of_sessions(self, ids: Iterable[int]) -> list[ArchiveRecord]:
+        """Give what is recorded of some sessions, oldest first."""
+        listed = list(dict.fromkeys(ids))
+        slots = ",".join("?" * len(listed))
+        return self._archives(f"session_id IN ({slots})", listed)
+
+    def standing(self, session_id: int) -> list[ArchiveRecord]:
+        """Give the archives that stand in a session, also those it has from another."""
+        return self._archives(_STANDS, [session_id])
+
+    def of_entry(self, entry_id: str) -> list[ArchiveRecord]:
+        """Give the archives whose id this is."""
+        if storable(entry_id) != entry_id:
+            return []
+        return self._archives("entry_id = ? AND state = 'made'", [entry_id])
+
+    def add(self, session_id: int, archives: Iterable[Archive], now: float) -> dict[str, int]:
+        """Record archives that a rewrite is about to make; give their ids by their entries'."""
+        ids = {}
+        for one in archives:
+            cursor = self._connection.execute(
+                "INSERT INTO archives (session_id, entry_id, prompt_id, entries, tokens_before,"
+                " tokens_after, depth, style, note, digest, state, made_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'made', ?)",
+                (session_id, one.entry_id, one.prompt_id, one.entries, one.tokens_before,
+                 one.tokens_after, one.depth, one.style, one.note and storable(one.note),
+                 one.digest, now),
+            )  # fmt: skip
+            ids[one.entry_id] = int(cursor.lastrowid or 0)
+        return ids
+
+    def asked(self, session_id: int) -> bool:
+        """Tell whether some turn of a session waits to be folded."""
+        found = self._connection.execute(
+            "SELECT 1 FROM archives WHERE session_id = ? AND state = 'asked'", (session_id,)
+        )
+        return found.fetchone() is not None
+
+    def ask(self, session_id: int, prompt_id: str, note: str | None, now: float) -> None:
+        """Note that a turn is to be folded as soon as it can be; a later note replaces it."""
+        self._connection.execute(
+            "DELETE FROM archives WHERE session_id = ? AND prompt_id = ? AND state = 'asked'",
+            (session_id, prompt_id),
+        )
+        self._connection.execute(
+            "INSERT INTO archives (session_id, entry_id, prompt_id, entries, tokens_before,"
+            " tokens_after, depth, style, note, digest, state, made_at)"
+            " VALUES (?, '', ?, 0, 0, 0, 0, '', ?, x'', 'asked', ?)",
+            (session_id, prompt_id, note and storable(note), now),
+        )
+
+    def made(self, session_id: int, archives: Iterable[Archive]) -> None:
+        """Note that archives stand: what was asked for is done."""
+        for one in archives:
+            self._connection.execute(
+                "DELETE FROM archives WHERE session_id = ? AND prompt_id = ? AND state = 'asked'",
+                (session_id, one.prompt_id),
+            )
+
+    def _archives(self, where: str, values: Sequence[Any]) -> list[ArchiveRecord]:
+        rows = self._connection.execute(f"{_ARCHIVE} WHERE {where} ORDER BY id", values)
+        return [ArchiveRecord(*row) for row in rows]
