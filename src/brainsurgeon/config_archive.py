@@ -74,5 +74,5 @@ class ArchiveTable(Table):
     def problems(self) -> list[str]:
         """Say which keys make no sense together."""
         if self.command and not self.enabled:
-            return ["archive.command: wants archive.enabled = true, or no command"]
+            return ["archive.command: wants archive.enabled = true beside it, but false is given"]
         return []

@@ -6,6 +6,7 @@ import pytest
 
 from building.claw import Claw
 from building.processes import document, run
+from building.turns import turns
 from building.world import TOP, append, sql
 
 BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "brakes", "sessions_by_state"}
@@ -61,6 +62,15 @@ def documents(world, conversation, cli):
         call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
     ]  # fmt: skip
+    talk, ends = turns(4, session="44444444-0000-4000-8000-000000000001")
+    world.put("u.jsonl", talk.bytes())
+    said += [
+        call("archive", "main/u", "--dry-run"), call("archive", "main/u", "--turns", "1..1"),
+        call("archives", "main/u"), call("show", ends[0][1], "--session", "main/u"),
+        call("search", "main/u", "number 0"), call("archive", "main/u", "--turns", "2..9"),
+    ]  # fmt: skip
+    config.write_text(config.read_text() + "[archive]\nenabled = true\n")
+    said += [call("scan", "--once", "--dry-run"), call("scan", "--once")]
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said.append(call("status"))

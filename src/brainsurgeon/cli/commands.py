@@ -94,7 +94,7 @@ def _options(
 for command in (
     running.scan, running.run, running.retention, running.status,
     running.doctor, running.mcp,
-    showing.sessions, showing.context, showing.show, showing.cat,
-    restoring.restore, restoring.set_extractable,
+    showing.sessions, showing.context, showing.show, showing.cat, showing.search,
+    restoring.restore, restoring.set_extractable, restoring.archive, showing.archives,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)

@@ -8,20 +8,21 @@ from brainsurgeon.decide.folding import NOTHING_ASKED, Folding
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
+    from brainsurgeon.decide.turns import ArchiveRules
     from brainsurgeon.model.records import Records
     from brainsurgeon.model.sessions import SessionFile
 
 
-def folding_of(settings: Settings, records: Records, file: SessionFile) -> Folding:
-    """Give what is asked of a session's turns; nothing folds where nothing may be extracted.
+def folding_of(
+    settings: Settings, records: Records, file: SessionFile, rules: ArchiveRules | None = None
+) -> Folding:
+    """Give what is asked of a session's turns; `rules` are those of the settings unless given.
 
-    A session in a database has no form for it: there, nobody has to look.
+    Nothing folds while nothing may be extracted. A session in a database has no form for it: there
+    nobody has to look.
     """
-    rules = settings.archive_rules()
-    if not settings.enabled or file.in_database:
+    chosen = rules or settings.archive_rules()
+    asked = records.to_archive
+    if not settings.enabled or file.in_database or not (chosen.enabled or asked):
         return NOTHING_ASKED
-    return (
-        Folding(rules, records.to_archive)
-        if rules.enabled or records.to_archive
-        else (NOTHING_ASKED)
-    )
+    return Folding(chosen, asked)

@@ -83,7 +83,10 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
         return Context(
             chosen.title, chosen.path, one.format.name, fingerprint.size, _state(one),
             _filling(planned),
-            tuple(value for value in records.extractions if value.id in standing),
+            tuple(
+                value for value in records.extractions
+                if value.id in standing and value.archive_id is None
+            ),
             tuple(planned.extracted), planned.gain,
             settings.decision_rules().pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
@@ -102,7 +105,8 @@ def _state(one: Examination) -> str:
 def _gone(chosen: Session, records: Records) -> Context:
     values = (
         value for value in records.extractions
-        if value.blob_id is not None and (not value.replacement or value.kind == "thinking")
+        if value.blob_id is not None and value.archive_id is None
+        and (not value.replacement or value.kind == "thinking")
     )  # fmt: skip
     return Context(
         chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,

@@ -39,11 +39,9 @@ class Archives:
         """Give the archives that stand in a session, also those it has from another."""
         return self._archives(_STANDS, [session_id])
 
-    def of_entry(self, entry_id: str) -> list[ArchiveRecord]:
-        """Give the archives whose id this is."""
-        if storable(entry_id) != entry_id:
-            return []
-        return self._archives("entry_id = ? AND state = 'made'", [entry_id])
+    def by_id(self, archive_id: int) -> ArchiveRecord | None:
+        """Give one archive."""
+        return next(iter(self._archives("id = ?", [archive_id])), None)
 
     def add(self, session_id: int, archives: Iterable[Archive], now: float) -> dict[str, int]:
         """Record archives that a rewrite is about to make; give their ids by their entries'."""
