@@ -70,6 +70,8 @@ def documents(world, conversation, cli):
         call("search", "main/u", "number 0"), call("archive", "main/u", "--turns", "2..9"),
     ]  # fmt: skip
     config.write_text(config.read_text() + "[archive]\nenabled = true\n")
+    talk, _ = turns(4, session="55555555-0000-4000-8000-000000000001")
+    world.put("v.jsonl", talk.bytes())
     said += [call("scan", "--once", "--dry-run"), call("scan", "--once")]
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')

@@ -21,6 +21,7 @@ from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
 from brainsurgeon.operations.growing import Look, look_at_growth
+from brainsurgeon.operations.summarise import Told, summarised
 from brainsurgeon.operations.verdicts import verdict_on
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
@@ -198,11 +199,14 @@ class _Pass:
             put_off = None if self._named else one.kept_in_memory()
             cut = left_alone is None and put_off is None
             folding = folding_of(self._settings, records, file)
-            told = cut and not (self._report.dry_run or folding.wanted)
-            frontier = frontier_of(one, records, cut=told)
+            tells = cut and not (self._report.dry_run or folding.wanted)
+            frontier = frontier_of(one, records, cut=tells)
             planned = one.plan(
                 records, cut=cut, explain=self._report.dry_run, frontier=frontier, folding=folding
             )  # fmt: skip
+            if store and planned.archives and self._settings.archive.command:
+                told = Told(self._settings, store, one, record, self._places, self._check)
+                planned = summarised(told, records, folding, planned, cut=cut)
             if store and record:
                 end_redactions(self._settings, store, record, planned)
                 noting.adopt(store, record, records, planned, now)

@@ -14,13 +14,13 @@ from brainsurgeon.rewrite.examine import examine_open, failing
 from brainsurgeon.sessions.opening import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.formats.base import Format
     from brainsurgeon.lookup.entries import EntryValues
     from brainsurgeon.model.edits import Putback
-    from brainsurgeon.model.records import ArchiveRecord, Extraction
+    from brainsurgeon.model.records import ArchiveRecord, SessionRecord
     from brainsurgeon.model.turns import Answered, Asked
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
@@ -68,20 +68,31 @@ def archived_turn(
         return None
     file = file_of(named.session)
     with failing(file), open_session(file) as session:
-        links = {one.entry_id: one.anchor for one in _family(store, named) if one.links}
-        offsets = _offsets(session, known, links)
-        if not offsets:
+        lines = tuple(
+            lines_of(settings, store, session, named.record, known.prompt_id, known.entry_id, now)
+        )
+        if not lines:
             raise NotFoundError(f"the turn of {known.entry_id!r} does not stand there any more")
-        lines = tuple(_filled(settings, store, session, named, now, offsets))
         return ArchivedTurn(known, named.record.title, lines, session.format)
 
 
-def _family(store: Store, named: EntryValues) -> list[Extraction]:
-    return store.extractions.of_sessions(store.sessions.family(named.record))
+def lines_of(
+    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord, prompt_id: str,
+    entry_id: str, now: float,
+) -> Iterator[bytes]:  # fmt: skip
+    """Yield the lines of a turn as its agent wrote them, in the order of the file."""
+    family = store.extractions.of_sessions(store.sessions.family(record))
+    links = {one.entry_id: one.anchor for one in family if one.links}
+    offsets = _offsets(session, prompt_id, entry_id, links)
+    if offsets:
+        wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
+        records = Records(tuple(family), wishes=(wish,), own=record.id)
+        look = examine_open(settings, session, None, now, window=0)
+        yield from _filled(store, session, look.plan(records, cut=False).putbacks, offsets)
 
 
 def _offsets(
-    session: AnyOpen, known: ArchiveRecord, links: dict[str, str | None]
+    session: AnyOpen, prompt_id: str, entry_id: str, links: dict[str, str | None]
 ) -> dict[int, int]:
     """Give where the lines of a turn stand, with their lengths, in the order of the file.
 
@@ -98,30 +109,26 @@ def _offsets(
         if ident is not None:
             parent = links.get(ident, said.parent)
             places[ident] = (line.offset, len(line.raw), parent)
-    first, last = places.get(known.prompt_id), places.get(known.entry_id)
+    first, last = places.get(prompt_id), places.get(entry_id)
     if first is None or last is None:
         return {}
     if session.format.archives == "flat":
         between = (one for one in places.values() if first[0] <= one[0] <= last[0])
         return dict(sorted((offset, size) for offset, size, _ in between))
-    found, at = {}, known.entry_id
-    while at != known.prompt_id and at in places and places[at][0] not in found:
+    found, at = {}, entry_id
+    while at != prompt_id and at in places and places[at][0] not in found:
         offset, size, parent = places[at]
         found[offset] = size
         at = parent or ""
-    if at != known.prompt_id:  # a fork has the branch alone
+    if at != prompt_id:  # a fork has the branch alone
         found = {last[0]: last[1]}
     return dict(sorted({**found, first[0]: first[1]}.items()))
 
 
 def _filled(
-    settings: Settings, store: Store, session: AnyOpen, named: EntryValues, now: float,
-    offsets: dict[int, int],
-) -> Iterator[bytes]:  # fmt: skip
-    wish = Wish(None, named.record.id or 0, None, "restore", None, None, True, now, None)
-    records = Records(tuple(_family(store, named)), wishes=(wish,), own=named.record.id)
-    planned = examine_open(settings, session, None, now, window=0).plan(records, cut=False)
-    edits = iter(planned.putbacks)
+    store: Store, session: AnyOpen, putbacks: Iterable[Putback], offsets: dict[int, int]
+) -> Iterator[bytes]:
+    edits = iter(putbacks)
     edit = next(edits, None)
     for offset, size in offsets.items():
         while edit is not None and edit.start < offset:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.errors import DamagedError
 from brainsurgeon.model.records import ArchiveRecord
+from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.texts import storable
 
 if TYPE_CHECKING:
@@ -85,6 +87,23 @@ class Archives:
                 "DELETE FROM archives WHERE session_id = ? AND prompt_id = ? AND state = 'asked'",
                 (session_id, one.prompt_id),
             )
+
+    def summary(self, digest: bytes) -> str | None:
+        """Give what a command said of a turn, by the turn's digest; None where that is not held."""
+        row = self._connection.execute(
+            "SELECT blob_id, blob_digest FROM summaries WHERE digest = ?", (digest,)
+        ).fetchone()
+        try:
+            return Blobs(self._connection).get(*row).decode() if row else None
+        except DamagedError:
+            return None  # let go of since, or damaged: the command says it again
+
+    def keep_summary(self, agent_id: int, digest: bytes, text: str, now: float) -> None:
+        """Hold what a command said of a turn; part of a transaction."""
+        blob, blob_digest, _ = Blobs(self._connection).put(agent_id, text.encode(), now)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", (digest, blob, blob_digest, now)
+        )
 
     def _archives(self, where: str, values: Sequence[Any]) -> list[ArchiveRecord]:
         rows = self._connection.execute(f"{_ARCHIVE} WHERE {where} ORDER BY id", values)

@@ -57,6 +57,10 @@ _BEFORE_ARCHIVES = (
     NULL AS depth, NULL AS style, NULL AS note, NULL AS digest, NULL AS pass_id, NULL AS state,
     NULL AS made_at WHERE 0
     """,
+    """
+    CREATE TEMP VIEW summaries AS SELECT NULL AS digest, NULL AS blob_id, NULL AS blob_digest,
+    NULL AS made_at WHERE 0
+    """,
 )
 _BEFORE = {
     "m002_know_sessions_by_what_they_say": _BEFORE_IDENTITIES,

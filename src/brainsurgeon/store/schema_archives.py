@@ -24,6 +24,15 @@ ARCHIVES = (
         made_at REAL NOT NULL
     ) STRICT
     """,
+    # What a command said of a turn: the value is held like any other, for a day at least.
+    """
+    CREATE TABLE summaries (
+        digest BLOB PRIMARY KEY,
+        blob_id INTEGER NOT NULL,
+        blob_digest BLOB NOT NULL,
+        made_at REAL NOT NULL
+    ) STRICT
+    """,
     "CREATE INDEX archives_of ON archives (session_id)",
     "ALTER TABLE extractions ADD COLUMN archive_id INTEGER REFERENCES archives",
 )
