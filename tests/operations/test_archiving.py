@@ -233,6 +233,25 @@ def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, folded):
     assert roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
 
 
+def test_a_history_written_anew_gets_the_texts_back(world, folded):
+    """Under new ids, and without the turns, the last answers still come back to their entries."""
+    path, before, ends = folded
+    lines_left = [json.loads(before.splitlines()[0]), *branch(path.read_bytes())]
+    parent = None
+    for number, line in enumerate(lines_left[1:]):
+        line["id"], line["parentId"] = f"new-{number}", parent
+        parent = line["id"]
+    path.write_bytes(b"".join(map(dump, lines_left)))
+    os.utime(path, (1, 1))
+    answers = world.restore_all(pristine=True)
+
+    assert [one.left for one in answers] == [()]
+    assert [texts(path.read_bytes(), f"new-{2 * n + 1}") for n in range(3)] == [
+        texts(before, closing) for _, closing in ends[:3]
+    ]
+    assert show_turn(world.settings(), world.store, ends[0][1], None, world.clock()) is None
+
+
 def test_many_archives_in_a_row_become_one(world):
     """More than `fold_after` archives in a row fold once more, and come back to the byte."""
     talk, ends = turns(8)

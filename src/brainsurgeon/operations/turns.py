@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.errors import NotFoundError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import archive_in
 from brainsurgeon.lookup.sessions import file_of
@@ -71,8 +70,8 @@ def archived_turn(
         lines = tuple(
             lines_of(settings, store, session, named.record, known.prompt_id, known.entry_id, now)
         )
-        if not lines:
-            raise NotFoundError(f"the turn of {known.entry_id!r} does not stand there any more")
+        if not lines:  # the agent wrote its history anew: there is the text of the answer alone
+            return None
         return ArchivedTurn(known, named.record.title, lines, session.format)
 
 
