@@ -54,6 +54,7 @@ from brainsurgeon.model.reports import (
     ScanReport,
     SessionRestore,
 )
+from brainsurgeon.operations.archive import ArchiveAnswer, StandingArchive, archive, archives
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import Context, context
 from brainsurgeon.operations.doctor import Finding, doctor
@@ -61,15 +62,19 @@ from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.search import Hit, search
 from brainsurgeon.operations.sessions import SessionSummary, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.operations.show import ShownValues, show
+from brainsurgeon.operations.show import ShownValues, show, show_turn
 from brainsurgeon.operations.status import Status, status
+from brainsurgeon.operations.turns import ArchivedTurn
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
     "AmbiguousError",
+    "ArchiveAnswer",
+    "ArchivedTurn",
     "BrainsurgeonError",
     "BusyError",
     "ChangedError",
@@ -82,6 +87,7 @@ __all__ = [
     "Finding",
     "GoneError",
     "GuardedError",
+    "Hit",
     "NoSuchKeyError",
     "NotFoundError",
     "RestoreAnswer",
@@ -91,11 +97,14 @@ __all__ = [
     "SessionSummary",
     "Settings",
     "ShownValues",
+    "StandingArchive",
     "Status",
     "Store",
     "StoreFullError",
     "StoreUnusableError",
     "UntoldError",
+    "archive",
+    "archives",
     "cat",
     "context",
     "doctor",
@@ -107,8 +116,10 @@ __all__ = [
     "restore_all",
     "retention",
     "scan",
+    "search",
     "sessions",
     "set_extractable",
     "show",
+    "show_turn",
     "status",
 ]

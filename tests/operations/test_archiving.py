@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 
 import pytest
 
 from brainsurgeon.errors import UsageError
 from brainsurgeon.operations.archive import archive, archives
 from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
 from building.turns import ON, branch, long_turn, roles, texts, turns
@@ -323,6 +326,34 @@ def test_a_generic_turn_keeps_its_calls_and_loses_its_results(world):
     assert again.sessions_changed == 0
     world.restore_all(pristine=True, roots=[{"path": str(world.root), "format": "generic"}])
     assert path.read_bytes() == before
+
+
+def test_a_turn_comes_back_with_its_values_where_that_is_asked(world):
+    """What was cut out of a turn stays cut; with `--values` everything of it stands again."""
+    talk, ends = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    world.restore(ends[0][1])
+    assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
+
+    restore(world.settings(), world.store, ends[1][1], clock=world.clock, whole=True)
+
+    now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
+    assert now.splitlines()[13:25] == talk.bytes().splitlines()[13:25]
+
+
+def test_what_an_archive_holds_stays_as_long_as_its_session(world, clock):
+    """Nothing of a standing archive expires while its session does not."""
+    talk, _ = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    for _ in range(3):
+        clock.now += 9 * 86_400
+        world.scan(**ON)
+        assert retention(world.settings(), world.store, clock=clock).values_deleted == 0
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == talk.bytes()
 
 
 # By hand.

@@ -41,6 +41,9 @@ def restore(
     pristine: Annotated[
         bool, typer.Option("--pristine", help="Also take our own fields out: the file as it was.")
     ] = False,
+    values: Annotated[
+        bool, typer.Option("--values", help="Of an archived turn also what was cut out of it.")
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the session is settled.")
     ] = False,
@@ -61,8 +64,8 @@ def restore(
     settings = settings_of(config, json=json)
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
-    if everything and (key or wait):
-        raise UsageError("--key and --wait go with one ENTRY, not with --all")
+    if everything and (key or wait or values):
+        raise UsageError("--key, --values and --wait go with one ENTRY, not with --all")
     from brainsurgeon.rewrite.recover import recover
 
     with store_to_write(settings) as store:
@@ -74,7 +77,7 @@ def restore(
 
         answer = operation(
             settings, store, entry, clock=time.time, session=session, keys=key or [],
-            pristine=pristine, wait=wait,
+            pristine=pristine, wait=wait, whole=values,
         )  # fmt: skip
         _answer(settings, store, answer, json=json)
 
