@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.turns import Verdict
@@ -36,6 +36,11 @@ class ArchiveRules:
     summary_chars: int = 2000
     keep_recent: int = 3
     rate: float = RATE
+
+
+def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
+    """Give rules by which every turn folds that may, whatever its size."""
+    return replace(rules, enabled=True, token_threshold=-1)
 
 
 def tokens_of(chars: int, rate: float = RATE) -> int:

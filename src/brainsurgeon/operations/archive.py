@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from brainsurgeon.decide.turns import without_thresholds
 from brainsurgeon.errors import UsageError
 from brainsurgeon.lookup.noting import note
 from brainsurgeon.lookup.places import Places
@@ -90,8 +91,7 @@ def archive(
 
 def _turns(settings: Settings, one: Examination, records: Records) -> list[Verdict]:
     """Decide about the turns of a session as if each had been asked for; dead ones are left out."""
-    rules = settings.archive_rules()
-    asking = replace(rules, enabled=True, token_threshold=-1)
+    asking = without_thresholds(settings.archive_rules())
     folding = folding_of(settings, records, one.session.file, asking)
     planned = one.plan(records, folding=folding)
     return [verdict for verdict in planned.turns if verdict.turn.dead is None]
