@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from building.requests import walk
 from building.world import SAMPLES, copy_tree
-from proofs.test_agents_readers import walk
 
 FOLDS = {
     "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},

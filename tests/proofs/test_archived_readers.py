@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
+from building.requests import LOOK, SESSIONS, paired, partners, said, thought, walk
 from building.turns import long_turn
 from building.world import SAMPLES, Conversation
 from proofs.agent_packages import PI, node_binary, package
-from proofs.test_agents_readers import LOOK, SESSIONS, paired, partners, said, thought, walk
 
 ANY_SIZE = {"archive": {"enabled": True, "token_threshold": 0}}
 
