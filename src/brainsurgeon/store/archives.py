@@ -61,9 +61,16 @@ class Archives:
         return ids
 
     def asked(self, session_id: int) -> bool:
-        """Tell whether some turn of a session waits to be folded."""
+        """Tell whether some turn of a session waits to be folded.
+
+        One that stands folded does not, also where a crash came before that was noted.
+        """
         found = self._connection.execute(
-            "SELECT 1 FROM archives WHERE session_id = ? AND state = 'asked'", (session_id,)
+            "SELECT 1 FROM archives a WHERE session_id = ? AND state = 'asked' AND NOT EXISTS"
+            " (SELECT 1 FROM archives m JOIN extractions e ON e.archive_id = m.id"
+            " WHERE m.session_id = a.session_id AND m.prompt_id = a.prompt_id AND m.id > a.id"
+            " AND e.session_id = a.session_id AND e.state = 'standing')",
+            (session_id,),
         )
         return found.fetchone() is not None
 
