@@ -14,7 +14,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
 from building.turns import ON, branch, long_turn, roles, texts, turns
-from building.world import SAMPLES, Conversation, copy_tree, dump
+from building.world import SAMPLES, Conversation, append, copy_tree, dump
 
 NEVER = {"archive": {"enabled": True}, "trigger_types": []}
 """Turns fold, and nothing else goes."""
@@ -354,6 +354,27 @@ def test_what_an_archive_holds_stays_as_long_as_its_session(world, clock):
     world.restore_all(pristine=True)
 
     assert path.read_bytes() == talk.bytes()
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by the rules", "asked for"])
+def test_what_folds_may_lie_far_in_front_of_what_was_appended(world, asked):
+    """A large session that only grew is looked at whole, where some turn of it may fold."""
+    talk = Conversation()
+    ends = [long_turn(talk, calls=1, text="w" * 60_000) for _ in range(6)]
+    path = world.put("s.jsonl", talk.bytes())
+    on = {} if asked else {"archive": {"enabled": True, "keep_turns": 6}}
+    world.scan(**on, trigger_types=[])
+    world.scan(**on, trigger_types=[])
+    since = len(talk.lines)
+    long_turn(talk, calls=1, text="w" * 60_000)
+    append(path, talk.lines[since:])
+    if asked:
+        quiet = world.settings(quiet_seconds=10**6)
+        assert archive(quiet, world.store, "main/s", clock=world.clock, turns=(1, 1)).pending
+    os.utime(path, (1, 1))
+    folded = archived(world.scan(**on, trigger_types=[]))
+
+    assert folded[0] == ends[0][1]
 
 
 # By hand.
