@@ -1,6 +1,7 @@
 """What the store says of archives: asked for, made, standing, and what was said of their turns."""
 
 from brainsurgeon.model.turns import Archive
+from brainsurgeon.store.archives import confirm_archives
 from building.turns import turns
 from building.world import sql
 
@@ -23,12 +24,13 @@ def test_what_is_asked_for_waits_until_it_is_made(world):
     assert archives.asked(session)
 
     with world.store.transaction():
-        archives.made(session, [ONE])
+        made = archives.add(session, [ONE], 3.0)
+        confirm_archives(world.store._connection, session, [*made.values()], [])
     assert not archives.asked(session)
 
 
 def test_only_what_is_folded_now_stands(world):
-    """After everything went back nothing stands, and the rows stay."""
+    """After everything went back nothing stands, and the rows stay and say so."""
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
@@ -39,7 +41,7 @@ def test_only_what_is_folded_now_stands(world):
     assert {one.depth for one in archives.standing(session)} == {1}
     world.restore_all()
     assert archives.standing(session) == []
-    assert len(archives.of_sessions([session])) == 2
+    assert [one.state for one in archives.of_sessions([session])] == ["undone", "undone"]
 
 
 def test_what_a_command_said_is_kept_by_the_digest_of_its_turn(world):

@@ -48,6 +48,11 @@ def tokens_of(chars: int, rate: float = RATE) -> int:
     return round(chars * rate)
 
 
+def chars_of(tokens: int, rate: float = RATE) -> int:
+    """Give the characters of which so many tokens were counted."""
+    return round(tokens / rate)
+
+
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
     """Decide about one turn: why it stays, or why it folds."""
     kept = _kept(turn, rules)
