@@ -829,6 +829,8 @@ def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
 
     assert thresholds == [0.65, 0.70, 0.85, 0.65, 0.75]
     assert settings.under("ephemeral").decision_rules().max_messages == 50
+    assert settings.under("ephemeral").archive_rules().enabled
+    assert not settings.archive_rules().enabled
     assert settings.decision_rules().max_messages == 0
 
 

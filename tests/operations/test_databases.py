@@ -23,6 +23,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import passes as render
+from brainsurgeon.render import standing
 from brainsurgeon.rewrite import recover_rows
 from brainsurgeon.sessions import row_edits, rows
 from building import claw_agent
@@ -291,7 +292,9 @@ class TestLeavingAlone:
             ]
             listed = sessions(world.settings(), world.store, world.clock())
             assert [one.reason for one in listed if one.session == f"main/{GATEWAY}"] == [expected]
-            told = render.status(status(world.settings(), world.store, world.clock()))
+            told = standing.status(
+                status(world.settings(), world.store, world.clock()), world.clock()
+            )
             assert f"x {expected}" in told
             assert set_extractable(
                 world.settings(), world.store, _results(world)[0], False, clock=world.clock,
@@ -309,7 +312,7 @@ class TestLeavingAlone:
 
         world.later(60)
         assert {one.outcome for one in world.scan().sessions} == {"skipped"}
-        told = render.status(status(world.settings(), world.store, LATER))
+        told = standing.status(status(world.settings(), world.store, LATER), LATER)
         assert "left alone, its layout, version 2" in told
         assert {one.state for one in sessions(world.settings(), world.store, LATER)} == {"skipped"}
         assert show(world.settings(), world.store, ident, session=GATEWAY)
@@ -349,7 +352,7 @@ class TestLeavingAlone:
         assert {one.outcome for one in world.scan().sessions} == {"skipped"}
 
         assert world.claw.path.read_bytes() == before
-        told = render.status(status(world.settings(), world.store, LATER))
+        told = standing.status(status(world.settings(), world.store, LATER), LATER)
         assert 'its configuration is out of sight; databases = "engines" does without' in told
 
     def test_a_database_elsewhere_is_refused_with_the_reason(self, world):
