@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from brainsurgeon.config import RootTable, RuleTable, Settings, config_path, load
+from brainsurgeon.config_archive import ArchiveTable
 from brainsurgeon.config_budget import BudgetTable, ProfileTable, UseTable
 from brainsurgeon.decide.rules import Rule
 from brainsurgeon.errors import ConfigError
@@ -86,6 +87,19 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "quiet_seconds": 30,
         "abandoned_after_seconds": 3600,
         "databases": "auto",
+        "archive": {
+            "enabled": False,
+            "token_threshold": 8000,
+            "tool_call_threshold": 5,
+            "on_failed": True,
+            "keep_turns": 2,
+            "depth_cap": 3,
+            "fold_after": 20,
+            "style": "structured",
+            "summary_chars": 2000,
+            "command": (),
+            "command_timeout": 300,
+        },
         "state_dir": f"{own_home}/.local/state/brainsurgeon",
         "log_level": "info",
         "log_format": "auto",
@@ -123,6 +137,12 @@ GOOD = [
     ("sealed", '"take"', "take"),
     ("sealed", '"defer"', "defer"),
     ("sealed_models", '["house-*", "!claude-fable-*"]', ("house-*", "!claude-fable-*")),
+    ("archive", "{}", ArchiveTable()),
+    (
+        "archive",
+        '{enabled = true, style = "paragraph", command = ["a", "b"], command_timeout = "2s"}',
+        ArchiveTable(enabled=True, style="paragraph", command=["a", "b"], command_timeout="2s"),
+    ),
     ("exclude", '["*/secret/*", "agent:main", "tool:exec"]', ("*/secret/*", "agent:main",
                                                               "tool:exec")),
     *(
@@ -237,6 +257,26 @@ BAD = [
     ("dead_kinds", '["user", "tool"]', "dead_kinds[1]: "),
     ("sealed", '"keep"', "sealed: "),
     ("sealed", "true", "sealed: "),
+    *(
+        ("archive", f"{{{key} = {text}}}", f"archive.{key}: ")
+        for key, text in (
+            ("enabled", "1"),
+            ("on_failed", '"yes"'),
+            ("token_threshold", "-1"),
+            ("tool_call_threshold", "1.5"),
+            ("keep_turns", "true"),
+            ("depth_cap", '"3"'),
+            ("fold_after", "0"),
+            ("style", '"prose"'),
+            ("summary_chars", "0"),
+            ("command", '"summarise --short"'),
+            ("command_timeout", "5"),
+            ("thresholds", "1"),
+        )
+    ),
+    ("archive", "{command = [1]}", "archive.command[0]: wants a word"),
+    ("archive", "true", "archive: wants a table"),
+    ("archive", '{command = ["a"]}', "archive.command: wants archive.enabled = true"),
     ("sealed_models", "[7]", "sealed_models[0]: wants a name, or a glob of names"),
     *(
         ("min_session_bytes", text, "min_session_bytes: wants bytes")
@@ -789,6 +829,8 @@ def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
 
     assert thresholds == [0.65, 0.70, 0.85, 0.65, 0.75]
     assert settings.under("ephemeral").decision_rules().max_messages == 50
+    assert settings.under("ephemeral").archive_rules().enabled
+    assert not settings.archive_rules().enabled
     assert settings.decision_rules().max_messages == 0
 
 
@@ -848,7 +890,7 @@ def test_the_example_names_every_key():
 
     assert named == {
         *Settings.model_fields, *RootTable.model_fields, *RuleTable.model_fields,
-        *BudgetTable.model_fields, *UseTable.model_fields,
+        *ArchiveTable.model_fields, *BudgetTable.model_fields, *UseTable.model_fields,
     }  # fmt: skip
 
 
@@ -856,16 +898,18 @@ def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
     """With every commented line taken in, and rules for trigger types, the file is understood."""
     text = re.sub(r"^# (?=\[|\w+ = |\"[^\"]+\" = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     path = tmp_path / "config.toml"
+    text = text.replace("[archive]\nenabled = false", "[archive]\nenabled = true")
     path.write_text(re.sub(r"^trigger_types = .*$", "", text, flags=re.MULTILINE))
 
     settings, _ = load(str(path))
     defaults = load()[0].model_dump(exclude={
         "rules", "roots", "auto_cron", "trigger_types", "windows", "tiers", "profiles", "use",
-        "budget", "metrics_file",
+        "archive", "budget", "metrics_file",
     })  # fmt: skip
 
     assert settings.rules
     assert len(settings.roots) > 1
+    assert settings.archive.command == ("/usr/local/bin/summarise", "--short")
     assert settings.auto_cron == "*/2 * * * *"
     assert defaults.items() <= settings.model_dump().items()
     assert os.path.isabs(settings.roots[0].path)

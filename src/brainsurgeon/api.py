@@ -60,6 +60,7 @@ from brainsurgeon.model.reports import (
     SessionRestore,
     SessionRollback,
 )
+from brainsurgeon.operations.archive import ArchiveAnswer, StandingArchive, archive, archives
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import Context, context
 from brainsurgeon.operations.doctor import Finding, doctor
@@ -72,15 +73,19 @@ from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.search import Hit, search
 from brainsurgeon.operations.sessions import SessionSummary, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.operations.show import ShownValues, show
+from brainsurgeon.operations.show import ShownValues, show, show_turn
 from brainsurgeon.operations.status import Status, status
+from brainsurgeon.operations.turns import ArchivedTurn
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
     "AmbiguousError",
+    "ArchiveAnswer",
+    "ArchivedTurn",
     "BrainsurgeonError",
     "BusyError",
     "ChangedError",
@@ -94,6 +99,7 @@ __all__ = [
     "Finding",
     "GoneError",
     "GuardedError",
+    "Hit",
     "NoSuchKeyError",
     "NotFoundError",
     "Pass",
@@ -107,6 +113,7 @@ __all__ = [
     "SessionSummary",
     "Settings",
     "ShownValues",
+    "StandingArchive",
     "Status",
     "Store",
     "StoreDamagedError",
@@ -114,6 +121,8 @@ __all__ = [
     "StoreUnusableError",
     "UntoldError",
     "Wanted",
+    "archive",
+    "archives",
     "cat",
     "context",
     "doctor",
@@ -130,9 +139,11 @@ __all__ = [
     "retention",
     "rollback",
     "scan",
+    "search",
     "sessions",
     "set_extractable",
     "show",
+    "show_turn",
     "status",
     "would_relieve",
 ]

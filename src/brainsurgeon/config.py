@@ -42,11 +42,12 @@ from brainsurgeon.model.sessions import Root
 
 if TYPE_CHECKING:
     from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.decide.turns import ArchiveRules
 
 PREFIX = "BRAINSURGEON_"
 REMEMBERED = ("last_run_at", "last_retention_run_at")
 """Keys in which the original kept what our store remembers."""
-TABLES = ("budget", "windows", "tiers", "profiles")
+TABLES = ("archive", "budget", "windows", "tiers", "profiles")
 """Keys behind which one table stands, which the environment gives as JSON."""
 
 
@@ -123,6 +124,10 @@ class Settings(Profiled):
             max_messages=self.budget.max_messages,
         )  # fmt: skip
 
+    def archive_rules(self) -> ArchiveRules:
+        """Give what decides about turns, as plain values."""
+        return self.archive.decision_rules(enabled=self.enabled, keep_recent=self.keep_recent)
+
     def rules_fingerprint(self) -> str:
         """Give what changes whenever a decision on an unchanged file could change."""
         from brainsurgeon.formats import FORMATS  # noqa: PLC0415  as above
@@ -130,7 +135,9 @@ class Settings(Profiled):
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
         chosen = self.budget_rules(), self.profiles, self.use
-        said = repr((self.decision_rules(), *where, known, *chosen))
+        # What an archive is made by counts only where one may be made.
+        archive = (self.archive_rules(),) if self.archive.enabled or self.use else ()
+        said = repr((self.decision_rules(), *where, known, *chosen, *archive))
         return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
+from brainsurgeon.config_archive import ArchiveTable
 from brainsurgeon.config_values import (
     Count,
     Names,
@@ -80,6 +81,7 @@ class ProfileTable(Table):
     dead_kinds: tuple[OneKind, ...] = ()
     sealed: Sealed = "take"
     sealed_models: Names = ()
+    archive: ArchiveTable = ArchiveTable()
     budget: BudgetTable = BudgetTable()
     windows: dict[str, Tokens] = Field(default_factory=dict)
     tiers: dict[str, TierName] = Field(default_factory=dict)
@@ -100,7 +102,9 @@ BUILT_IN = {
             ("review", 0.75),
         )
     },
-    "ephemeral": ProfileTable.model_validate({"budget": {"max_messages": 50}}),
+    "ephemeral": ProfileTable.model_validate(
+        {"budget": {"max_messages": 50}, "archive": {"enabled": True}}
+    ),
 }  # fmt: skip
 """The profiles that there are without any configured."""
 
@@ -108,6 +112,7 @@ BUILT_IN = {
 class Profiled(Table):
     """The part of the settings that may differ from session to session."""
 
+    archive: ArchiveTable = ArchiveTable()
     budget: BudgetTable = BudgetTable()
     windows: dict[str, Tokens] = Field(default_factory=dict)
     tiers: dict[str, TierName] = Field(default_factory=dict)
@@ -117,9 +122,9 @@ class Profiled(Table):
     _under: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
-    def budgeted(self) -> bool:
-        """Whether more than the entries themselves decides about a session: how full it is."""
-        return self.budget.enabled or self.budget.max_messages > 0
+    def judged_whole(self) -> bool:
+        """Whether more than single entries decides about a session: how full it is, its turns."""
+        return self.archive.enabled or self.budget.enabled or self.budget.max_messages > 0
 
     @property
     def asks_for_keys(self) -> bool:
@@ -152,6 +157,8 @@ class Profiled(Table):
         threshold = inner.pop("threshold", None)
         mine = self.budget.threshold_by_tier | inner.pop("threshold_by_tier", {})
         said["budget"] = self.budget.model_copy(update={**inner, "threshold_by_tier": mine})
+        if "archive" in said:
+            said["archive"] = self.archive.under(said["archive"])
         for name in ("windows", "tiers"):
             said[name] = said.get(name, {}) | {
                 key: value
@@ -181,7 +188,11 @@ class Profiled(Table):
 def profile_problems(settings: Profiled) -> Iterator[str]:
     """Say which uses name no profile or can never match, and what profiles say twice."""
     known = settings.all_profiles()
+    yield from settings.archive.problems()
     for name, table in settings.profiles.items():
+        if "command" in table.archive.model_fields_set:
+            chosen = settings.archive.under(table.archive)
+            yield from (f"profiles.{name}.{problem}" for problem in chosen.problems())
         if {"rules", "trigger_types"} <= table.model_fields_set and table.rules:
             yield f"profiles.{name}: wants rules or trigger_types, but a table of both is given"
     earlier: list[str] = []

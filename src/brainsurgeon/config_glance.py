@@ -77,6 +77,10 @@ def _plain(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             at, known = {}, _ROOT
             roots.append(at)
             continue
+        if line == "[archive]" and "archive" not in table:
+            at, known = {}, _ARCHIVE
+            table["archive"] = at
+            continue
         key, _, rest = line.partition("=")
         key, value = key.rstrip(), _value(rest.strip())
         if key in at or not known[key](value):
@@ -190,6 +194,18 @@ _KEYS: dict[str, Callable[[Any], bool]] = {
     "metrics_file": _path_given,
 }
 """What of the usual may stand behind a key; what may stand there beside it is not known here."""
+_ARCHIVE: dict[str, Callable[[Any], bool]] = {
+    "enabled": _switch,
+    "token_threshold": _count,
+    "tool_call_threshold": _count,
+    "on_failed": _switch,
+    "keep_turns": _count,
+    "depth_cap": _count,
+    "fold_after": _interval,
+    "style": _one_of("structured", "paragraph"),
+    "summary_chars": _interval,
+    "command_timeout": _duration,
+}
 _ROOT: dict[str, Callable[[Any], bool]] = {
     "path": _text_given,
     "format": _one_of("auto", "openclaw", "claude-code", "codex", "generic"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from brainsurgeon.config_archive import ArchiveTable
 from brainsurgeon.config_budget import BudgetTable, ProfileTable, UseTable
 from brainsurgeon.config_values import RootTable, RuleTable, Table, UnwantedError, nearest
 
@@ -40,7 +41,7 @@ def say(settings: type[Table], problem: Any, names: dict[str, str]) -> str:
 
 _TABLES: dict[str | int, type[Table]] = {
     "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
-    "budget": BudgetTable,
+    "budget": BudgetTable, "archive": ArchiveTable,
 }  # fmt: skip
 """What stands behind each key that is a table, or several."""
 

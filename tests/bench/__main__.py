@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.table import Table
 
-GROUPS = ("scans", "appends", "walks", "commands", "idle", "openers", "claw", "stores")
+GROUPS = ("scans", "appends", "walks", "commands", "idle", "openers", "claw", "stores", "turns")
 
 
 def main():

@@ -6,6 +6,7 @@ import pytest
 
 from building.claw import Claw
 from building.processes import document, run
+from building.turns import turns
 from building.world import TOP, append, sql
 
 BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "brakes", "sessions_by_state"}
@@ -73,6 +74,17 @@ def documents(world, conversation, cli):
         call("store", "restore", kept, "--yes"), call("metrics"),
         call("report", "--output", world.base / "report.html"),
     ]  # fmt: skip
+    talk, ends = turns(4, session="44444444-0000-4000-8000-000000000001")
+    world.put("u.jsonl", talk.bytes())
+    said += [
+        call("archive", "main/u", "--dry-run"), call("archive", "main/u", "--turns", "1..1"),
+        call("archives", "main/u"), call("show", ends[0][1], "--session", "main/u"),
+        call("search", "main/u", "number 0"), call("archive", "main/u", "--turns", "2..9"),
+    ]  # fmt: skip
+    config.write_text(config.read_text() + "[archive]\nenabled = true\n")
+    talk, _ = turns(4, session="55555555-0000-4000-8000-000000000001")
+    world.put("v.jsonl", talk.bytes())
+    said += [call("scan", "--once", "--dry-run"), call("scan", "--once")]
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said += [call("status"), call("config"), call("init", "--yes")]

@@ -11,6 +11,7 @@ from brainsurgeon.operations.fullness import Wanted
 from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.status import status
 from building.claw import GATEWAY, LATER, ClawWorld
+from building.turns import long_turn
 from building.world import SAMPLES, Clock, Conversation, pin
 
 BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
@@ -460,3 +461,32 @@ def test_the_window_of_a_session_in_a_database_is_what_its_node_says(claw):
 
     assert (noted.window, noted.recorded) == (12_345, True)
     assert (usual.window, usual.recorded) == (200_000, False)
+
+
+def test_the_third_step_folds_turns_whose_form_is_linked(world):
+    """Turns older than the last two fold where shorter values are not enough."""
+    one = Conversation()
+    for _ in range(6):
+        long_turn(one, calls=12, text="y" * 190)
+    path = world.put("s.jsonl", one.bytes())
+    world.scan()
+    told = lift(world, to=fullness(world).load * 3 // 4)
+
+    assert (told.fits, told.rounds, told.after.step) == (True, 1, 3)
+    assert path.read_bytes().count(b'"[archived turn]') == 4
+    assert fullness(world).load == pytest.approx(told.after.load, rel=0.02)
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == one.bytes()
+
+
+def test_messages_beyond_the_newest_fold_into_one(world):
+    """With a cap the turns beyond it become one archive, and a second scan changes nothing."""
+    one = talk(12)
+    path = world.put("s.jsonl", one.bytes())
+    world.scan(budget={"max_messages": 12})
+    written = path.read_bytes()
+
+    assert written.count(b'"[archived turn]') == 1
+    assert world.scan(budget={"max_messages": 12}).sessions_changed == 0
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == one.bytes()

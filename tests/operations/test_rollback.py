@@ -8,6 +8,7 @@ from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import CHANGED, PUT_BACK, rollback
 from brainsurgeon.store import open_to_read
+from building.turns import turns
 from building.world import append, close_turn, open_turn, pin, sql, text_of, two_turns
 
 DAY = 86_400
@@ -226,3 +227,35 @@ def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch)
     assert event.facts["values"] == 1
     assert world.store.passes.named(event.pass_id).command == "retention"
     assert path.read_bytes() == original
+
+
+def test_a_pass_that_folded_turns_is_taken_back(world):
+    """Links and texts go back to the byte, the archives say so, and the turns are told of."""
+    talk, _ = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(archive={"enabled": True})
+    made = world.store.passes.newest(1)[0]
+    world.rollback(made.id)
+    events = [one for one in world.store.events.after(0) if "archive" in one.kind]
+    rows = sql(world, "SELECT pass_id, state FROM archives")
+
+    assert path.read_bytes() == talk.bytes()
+    assert rows == [(made.id, "undone")] * 2
+    assert [(one.kind, one.facts["archives"]) for one in events] == [
+        ("archive", 2),
+        ("unarchive", 2),
+    ]
+    assert events[0].facts["tokens_before"] > events[0].facts["tokens_after"]
+    assert world.store.passes.newest(1)[0].facts["unarchived"] == 2
+
+
+def test_what_folds_turns_is_told_as_no_redaction(world):
+    """A pass that folds counts turns, and no call of the agent as shortened."""
+    talk, _ = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    world.scan(archive={"enabled": True})
+    facts = world.store.passes.newest(1)[0].facts
+
+    assert facts["archived"] == 2
+    assert "redacted" not in facts
+    assert "redaction" not in {one.kind for one in world.store.events.after(0)}

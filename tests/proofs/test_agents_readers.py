@@ -7,33 +7,17 @@ each provider builds the request that it would send, and is stopped before it se
 import json
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from brainsurgeon.model.entries import KINDS
+from building.requests import LOOK, SESSIONS, paired, partners, said, thought, walk
 from building.swaps import EMPTY
 from building.world import SAMPLES, dump
 from proofs.agent_packages import PI, node_binary, package
 
-LOOK = Path(__file__).parent / "readers" / "look.mjs"
 STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 EVERYTHING = {"trigger_types": KINDS, "keep_recent": 0, "min_value_length": 60}
-SESSIONS = {
-    "pi": ("pi", "large-session.derived-v3.jsonl"),
-    **{
-        f"{version}-{agent}-{number}": (
-            "openclaw", version, "agents", agent, "sessions",
-            f"{name}-0000-4000-8000-{number:012}.jsonl",
-        )
-        for version, agent, name, number in (
-            ("2026.2.19", "main", "c3c3c3c3", 4),
-            ("2026.7.35", "main", "a1a1a1a1", 1),
-            ("2026.7.35", "main", "a1a1a1a1", 2),
-            ("2026.7.35", "thinker", "b2b2b2b2", 3),
-        )
-    },
-}  # fmt: skip
 IMAGE = {"type": "image", "data": "iVBORw0KGgo" * 200, "mimeType": "image/png"}
 
 
@@ -141,42 +125,6 @@ def check_requests(before, after):
         assert not [pair for pair in partners(other) if pair not in partners(one)], one["api"]
 
 
-def partners(request):
-    """Give what a provider verifies or looks up: each signature with what it stands beside."""
-    listed = []
-    for found in walk(request["messages"]):
-        if found.get("type") in ("thinking", "redacted_thinking", "reasoning"):
-            listed.append(found)
-        elif "thoughtSignature" in found:
-            beside = found.get("functionCall", {}).get("name") or found.get("text")
-            listed.append((beside, found["thoughtSignature"]))
-    return listed
-
-
-def paired(request):
-    """Give the ids of the calls of a request and of their results, each in its order."""
-    calls, results = [], []
-    for found in walk(request["messages"]):
-        calls += [found["id"]] if found.get("type") in ("tool_use", "function") else []
-        calls += [found["call_id"]] if found.get("type") == "function_call" else []
-        calls += [found["functionCall"]["name"]] if "functionCall" in found else []
-        results += [found["functionResponse"]["name"]] if "functionResponse" in found else []
-        results += [found["tool_use_id"]] if "tool_use_id" in found else []
-        results += [found["tool_call_id"]] if "tool_call_id" in found else []
-        results += [found["call_id"]] if found.get("type") == "function_call_output" else []
-    assert sorted(calls) == sorted(results), request["api"]
-    return calls, results
-
-
-def walk(value):
-    """Yield every object within a JSON value."""
-    if isinstance(value, dict):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value:
-        if isinstance(inner, dict | list):
-            yield from walk(inner)
-
-
 def blank(request):
     """Count the texts of a request with nothing in them."""
     return sum(
@@ -212,21 +160,6 @@ def test_pi_replays_a_restored_session_as_it_was(world, look, sample):
     assert after["messages"] == before["messages"]
     assert after["requests"] == before["requests"]
     assert after["branch"] == before["branch"]
-
-
-def said(conversation, content, api, stop="stop"):
-    """Add an answer of a model, with all that tells a provider whether it is its own."""
-    usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
-    return conversation.entry(message={
-        "role": "assistant", "content": content, "api": api, "provider": "its-provider",
-        "model": "its-model", "usage": usage, "stopReason": stop, "timestamp": 1,
-    })  # fmt: skip
-
-
-def thought(tag, signature, **more):
-    """Give a block of long thinking."""
-    text = f"thinking about {tag}, at length. " * 40
-    return {"type": "thinking", "thinking": text, "thinkingSignature": signature, **more}
 
 
 def two_turns(conversation, api, sign, call="call_{}", **extras):

@@ -21,6 +21,8 @@ LEAST = {
     ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
     ("followed", "kill"): 30, ("beat", "kill"): 30, ("followed", "eio"): 30, ("beat", "eio"): 30,
     ("redact", "kill"): 60, ("let-go", "kill"): 10,
+    ("archive", "kill"): 60, ("unfold", "kill"): 40,
+    ("archive", "eio"): 40, ("archive", "enospc"): 40,
     ("follow", "kill"): 100, ("follow-undo", "kill"): 80,
     ("follow", "eio"): 80, ("follow-undo", "eio"): 60, ("follow", "enospc"): 80,
     ("scan", "eio"): 100, ("restore", "eio"): 80, ("put-back", "eio"): 40,

@@ -54,6 +54,13 @@ KEYS = {
     "min_value_length": 60, "keep_recent": 1, "retention": "24h", "retention_standing": "30d",
     "keep_after_restore_seconds": 600,
 }  # fmt: skip
+FOLDS = {
+    "archive": {
+        "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
+        "fold_after": 2,
+    },
+}  # fmt: skip
+ARCHIVED = b'"[archived turn]'
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
@@ -74,6 +81,7 @@ figures = dict.fromkeys(
         "rolled back",
         "looks at tails",
         "cuts in tails",
+        "archives",
     ),
     0,
 )
@@ -522,6 +530,13 @@ class Agents(RuleBasedStateMachine):
         assert self._inodes() == before
 
     @rule()
+    def archive(self):
+        """Do a pass in which turns fold, the newest too, and rows of archives once more."""
+        if self._verb(self.world.scan, **KEYS, **FOLDS) is not None:
+            written = b"".join(path.read_bytes() for path in self._files())
+            figures["archives"] += written.count(ARCHIVED)
+
+    @rule()
     def dry_run(self):
         """Look only: nothing changes, the database neither."""
         self._recovered()
@@ -755,7 +770,8 @@ class Agents(RuleBasedStateMachine):
         assert len(raw) == len(session.lines)
         assert os.stat(path).st_mtime == session.mtime
         figures["lines"] += len(raw)
-        if self.crashed or not STUB.search(b"".join(raw)):
+        whole = b"".join(raw)
+        if self.crashed or not (STUB.search(whole) or ARCHIVED in whole):
             for line, true in zip(raw, session.lines, strict=True):
                 assert _without_stubs(line) is None or _without_stubs(line) == true or self.crashed
             if self.crashed:
@@ -775,6 +791,8 @@ class Agents(RuleBasedStateMachine):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
             if self._parted(session) and self._is_held(_text(value), true["id"]):
+                continue
+            if self._parted(session) and ARCHIVED in line:
                 continue
             if true["id"] not in _text(value) and self._shown_only(_text(value)):
                 continue
@@ -1091,7 +1109,8 @@ def _text(value):
 
 def _without_stubs(line):
     """Parse a line; None where something of ours stands in it."""
-    return None if STUB.search(line) or OURS.search(line) else json.loads(line)
+    ours = STUB.search(line) or OURS.search(line) or ARCHIVED in line
+    return None if ours else json.loads(line)
 
 
 def _stands(path, inode):

@@ -14,7 +14,7 @@ OF_WHOLE_ROOMS = {
     "cli": {"json", "main", "refusing", "showing"},
     "formats": {"contract", "recognise"},
     "lookup": {"once"},
-    "mcp_server": {"claude_code", "redact", "scope", "serving"},
+    "mcp_server": {"archives", "claude_code", "redact", "scope", "serving"},
     "operations": {"claude_code", "named_cases", "seals"},
     "store": {"store", "upgrade"},
 }

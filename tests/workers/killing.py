@@ -28,6 +28,7 @@ from sqlite_utils import plugins
 
 from brainsurgeon import clock as clocks
 from brainsurgeon import config
+from brainsurgeon.config_archive import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.restore_all import restore_all
@@ -147,6 +148,16 @@ def prune(world, store):
     }
 
 
+def archive(world, store):
+    """Scan, and fold every turn on the way."""
+    folding = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
+    report = scan(world.settings.model_copy(update={"archive": folding}), store, clock=clock)
+    return {
+        "failed": report.failed or bool(report.interrupted),
+        "changed": report.sessions_changed,
+    }
+
+
 def undo(world, store):
     """Put everything back as it was."""
     answers = restore_all(world.settings, store, clock=clock, pristine=True)
@@ -196,6 +207,11 @@ def store_made(world, store):
 def pruned(world, store):
     """Prepare: everything is cut."""
     prune(world, store)
+
+
+def folded(world, store):
+    """Prepare: every turn is folded."""
+    archive(world, store)
 
 
 def moved(world, store):
@@ -270,6 +286,8 @@ SCENARIOS = {
     "pin": Scenario(pin, prepare=pruned),
     "put-back": Scenario(put_back, prepare=pruned),
     "redact": Scenario(prune, prepare=asked),
+    "archive": Scenario(archive),
+    "unfold": Scenario(undo, prepare=folded),
     "follow": Scenario(prune, prepare=moved),
     "follow-undo": Scenario(undo, prepare=moved),
     "let-go": Scenario(let_go, prepare=marked),

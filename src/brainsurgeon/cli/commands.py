@@ -104,8 +104,9 @@ def _options(
 for command in (
     setting_up.init, setting_up.config,
     running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
-    showing.sessions, showing.context, showing.show, showing.cat,
+    showing.sessions, showing.context, showing.show, showing.cat, showing.search,
     restoring.restore, restoring.set_extractable, relieving.relieve,
+    restoring.archive, showing.archives,
     history.passes, history.rollback, history.events, reporting.report, reporting.metrics,
 ):  # fmt: skip
     app.command(command.__name__.replace("_", "-"))(command)

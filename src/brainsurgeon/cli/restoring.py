@@ -15,6 +15,7 @@ from brainsurgeon.cli.given import (
     Json,
     Keys,
     OneSession,
+    SessionName,
     print_json,
     say,
     settings_of,
@@ -41,6 +42,9 @@ def restore(
     pristine: Annotated[
         bool, typer.Option("--pristine", help="Also take our own fields out: the file as it was.")
     ] = False,
+    values: Annotated[
+        bool, typer.Option("--values", help="Of an archived turn also what was cut out of it.")
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the session is settled.")
     ] = False,
@@ -61,8 +65,8 @@ def restore(
     settings = settings_of(config, json=json)
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
-    if everything and (key or wait):
-        raise UsageError("--key and --wait go with one ENTRY, not with --all")
+    if everything and (key or wait or values):
+        raise UsageError("--key, --values and --wait go with one ENTRY, not with --all")
     from brainsurgeon.rewrite.recover import recover
 
     with store_to_write(settings) as store:
@@ -74,7 +78,7 @@ def restore(
 
         answer = operation(
             settings, store, entry, clock=time.time, session=session, keys=key or [],
-            pristine=pristine, wait=wait,
+            pristine=pristine, wait=wait, whole=values,
         )  # fmt: skip
         _answer(settings, store, answer, json=json)
 
@@ -120,6 +124,54 @@ def _everything(
     else:
         say(render.restored_all(done))
     raise typer.Exit(1 if any(one.unfinished for one in done) else 0)
+
+
+def archive(
+    session: SessionName,
+    turns: Annotated[
+        str | None, typer.Option("--turns", metavar="A..B", help="Only these turns, from 1 on.")
+    ] = None,
+    note: Annotated[
+        str | None, typer.Option("--note", help="What the last of them came to.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would fold, and why not the rest.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Fold finished turns into their last answers now, whatever their size.
+
+    What may go of the session by the rules goes in the same rewrite.
+
+    \b
+    Examples:
+      brainsurgeon archive main/0f3c --dry-run
+      brainsurgeon archive main/0f3c --turns 1..4
+      brainsurgeon archive main/0f3c --turns 3..3 --note "The parser is fixed."
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    span = _span(turns) if turns is not None else None
+    from brainsurgeon.operations.archive import archive as operation
+    from brainsurgeon.render import archives as render
+    from brainsurgeon.rewrite.recover import recover
+
+    with store_to_write(settings) as store:
+        recover(store)
+        answer = operation(
+            settings, store, session, clock=time.time, turns=span, note_said=note, dry_run=dry_run
+        )
+    if json:
+        print_json(render.archived_json(answer))
+    else:
+        say(render.archived(answer))
+
+
+def _span(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("..")
+    if all(word.isascii() and word.isdigit() and len(word) < 10 for word in (first, last)):  # noqa: PLR2004
+        return int(first), int(last)
+    raise UsageError(f"--turns: {text!r}: wants two numbers, as in 1..4")
 
 
 def set_extractable(

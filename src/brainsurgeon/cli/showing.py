@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,10 @@ from brainsurgeon.cli.given import (
     store_to_read,
 )
 from brainsurgeon.cli.printing import print_values
+from brainsurgeon.errors import UsageError
+
+if TYPE_CHECKING:
+    from brainsurgeon.operations.turns import ArchivedTurn
 
 
 class Sort(StrEnum):
@@ -103,26 +107,103 @@ def show(
     entry: Entry,
     session: OneSession = None,
     key: Keys = None,
+    index: Annotated[
+        bool, typer.Option("--index", help="Of an archived turn only its tool calls.")
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print a stored value, raw; nothing is touched.
+    """Print a stored value, raw, or an archived turn as JSON lines; nothing is touched.
 
     \b
     Examples:
       brainsurgeon show 4f9d2a11
       brainsurgeon show 4f9d2a11 --key details > details.txt
+      brainsurgeon show 7c01b9e2 --index         the calls of an archived turn
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.show import show as operation
+    from brainsurgeon.operations.show import show_turn
     from brainsurgeon.render import sessions as render
 
     with store_to_read(settings) as store:
+        turn = None if key else show_turn(settings, store, entry, session, time.time())
+        if turn is not None:
+            _print_turn(turn, index=index, json=json)
+            return
+        if index:
+            raise UsageError(f"{entry!r} is no archived turn")
         shown = operation(settings, store, entry, session, key or [])
     if json:
         print_json(render.shown_json(shown))
     else:
         print_values(shown.content, shown.same_as)
+
+
+def _print_turn(turn: ArchivedTurn, *, index: bool, json: bool) -> None:
+    from brainsurgeon.render import archives as render
+
+    if json:
+        print_json(render.turn_json(turn))
+    elif index:
+        say("\n".join(turn.index))
+    else:
+        sys.stdout.buffer.write(b"".join(line + b"\n" for line in turn.lines))
+        sys.stdout.buffer.flush()
+
+
+def archives(
+    session: Annotated[
+        str | None, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """List the archived turns of a session, or of all.
+
+    \b
+    Examples:
+      brainsurgeon archives
+      brainsurgeon archives main/0f3c
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.operations.archive import archives as operation
+    from brainsurgeon.render import archives as render
+
+    with store_to_read(settings) as store:
+        listed = operation(settings, store, session)
+    if json:
+        print_json(render.archives_json(listed, time.time()))
+    else:
+        say(render.archives(listed, time.time()))
+
+
+def search(
+    text: Annotated[list[str], typer.Argument(help="[SESSION] TEXT", metavar="[SESSION] TEXT")],
+    regex: Annotated[bool, typer.Option("--regex", help="TEXT is a regular expression.")] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Look for a text in what is held and in the sessions, whatever its case.
+
+    \b
+    Examples:
+      brainsurgeon search "connection refused"
+      brainsurgeon search main/0f3c 'port [0-9]+' --regex
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    if len(text) > 2:  # noqa: PLR2004
+        raise UsageError("search wants [SESSION] TEXT: put a text of several words in quotes")
+    from brainsurgeon.operations.search import search as operation
+    from brainsurgeon.render import archives as render
+
+    with store_to_read(settings) as store:
+        session = text[0] if len(text) > 1 else None
+        found = operation(settings, store, text[-1], session, regex=regex)
+    if json:
+        print_json(render.hits_json(found))
+    else:
+        say(render.hits(found))
 
 
 def cat(session: SessionName, json: Json = False, config: Config = None) -> None:

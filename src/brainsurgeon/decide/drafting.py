@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,14 @@ from brainsurgeon.decide.extract import Keep, no_gain
 from brainsurgeon.formats import fields, found, spans
 from brainsurgeon.formats.digests import known, said_at, whole_of
 from brainsurgeon.model.edits import Cut, Putback
-from brainsurgeon.model.entries import REDACTED, stub_text, stub_token
+from brainsurgeon.model.entries import REDACTED, stub_text, stub_token, value_at
+from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from brainsurgeon.decide.extract import Extract
+    from brainsurgeon.decide.folding import Fold
     from brainsurgeon.decide.judging import Tally
     from brainsurgeon.decide.redact import Redaction
     from brainsurgeon.formats.base import Format
@@ -58,6 +61,32 @@ def cuts(
             part.chars, part.block, decision.forced, decision.reason,
             anchor=form.anchor(entry, part.path), empties=part.instead is not None,
             said=said[part.path], whole=whole,
+        )  # fmt: skip
+
+
+def folded(
+    line: Line, raw: bytes, entry: Entry, ident: str, fold: Fold, form: Format, undone: Undone,
+    before: Mapping[KeyPath, Extraction],
+) -> Iterator[Cut]:  # fmt: skip
+    """Draft what folds a turn: its last text, and in the linked form the entry that it continues.
+
+    `before` are the records of what stands at these places.
+    """
+    told: list[tuple[KeyPath, str, str | None, int]] = [
+        (fold.text_path, fold.text, None, len(str(value_at(entry, fold.text_path))))
+    ]
+    if fold.link is not None:
+        told.append((LINK, fold.link, fold.parent, 0))
+    places = spans.locate(raw, [path for path, *_ in told])
+    whole = whole_of(form, entry, undone)
+    for path, new, anchor, chars in told:
+        start, end = _in_file(line, places[path])
+        taken = before.get(path)
+        yield Cut(
+            start, end, json.dumps(new).encode(), ident, "", path, "assistant", None,
+            chars, block=False, forced=True, reason="archived turn",
+            anchor=taken.anchor if taken else anchor, said=said_at(entry, path, undone),
+            whole=whole, folds=True, takes_over=taken.id if taken else None,
         )  # fmt: skip
 
 

@@ -19,7 +19,8 @@ class EntryState:
 
     `extractable` is True, False, a window in messages, or None. `restored_at` is the later of
     what the entry and the store say. `stubs` are the texts that count as this entry's own stub.
-    `dead` says why no request carries the entry any more, None where one may.
+    `dead` says why no request carries the entry any more, None where one may. An `emptied` one
+    stands in the middle of a turn that folds: its thinking and results go whatever their length.
     """
 
     entry_id: str | None
@@ -29,6 +30,7 @@ class EntryState:
     redacted: bool = False
     stubs: frozenset[str] = frozenset()
     dead: str | None = None
+    emptied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Ext
     protected = _protection(entry, rules, now)
     if protected:
         return protected
+    if entry.emptied and part.kind in ("thinking", "tool_result"):
+        return Extract(f"{part.kind} of {part.chars:,} characters, of an archived turn")
     return _by_rule(part, entry, rules, override)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.model.edits import Cut, Putback
 from brainsurgeon.model.entries import FIELDS, STUB_PREFIX
 from brainsurgeon.model.packed import Edits
+from brainsurgeon.model.turns import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from brainsurgeon.model.edits import Edit
 
 _UNSURE = "nobody can tell whether it is the entry that was recorded"
-_OURS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, *(name.encode() for name in FIELDS)))))
+_OURS = re.compile(
+    b"|".join(map(re.escape, (STUB_PREFIX, MARK.encode(), *(name.encode() for name in FIELDS))))
+)
 
 
 class Ids:

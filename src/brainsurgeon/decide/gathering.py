@@ -15,9 +15,10 @@ from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, FieldEdit
 from brainsurgeon.model.entries import EXTRACTABLE, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH
+from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from brainsurgeon.decide.drafting import Undone
     from brainsurgeon.decide.rules import Rules
@@ -32,17 +33,19 @@ if TYPE_CHECKING:
 class Gatherer:
     """Takes in line by line what there is to know of seals.
 
-    `branches_live` says that what lies off the active branch may be taken up again any moment.
+    `branches_live` says that what lies off the active branch may be taken up again any moment. The
+    entries at the offsets in `leaving` leave it by this very rewrite.
     """
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records,
         sets: Mapping[str, Wish], habits: Habits, *, branches_live: bool,
+        leaving: Container[int] = (),
     ) -> None:  # fmt: skip
         self.seals = Seals()
         self._form, self._survey, self._rules = form, survey, rules
         self._sets, self._pins, self._habits = sets, records.pins, habits
-        self._branches_live = branches_live
+        self._branches_live, self._leaving = branches_live, leaving
         self._bound: dict[tuple[str, ...], bool] = {}
         self._taken: dict[str, list[Extraction]] = defaultdict(list)
         for one in records.extractions:
@@ -112,6 +115,8 @@ class Gatherer:
         for edit in edits:
             if not isinstance(edit, FieldEdit) and edit.path not in unsent:
                 self.seals.sent[edit.start] = live
+                if edit.path == LINK:
+                    self.seals.earlier[edit.start] = line.offset
                 self._altered |= live and isinstance(edit, Cut)
         if live and any(one.path not in unsent for one in left):
             self.seals.left.append(line.offset)
@@ -131,6 +136,8 @@ class Gatherer:
         return self._bound[thoughts.models]
 
     def _is_live(self, offset: int) -> bool:
+        if offset in self._leaving:
+            return False
         why = self._survey.dead(offset)
         return why is None or (why == OFF_BRANCH and self._branches_live)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.extract import (
@@ -103,11 +104,13 @@ class Judge:
 
     def judge(
         self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction],
-        doubtful: Container[KeyPath] = (),
+        doubtful: Container[KeyPath] = (), taken: Container[KeyPath] = (), *, emptied: bool = False,
     ) -> list[tuple[Part, Extract]]:  # fmt: skip
         """Give the parts of an entry that are to go; the others are counted with their reasons.
 
-        The `doubtful` among those that stay are `withheld`: only the end will tell.
+        The `doubtful` among those that stay are `withheld`: only the end will tell. At the places
+        that are `taken` stands another text of ours, or is to. An `emptied` entry is one of a turn
+        that folds where it stands.
         """
         parts = list(self._form.parts(entry, self._survey, line.offset))
         if not parts and ident is not None and self._forced(ident):
@@ -115,12 +118,16 @@ class Judge:
             parts = list(self._form.parts(forced, self._survey, line.offset))
         if not parts:
             return []
-        here = self._state(line, entry, ident, standing)
+        here = self.state(line, entry, ident, standing)
+        here = replace(here, emptied=True) if emptied else here
         going: list[tuple[Part, Extract]] = []
         told = []
         for part in parts:
             if part.dead or here.dead:
                 self.tally.never_sent(part)
+            if part.path in taken:
+                self.tally.keep(part, Keep("archived turn"))
+                continue
             decision = extract(part, value_at(entry, part.path), here, self._rules, self._now)
             told.append((part, isinstance(decision, Extract)))
             if isinstance(decision, Keep) and part.path in doubtful:
@@ -139,8 +146,8 @@ class Judge:
         wish = self._sets.get(ident)
         return (wish.value if wish else self._pins.get(ident)) is True
 
-    def _state(
-        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction]
+    def state(
+        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction] = ()
     ) -> EntryState:
         """Gather what an entry, its position and the store say about cutting it."""
         override, odd = read_extractable(entry)

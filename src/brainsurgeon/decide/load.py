@@ -14,19 +14,21 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.matching import Matcher
+from brainsurgeon.decide.turns import chars_of
 from brainsurgeon.formats import base
 from brainsurgeon.formats.sending import DIALECTS, codex_answers, codex_window
 from brainsurgeon.model.calls import NOTHING, Sent
 from brainsurgeon.model.loads import PICTURE, Calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.calls import ModelCall
     from brainsurgeon.model.entries import Entry, Line, Lines
     from brainsurgeon.model.records import Records
     from brainsurgeon.model.sessions import Survey
+    from brainsurgeon.model.turns import ArchiveRecord
 
 NEWEST = 50
 """Calls that are looked at: what is older was made with other prompts and tools."""
@@ -73,14 +75,14 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
     A call that was made before a value was cut out carried the value: its length is recorded.
     """
     walk, matcher = _Walk(form.name), Matcher(form, survey, records)
-    cut = bool(records.extractions)
+    cut, archives = bool(records.extractions), {one.id: one for one in records.archives}
     for line in lines:
         if line.raw is None or survey.dead(line.offset) is not None:
             continue
         entry = base.parse(line.raw)
         if entry is None:
             continue
-        ways = _taken(line, entry, form, survey, matcher) if cut else ()
+        ways = _taken(line, entry, form, survey, matcher, archives) if cut else ()
         walk.look(entry, ways, counts=form.counts(entry))
     return walk.measure()
 
@@ -99,9 +101,13 @@ def measure_codex(lines: Lines) -> Measure:
 
 
 def _taken(
-    line: Line, entry: Entry, form: Format, survey: Survey, matcher: Matcher
-) -> Iterator[tuple[float, Sent]]:
-    """Give what was cut out of an entry, with when, as far as it was ever sent."""
+    line: Line, entry: Entry, form: Format, survey: Survey, matcher: Matcher,
+    archives: Mapping[int, ArchiveRecord],
+) -> Iterator[tuple[float, Sent]]:  # fmt: skip
+    """Give what was cut out of an entry, with when, as far as it was ever sent.
+
+    Where a turn was folded into it in the linked form, that is the turn.
+    """
     if line.raw is None:
         return
     standing = matcher.standing(line.raw, entry, form.identity(entry, line.raw, line.number))
@@ -109,7 +115,11 @@ def _taken(
         return
     unsent = {part.path for part in form.parts(entry, survey, line.offset) if part.dead}
     for one in standing:
-        if one.path not in unsent:
+        archive = archives.get(one.archive_id or 0)
+        if archive and form.archives == "linked":
+            less = archive.tokens_before - archive.tokens_after
+            yield one.extracted_at, NOTHING if one.links else Sent(chars_of(less))
+        elif one.path not in unsent:
             picture = one.block and one.kind != "thinking"
             chars = -len(one.stub) if picture else one.chars - len(one.stub)
             yield one.extracted_at, Sent(chars, int(picture))

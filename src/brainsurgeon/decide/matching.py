@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import digests
 from brainsurgeon.model.entries import STUB, stands, stub_in, stub_text, value_at
+from brainsurgeon.model.turns import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import Survey
 
     _Parts = frozenset[tuple[KeyPath, str, str | None]]
+MARKED = MARK.encode()
+ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: ([A-Za-z0-9._-]{1,128})")
+"""The beginning of an archive's text as it stands in a line, and the id that it names."""
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the rest of the entry is not as recorded"
 ELSEWHERE = "cut out of a session that says the same of itself, which this is not shown to be"
@@ -58,7 +63,7 @@ class Matcher:
         """Give the extraction that speaks for each place of this entry where its stub stands."""
         shortened = self._redacted.get(ident or "", ())
         texts = {stub.decode() for stub in STUB.findall(raw)}
-        if not (shortened or texts):
+        if not (shortened or texts or MARKED in raw):
             return []
         places: _Places = defaultdict(list)
         for one in shortened:
@@ -69,10 +74,24 @@ class Matcher:
             for one in self._by_stub.get(text, ()):
                 if self._belongs(one, entry, ident, parts):
                     places[one.path].append(one)
+        for one in self._archives_in(raw, entry, ident):
+            places[one.path].append(one)
         chosen = self._as_recorded(entry, ident, places) if places else {}
         chosen = {path: one for path, one in chosen.items() if self._met_first(one, ident)}
         self.foreign |= texts - {one.stub for one in chosen.values()}
         return list(chosen.values())
+
+    def _archives_in(self, raw: bytes, entry: Entry, ident: str | None) -> Iterator[Extraction]:
+        """Give the archives whose text stands in an entry that has a new id now.
+
+        The text names the id that it was written under. What its link led to is gone with that.
+        """
+        for named in ARCHIVE.findall(raw) if MARKED in raw else ():
+            for one in self._redacted.get(named.decode(), ()) if named.decode() != ident else ():
+                stands_there = value_at(entry, one.path) == json.loads(one.replacement or "null")
+                if one.archive_id is not None and not one.links and one.whole and stands_there:
+                    self.moved[one.id] = one.entry_id
+                    yield one
 
     def _met_first(self, one: Extraction, ident: str | None) -> bool:
         """Tell whether no earlier entry is the one that has a new id now.

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import drafting
+from brainsurgeon.decide import folding as turns
 from brainsurgeon.decide.extract import Keep
 from brainsurgeon.decide.fields import FieldWishes
 from brainsurgeon.decide.findings import Draft, Findings, Ids, Mentions
@@ -18,10 +19,12 @@ from brainsurgeon.decide.gathering import Gatherer
 from brainsurgeon.decide.judging import Judge, WindowTooSmallError
 from brainsurgeon.decide.matching import Matcher
 from brainsurgeon.decide.redact import ended, find_own_calls, redactions
+from brainsurgeon.decide.restoring import Restores
 from brainsurgeon.decide.resume import Frontier
-from brainsurgeon.decide.seals import UNFIT, UNKNOWN_HABITS, judge, lighter
+from brainsurgeon.decide.seals import UNKNOWN_HABITS, judge, lighter
 from brainsurgeon.formats import base, digests, spans
 from brainsurgeon.formats.verify import verify
+from brainsurgeon.model.calls import NOTHING
 from brainsurgeon.model.edits import Cut, Edit, Putback
 from brainsurgeon.model.entries import EXTRACTABLE
 from brainsurgeon.model.packed import Edits
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from brainsurgeon.decide.findings import Twice
+    from brainsurgeon.decide.folding import Fold, Folding, Folds
     from brainsurgeon.decide.redact import OwnCalls
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.decide.seals import Habits, Verdict
@@ -47,29 +51,35 @@ def plan(
     *, cut: bool = True, explain: bool = False, changed_at: float = 0.0, patience: float = 0.0,
     branches_die_at: float = 0.0, habits: Habits = UNKNOWN_HABITS,
     frontier: Frontier | None = None, weigh: bool = False,
+    folding: Folding = turns.NOTHING_ASKED,
 ) -> Plan:  # fmt: skip
     """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
 
     Redactions whose answer does not stand in a session that changed after they were asked for, or
     `patience` seconds later, end unanswered. Lines too short to hold a value that could go are
     taken apart only with `explain`, so that `kept` is complete only then. From `branches_die_at`
-    on entries off the active branch are dead. `habits` are what the agent does of itself. With
-    `weigh` the plan says by how much the next request gets lighter.
+    on entries off the active branch are dead. `habits` are what the agent does of itself,
+    `folding` is what is asked of its turns. With `weigh` the plan says by how much the next request
+    gets lighter.
     """
     own, frontier = find_own_calls(lines, form, records.wishes), frontier or Frontier()
     while True:
         try:
+            asked = folding if cut else turns.NOTHING_ASKED
+            folds = turns.fold_turns(lines, form, survey, rules, records, now, asked)
             planner = _Planner(
                 form, survey, rules, records, now, own, habits, cut=cut,
-                branches_die_at=branches_die_at, frontier=frontier,
+                branches_die_at=branches_die_at, frontier=frontier, folds=folds,
             )  # fmt: skip
             planned = planner.run(frontier.follow(lines, survey), 0 if explain else rules.shortest)
             planned = planner.weighed(planned) if weigh else planned
         except WindowTooSmallError as larger:
             survey = form.survey(lines, max(larger.window, 2 * survey.window))
+        except turns.FoldRefusedError as refusal:
+            folding = replace(folding, refused=folding.refused | {refusal.entry_id})
         else:
-            asked = (wish for wish in records.wishes if wish.action == "redact")
-            unanswered = [wish for wish in asked if wish.id not in own.wishes]
+            redacts = (wish for wish in records.wishes if wish.action == "redact")
+            unanswered = [wish for wish in redacts if wish.id not in own.wishes]
             return ended(planned, unanswered, changed_at, now, patience)
 
 
@@ -79,23 +89,24 @@ class _Planner:
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records, now: float,
         own: OwnCalls, habits: Habits, *, cut: bool, branches_die_at: float, frontier: Frontier,
+        folds: Folds,
     ) -> None:  # fmt: skip
         self._form, self._rules, self._records = form, rules, records
         self._now, self._own, self._cut, self._frontier = now, own, cut, frontier
-        self._restores = [wish for wish in records.wishes if wish.action == "restore"]
-        whole = [one for one in self._restores if one.entry_id is None and not one.rolls_back]
-        self._everything = bool(whole)
-        self._pristine = any(wish.pristine and wish.paths is None for wish in whole)
+        self._draft, self._found, self._ids, self._folds = Draft(), Findings(), Ids(), folds
+        self._restores = Restores(records, self._found)
         self._fields = FieldWishes(records.fields, records.wishes)
         self._matcher = Matcher(form, survey, records)
         sets = self._fields.sets
         self._judge = Judge(form, survey, rules, records, sets, now, branches_die_at, frontier)
         self._habits = habits
         self._thoughts = Gatherer(
-            form, survey, rules, records, sets, habits, branches_live=now < branches_die_at
-        )
+            form, survey, rules, records, sets, habits, branches_live=now < branches_die_at,
+            leaving=folds.left,
+        )  # fmt: skip
         self._thoughts.seals.left = [0] * frontier.doubts
-        self._draft, self._found, self._ids = Draft(), Findings(), Ids()
+        for moment in folds.due:
+            self._judge.tally.due(moment)
 
     def run(self, lines: Iterable[Line], shortest: int) -> Plan:
         """Walk the lines and put the plan together."""
@@ -107,19 +118,22 @@ class _Planner:
             ident = self._form.identity(entry, line.raw, line.number)
             if ident is not None:
                 self._ids.meet(ident)
+                self._restores.meet(ident)
             seals = self._thoughts.look(
                 line, line.raw, entry, ident, partial(self._undone, line.raw, entry, ident)
             )
             if seals:
                 self._frontier.sealed(line, stubs=bool(self._found.sighted))
-            if len(line.raw) > shortest or speaks_of_us(line.raw, ident):
+            long = len(line.raw) > shortest or self._folds.concern(line.offset)
+            if long or speaks_of_us(line.raw, ident):
                 self._entry(line, line.raw, entry, ident, seals)
             self._thoughts.passed(line, ident)
         return self._plan()
 
     def weighed(self, planned: Plan) -> Plan:
         """Say of a plan what the next request will not carry any more once it is done."""
-        return replace(planned, lighter=lighter(planned.edits, self._thoughts.seals.sent))
+        folded = self._folds.lighter if planned.archives else NOTHING
+        return replace(planned, lighter=lighter(planned.edits, self._thoughts.seals.sent, folded))
 
     def _undone(self, raw: bytes, entry: Entry, ident: str | None) -> drafting.Undone:
         return digests.undone_by(self._matcher.standing(raw, entry, ident))
@@ -153,6 +167,8 @@ class _Planner:
             unfit=verdict.unfit,
             unsent=self._judge.tally.unsent,
             left=(*self._found.left(back), *self._found.unexplained),
+            archives=() if verdict.blocked else self._folds.archives,
+            turns=self._folds.verdicts,
         )  # fmt: skip
 
     def _gone(self) -> Iterator[int]:
@@ -171,7 +187,7 @@ class _Planner:
             for one in seals.standing
         ]
         verdict = judge(
-            seals, edits, defer=self._rules.sealed == "defer", pristine=self._pristine,
+            seals, edits, defer=self._rules.sealed == "defer", pristine=self._restores.pristine,
             remembers=self._habits.remembers and self._cut and self._rules.enabled,
             unseal=self._rules.unseal if self._cut else "",
         )  # fmt: skip
@@ -180,7 +196,7 @@ class _Planner:
             if (ident, part.path) not in leaving:
                 self._judge.tally.keep(part, decision)
         if verdict.blocked:
-            for cut in (edit for edit in edits if isinstance(edit, Cut) and not edit.redacts):
+            for cut in (edit for edit in edits if isinstance(edit, Cut) and edit.extracts):
                 self._judge.tally.count(cut.kind, cut.tool, "deferred: sealed", cut.chars)
         return verdict
 
@@ -203,28 +219,32 @@ class _Planner:
     ) -> None:
         standing = self._matcher.standing(raw, entry, ident)
         self._found.sighted += [one.id for one in standing]
-        if self._everything:
+        if self._restores.everything:
             stubs = (one for one in standing if one.replacement is None)
             self._found.asked.update({one.id: one.entry_id for one in stubs})
             self._found.unexplained += self._matcher.unexplained(entry, ident, standing)
         undone = digests.undone_by(standing)
-        back = self._back(line, entry, standing)
+        back = self._restores.back(
+            standing, lambda back: self._thoughts.unfit(line, entry, back, standing)
+        )
         gone, ours = redactions(entry, ident, self._form, self._own) if ident else ([], False)
+        fold = self._folds.at(line, ident, hindered=bool(back or ours))
         going: drafting.Going = []
         if self._cut and not back and not ours:
-            going = self._judge.judge(line, entry, ident, standing, seals)
+            taken, emptied = turns.taken_places(standing, fold), line.offset in self._folds.emptied
+            going = self._judge.judge(line, entry, ident, standing, seals, taken, emptied=emptied)
         named = ident is not None and self._fields.speak_of(ident)
-        if not (standing or going or named or ours):
+        if not (standing or going or named or ours or fold):
             return
         unsent = self._thoughts.unsent(line, entry)
-        if not (back or going or named or ours):
+        if not (back or going or named or ours or fold):
             self._thoughts.change(line, unsent, (), standing)
             return
         if not line.terminated:
             self._found.waits.update({ident, *(one.entry_id for one in back)})
             return
         try:
-            edits = self._edits(line, raw, entry, ident, back, going, undone)
+            edits = self._edits(line, raw, entry, ident, back, going, undone, fold, standing)
             if ours and ident and not back and not self._fields.undoes_some(ident):
                 shortened = list(
                     drafting.redaction(line, raw, entry, ident, gone, self._form, undone)
@@ -232,24 +252,13 @@ class _Planner:
                 verify(raw, line.offset, entry, shortened)
                 edits += shortened
         except (spans.UntouchableError, RecursionError) as why:
+            self._folds.at(line, ident, hindered=True)
             self._leave(ident, back, going, str(why))
             self._thoughts.change(line, unsent, (), standing)
         else:
             self._draft.add(ident, edits)
             left = [one for one in standing if one not in back]
             self._thoughts.change(line, unsent, edits, left)
-
-    def _back(self, line: Line, entry: Entry, standing: list[Extraction]) -> list[Extraction]:
-        """Give the values that are to go back; a seal that fits no more is not among them."""
-        if not standing:
-            return []
-        back = [one for one in standing if self._wanted(one)]
-        unfit = self._thoughts.unfit(line, entry, back, standing)
-        if self._pristine:
-            return back
-        named = {wish.entry_id for wish in self._restores}
-        self._found.missed += [(one.entry_id, UNFIT) for one in unfit if one.entry_id in named]
-        return [one for one in back if one not in unfit]
 
     def _leave(
         self, ident: str | None, back: list[Extraction], going: drafting.Going, why: str
@@ -261,23 +270,19 @@ class _Planner:
         if ident is not None and ident in self._fields.sets:
             self._found.missed.append((ident, why))
 
-    def _wanted(self, one: Extraction) -> bool:
-        """Tell whether a value is to go back, and can."""
-        asked = any(wish.wants(one) for wish in self._restores)
-        lost = "expired" if one.blob_id is None else "damaged in the store" if one.damaged else ""
-        if asked and lost:
-            self._found.missed.append((one.entry_id, lost))
-        return asked and not lost
-
     def _edits(
         self, line: Line, raw: bytes, entry: Entry, ident: str | None,
         back: list[Extraction], going: drafting.Going, undone: drafting.Undone,
+        fold: Fold | None, standing: list[Extraction],
     ) -> list[Edit]:  # fmt: skip
         """Give the edits of one line; raise UntouchableError when one cannot be certain."""
         edits: list[Edit] = list(drafting.putbacks(line, raw, back))
         if going and ident is not None:
             tally = self._judge.tally
             edits += drafting.cuts(line, raw, entry, ident, going, self._form, tally, undone)
+        if fold and ident is not None:
+            before = {one.path: one for one in standing if one.archive_id is not None}
+            edits += drafting.folded(line, raw, entry, ident, fold, self._form, undone, before)
         edits += self._fields.edits(line, raw, ident, back, self._now)
         verify(raw, line.offset, entry, edits)
         if back:

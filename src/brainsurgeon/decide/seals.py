@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from brainsurgeon.model.calls import NOTHING
 from brainsurgeon.model.calls import Sent as Carried
 from brainsurgeon.model.edits import Cut, Putback
 
@@ -122,13 +123,20 @@ class Seals:
 
     `left` are the places (bytes from the start) of live values that stay cut, `sent` tells of the
     places of edits that change what is sent whether the entry is live. `unfit` names the entries
-    whose seals went earlier, are asked for and fit no more.
+    whose seals went earlier, are asked for and fit no more. `earlier` gives the places from which
+    on seals break where that is in front of the edit: another link changes all behind the
+    entry's beginning.
     """
 
     standing: list[Seal] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     sent: Sent | dict[int, bool] = field(default_factory=Sent)
     unfit: list[str] = field(default_factory=list)
+    earlier: dict[int, int] = field(default_factory=dict)
+
+    def begins(self, edit: Edit) -> int:
+        """Tell from where on an edit breaks seals."""
+        return self.earlier.get(edit.start, edit.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +168,11 @@ def judge(
     here = [one for one in seals.standing if one.cut.start not in taken]
     unfit = list(seals.unfit)
     if pristine:
-        back = _first(edit.start for edit in made if not isinstance(edit, Cut))
+        back = _first(seals.begins(edit) for edit in made if not isinstance(edit, Cut))
         unfit += [one.cut.entry_id for one in here if one.live and back < one.cut.start]
         made = [edit for edit in made if isinstance(edit, Cut)]
-    changes = [edit.start for edit in made]
-    live = _first(start for start in changes if seals.sent[start])
+    changes = [seals.begins(edit) for edit in made]
+    live = _first(seals.begins(edit) for edit in made if seals.sent[edit.start])
     broken = [
         one for one in here
         if one.bound and (live if one.live else _first(changes)) < one.cut.start
@@ -210,11 +218,18 @@ def _unfit(here: Iterable[Seal], left: float) -> Iterator[Cut]:
             yield replace(one.cut, forced=True, reason=HOLLOW if one.hollow else STALE)
 
 
-def lighter(edits: Iterable[Edit], sent: Sent | dict[int, bool]) -> Carried:
-    """Add up what the next request will not carry any more once these edits are made."""
-    chars = pictures = 0
+def lighter(
+    edits: Iterable[Edit], sent: Sent | dict[int, bool], folded: Carried = NOTHING
+) -> Carried:
+    """Add up what the next request will not carry any more once these edits are made.
+
+    What the edits that fold turns come to is said by `folded`: more than their own bytes.
+    """
+    chars, pictures = folded.chars, folded.pictures
     for edit in edits:
         if edit.start not in sent or not sent[edit.start]:
+            continue
+        if isinstance(edit, Cut) and edit.folds:
             continue
         if isinstance(edit, Cut) and edit.block and edit.kind != "thinking":
             pictures += 1

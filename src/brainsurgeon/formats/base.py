@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
     from brainsurgeon.model.sessions import Identity, Survey
+    from brainsurgeon.model.turns import ArchiveForm, Said
 
 BOM = b"\xef\xbb\xbf"
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
@@ -76,6 +77,8 @@ class Format(Protocol):
 
     name: str
     version: int
+    archives: ArchiveForm | None
+    """How a finished turn folds, None where it does not."""
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Tell whether a file with these first entries is of this format."""
@@ -106,6 +109,9 @@ class Format(Protocol):
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
         """Give what a model thought and its provider signed; None where no request repeats it."""
+
+    def said(self, entry: Entry) -> Said | None:
+        """Say what the entry is in its turn; None where it is no part of the conversation."""
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the tool calls of the entry whose arguments are an object, also one as text."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brainsurgeon.formats import claude_turns
 from brainsurgeon.formats.base import Answer, Call, usable_id
 from brainsurgeon.formats.claude_lines import blocks_of, counts, entry_id
 from brainsurgeon.formats.claude_parts import call_of, parts_of, saved_to_a_file
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Thoughts
     from brainsurgeon.model.entries import Entry, KeyPath, Lines, Part
     from brainsurgeon.model.sessions import Survey
+    from brainsurgeon.model.turns import ArchiveForm, Said
 
 
 _TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
@@ -34,6 +36,7 @@ class ClaudeCode:
 
     name = "claude-code"
     version = 1
+    archives: ArchiveForm | None = "flat"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by an entry that names its session, is chained, or is of a known type."""
@@ -90,6 +93,10 @@ class ClaudeCode:
         It asks for that itself, and sends again without thinking where it was refused (2.1.330).
         """
         return None
+
+    def said(self, entry: Entry) -> Said | None:
+        """Say what a line is in its turn."""
+        return claude_turns.said(entry)
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the tool_use blocks of an assistant line."""

@@ -29,6 +29,18 @@ _CLOSING_MARKS = ("turn_duration", "stop_hook_summary")
 _TORN = "the last line is torn: a write is under way"
 
 
+def is_prompt(entry: Entry) -> bool:
+    """Tell whether a user line is a real prompt: no note, no end of a turn, no summary."""
+    added = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
+    text = _opening(entry)
+    pictures = any(block.get("type") != "text" for _, block in blocks_of(entry))
+    return not (
+        any(entry.get(key) is True for key in added)
+        or not (text.strip() or pictures)
+        or text.startswith((*_OVER, *_NOTES))
+    )
+
+
 class Turn:
     """The tail test; hand it the lines from the last backwards until it has `judged`."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon.formats import generic_turns
 from brainsurgeon.formats.base import (
     Answer,
     Call,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
+    from brainsurgeon.model.turns import ArchiveForm, Said
 
 VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
 _OURS_TO_CHANGE = frozenset((*VALUE_KEYS, "arguments", *FIELDS))
@@ -47,6 +49,7 @@ class Generic:
 
     name = "generic"
     version = 3
+    archives: ArchiveForm | None = "flat"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by an entry with an id of this format and a type that maps to a kind."""
@@ -132,6 +135,11 @@ class Generic:
 
     def thoughts(self, entry: Entry) -> None:
         """Know of no seals: who reads these entries cannot be told."""
+
+    def said(self, entry: Entry) -> Said | None:
+        """Say what an entry is in its turn."""
+        kind, tool = _kind(entry), _tool(entry)
+        return generic_turns.said(entry, kind, tool, self.calls(entry), self.answers(entry))
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the call that a tool_call entry is, or those that stand in its blocks."""

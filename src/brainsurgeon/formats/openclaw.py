@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.formats import thinking
+from brainsurgeon.formats import openclaw_turns, thinking
 from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
+from brainsurgeon.formats.openclaw_turns import SETTLED_STOPS
 from brainsurgeon.formats.tree import Asking, Branch, Dead, Reach
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH, Identity, Survey
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
     from brainsurgeon.formats.base import Thoughts
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines, Part
+    from brainsurgeon.model.turns import ArchiveForm, Said
 
 
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
-SETTLED_STOPS = ("stop", "length", "error", "aborted")
 _OF_THEIR_OWN = ("session", "custom_message")
 _SAYING = ("data", "summary", "content", "details")
 _ENVELOPE = frozenset(("id", "parentId", "timestamp", *FIELDS))
@@ -39,6 +40,7 @@ class OpenClaw:
     version = 4
     versions: tuple[int, ...] = (2, 3)
     """The versions of a session that are known."""
+    archives: ArchiveForm | None = "linked"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Know a file by its first entry, the session's header."""
@@ -161,6 +163,10 @@ class OpenClaw:
     def thoughts(self, entry: Entry) -> Thoughts | None:
         """Give what was thought in an assistant message and signed by its provider."""
         return thinking.thoughts(entry["message"]) if _role(entry) == "assistant" else None
+
+    def said(self, entry: Entry) -> Said | None:
+        """Say what an entry is in its turn."""
+        return openclaw_turns.said(entry)
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the toolCall blocks of an assistant message."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.model.entries import Entry, Lines, Part
     from brainsurgeon.model.sessions import Survey
+    from brainsurgeon.model.turns import ArchiveForm
 
 INDEXED = "an index of its agent's database holds it"
 
@@ -25,6 +26,7 @@ class OpenClawRows(OpenClaw):
     """The dialect of OpenClaw in a database."""
 
     versions = (2, 3, 4)
+    archives: ArchiveForm | None = None  # user and assistant text is what the indexes hold
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Look over the session as over a file; OpenClaw may append the end of a branch anew."""

@@ -170,6 +170,12 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     return tuple(value for value in wanted if value.blob_id is not None)
 
 
+def archive_in(named: EntryValues) -> Extraction | None:
+    """Give the record of the archive that stands in an entry, if one does."""
+    parts = (one for one in named.values if one.archive_id is not None and not one.links)
+    return next((one for one in parts if one.state == "standing"), None)
+
+
 def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:
     """Give those of the values that `keys` name of which only a tombstone is left."""
     return [value for value in chosen(named.values, keys) if value.blob_id is None]

@@ -12,12 +12,15 @@ from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, 
 from brainsurgeon.lookup.entries import is_extracted_from
 from brainsurgeon.lookup.scope import Scope, session_for
 from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, understood
+from brainsurgeon.operations.archive import archives as standing
+from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.restore import note_answer, restore
+from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
-from brainsurgeon.operations.show import show
+from brainsurgeon.operations.show import show, show_turn
+from brainsurgeon.render import archives, paging, printable, sessions, unexpected
 from brainsurgeon.render import context as taken_apart
-from brainsurgeon.render import paging, printable, sessions, unexpected
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import open_store, open_to_read
 
@@ -101,16 +104,19 @@ class _Asked:
 def _get_context(asked: _Asked) -> str:
     now, settings = asked.clock(), asked.settings
     with open_to_read(settings.state_dir) or nullcontext() as store:
-        one = context(settings, store, asked.session(store), now)
+        chosen = asked.session(store)
+        one = context(settings, store, chosen, now)
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = one.extracted[::-1][start : start + most]
         listed = [described(settings, store, one, value, now, preview=True) for value in newest]
+        folded = standing(settings, store, chosen)
     whole = taken_apart.context_json(one, listed)
     more = start + most < len(one.extracted)
     return _text({
         **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
         "extracted_total": len(one.extracted),
         "extracted": listed,
+        "archives": [archives.archive_json(each, now) for each in folded[::-1][:most]],
         "next_offset": start + most if more else None,
         "would_extract_total": len(one.next),
         "would_extract": whole["would_extract"][:most],
@@ -122,6 +128,14 @@ def _get_context(asked: _Asked) -> str:
 def _show(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         session = asked.session(store)
+        named = asked.settings, store, asked.entry, session
+        turn = None if asked.call.keys else show_turn(*named, asked.clock())
+        if turn is not None:
+            whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
+            return _text(printable({
+                "entry_id": turn.archive.entry_id, "session": turn.session,
+                "index": list(turn.index), "content": asked.given({"turn": whole}),
+            }))  # fmt: skip
         shown = show(asked.settings, store, asked.entry, session, asked.call.keys or ())
     return _text(sessions.shown_json(replace(shown, content=asked.given(shown.content))))
 
@@ -156,11 +170,28 @@ def _set_extractable(asked: _Asked) -> str:
     return _text(sessions.set_json(done))
 
 
+def _done(asked: _Asked) -> str:
+    with open_store(asked.settings.state_dir) as store:
+        recover(store)
+        session = asked.session(store)
+        prompt = done(asked.settings, store, session, asked.call.note or "", asked.clock)
+    return _text({"noted": True, "session": session.title, "prompt_id": prompt})
+
+
+def _search(asked: _Asked) -> str:
+    with open_to_read(asked.settings.state_dir) or nullcontext() as store:
+        session = asked.session(store)
+        found = search(asked.settings, store, asked.call.text or "", session)
+    return _text(archives.hits_json(found))
+
+
 _ACTIONS: dict[str, Callable[[_Asked], str]] = {
     "get_context": _get_context,
     "show": _show,
     "restore": _restore,
     "set_extractable": _set_extractable,
+    "done": _done,
+    "search": _search,
 }
 
 

@@ -23,6 +23,10 @@ LIMIT = 65_536
 LISTED = 50
 """Extracted values in one list unless the caller asks for more or less."""
 
+NOTE = 8000
+"""Characters that a note has at most."""
+_OF_NO_ENTRY = ("get_context", "done", "search")
+
 ALSO_CALLED = ("restore", "restore_remote")
 """Names of tools and actions that are understood as `restore`, though none is listed."""
 
@@ -42,6 +46,9 @@ where it stays for a while.
 - set_extractable: false pins an entry for good, true lets it go at once, a number keeps it among \
 that many recent messages.
 - get_context: what is extracted in a session, and what will be next.
+- done: close the task of this turn with a note; the turn may fold into it later. An archived \
+turn begins with [archived turn] and its id: show gives all of it.
+- search: find a text in what was cut out and in the session.
 Name an entry by its id or by the whole text. Never write such a text yourself."""
 
 ARGUMENTS = {
@@ -49,7 +56,10 @@ ARGUMENTS = {
     "additionalProperties": False,
     "required": ["action"],
     "properties": {
-        "action": {"type": "string", "enum": ["get_context", "restore", "show", "set_extractable"]},
+        "action": {
+            "type": "string",
+            "enum": ["get_context", "restore", "show", "set_extractable", "done", "search"],
+        },
         "entry": {"type": "string", "description": "Entry id, or the whole [[extracted-<id>]]."},
         "entry_id": {"type": "string", "description": "Another name of entry."},
         "keys": {
@@ -61,6 +71,8 @@ ARGUMENTS = {
             "anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 0}],
             "description": "For set_extractable.",
         },
+        "note": {"type": "string", "description": "For done: what the task came to."},
+        "text": {"type": "string", "description": "For search: the text, whatever its case."},
         "session": {
             "type": "string",
             "description": "Path, id, beginning of the id, or session key. Without it: the "
@@ -110,13 +122,16 @@ class Call(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action: Annotated[
-        Literal["get_context", "restore", "show", "set_extractable"], BeforeValidator(_restoring)
+        Literal["get_context", "restore", "show", "set_extractable", "done", "search"],
+        BeforeValidator(_restoring),
     ]
     entry: str | None = Field(None, validation_alias=AliasChoices("entry", "entry_id"))
     keys: Annotated[list[str] | None, BeforeValidator(_listed)] = None
     value: Annotated[
         StrictBool | Annotated[StrictInt, Field(ge=0)] | None, BeforeValidator(_plain)
     ] = None
+    note: Annotated[str, Field(max_length=NOTE)] | None = None
+    text: str | None = None
     session: str | None = None
     limit: int | None = Field(None, ge=1)
     offset: int | None = Field(None, ge=0)
@@ -136,7 +151,11 @@ def understood(arguments: dict[str, Any]) -> Call:
             for one in error.errors(include_url=False, include_input=False, include_context=False)
         ]
         raise UsageError("; ".join(dict.fromkeys(told))) from error
-    if call.action != "get_context" and not call.entry:
+    if call.action == "done" and not call.note:
+        raise UsageError("note: done wants a few words about what the task came to")
+    if call.action == "search" and not call.text:
+        raise UsageError("text: search wants a text")
+    if call.action not in _OF_NO_ENTRY and not call.entry:
         raise UsageError(f"entry: {call.action} wants the id of an entry, or its whole stub")
     if call.action == "set_extractable" and call.value is None:
         raise UsageError("value: set_extractable wants true, false, or a whole number from 0")

@@ -29,7 +29,8 @@ class Cut:
     history anew gives entries new ids and keeps that one. An `exact` cut is never looked for under
     another entry id, since its stub's text stood elsewhere in the file before we put it there.
     `said` is the digest of the value as it was parsed, `whole` that of all that the agent said in
-    the entry (see `formats.digests`).
+    the entry (see `formats.digests`). One that `folds` is part of an archive; where it `takes_over`
+    from another's extraction, by its id, what it shelves is what that one shelved.
     """
 
     start: int
@@ -50,11 +51,18 @@ class Cut:
     empties: bool = False
     said: bytes | None = None
     whole: bytes | None = None
+    folds: bool = False
+    takes_over: int | None = None
 
     @property
     def replacement(self) -> bytes | None:
         """What stands there afterwards where that is no stub."""
-        return self.new if self.redacts or self.empties else None
+        return self.new if self.redacts or self.empties or self.folds else None
+
+    @property
+    def extracts(self) -> bool:
+        """Whether a value leaves, rather than gives way to another text."""
+        return not (self.redacts or self.folds)
 
     @property
     def gain(self) -> int:

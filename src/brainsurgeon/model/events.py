@@ -33,8 +33,8 @@ class Pass:
     """One run of a command that changed something.
 
     `facts` are the counts of what it did: `sessions`, `extracted`, `redacted`, `restored` and
-    `expired` values, `fields`, and the `chars` and (estimated) `tokens` of what was cut. That of a
-    rollback `rolls_back` another.
+    `expired` values, `fields`, turns `archived` and `unarchived`, and the `chars` and (estimated)
+    `tokens` of what was cut. That of a rollback `rolls_back` another.
     """
 
     id: int

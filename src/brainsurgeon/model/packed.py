@@ -56,12 +56,14 @@ class Edits(_Remade[Edit]):
     """Edits in the order in which they were added, with what they come to.
 
     `gain` is how many bytes the file loses, `cuts` counts those that take a value out, `extracted`
-    those among them that are no redaction, `forced` those of these that somebody asked for, and
-    `entries` those of which they are; `putbacks` and `fields` count the others.
+    those among them that are no redaction and no part of an archive, `forced` those of these that
+    somebody asked for, and `entries` those of which they are; `folds`, `putbacks` and `fields`
+    count the others.
     """
 
     def __init__(self, edits: Iterable[Edit] = ()) -> None:
         self.gain = self.cuts = self.extracted = self.forced = self.putbacks = self.fields = 0
+        self.folds = 0
         self.entries, self._newest = 0, ""
         self._packs: list[bytes] = []
         self._loose: list[Edit] = []
@@ -77,7 +79,8 @@ class Edits(_Remade[Edit]):
         self.gain += edit.gain
         if isinstance(edit, Cut):
             self.cuts += 1
-            if not edit.redacts:
+            self.folds += edit.folds
+            if edit.extracts:
                 self.extracted += 1
                 self.forced += edit.forced
                 self.entries += not self.entries or edit.entry_id != self._newest

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.model.edits import Edit
     from brainsurgeon.model.loads import Fullness
+    from brainsurgeon.model.turns import Archive, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,10 @@ class Plan:
     that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
     found to redact. `asked_until` is the newest wish that it took into account. `deferred` is why
     nothing may be changed although something was due. `unfit` names the entries whose signed
-    thinking was asked for and does not fit any more. `unsent` counts what no request
-    carries. `left` says, entry by entry, where a stub of ours stays although everything was to be
-    put back. `lighter` is what the next request carries less, where that was asked for.
+    thinking was asked for and does not fit any more. `unsent` counts what no request carries.
+    `left` says, entry by entry, where a stub of ours stays although everything was to be put back.
+    `lighter` is what the next request carries less, where that was asked for. `archives` are the
+    turns that fold, `turns` says of each turn that was decided about why it does or not.
     """
 
     edits: Sequence[Edit] = ()
@@ -71,6 +73,8 @@ class Plan:
     unsent: tuple[Amount, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
     lighter: Sent = NOTHING
+    archives: tuple[Archive, ...] = ()
+    turns: tuple[Verdict, ...] = ()
 
     def __post_init__(self) -> None:
         """Keep the edits packed, whatever they come as."""
@@ -89,7 +93,7 @@ class Plan:
     @property
     def extracted(self) -> Sequence[Cut]:
         """The cuts that leave a stub, or thinking emptied of every word."""
-        return Some(self._packed, Cut, self._packed.extracted, lambda cut: not cut.redacts)
+        return Some(self._packed, Cut, self._packed.extracted, lambda cut: cut.extracts)
 
     @property
     def entries(self) -> int:
@@ -118,7 +122,11 @@ class Plan:
         done = [
             (len(self.extracted), "extracted"),
             (len(self.putbacks), "put back"),
-            (len(self.cuts) - len(self.extracted), "of the agent's own calls shortened"),
+            (len(self.archives), "turn archived" if len(self.archives) == 1 else "turns archived"),
+            (
+                len(self.cuts) - len(self.extracted) - self._packed.folds,
+                "of the agent's own calls shortened",
+            ),
             (
                 len(self.fields),
                 "field set or undone" if len(self.fields) == 1 else "fields set or undone",

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import EXTRACTABLE
+from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.model.sessions import End, Fingerprint, Identity, Place
+    from brainsurgeon.model.turns import ArchiveRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Extraction:
     of the cut. `damaged` is set where reading the stored value failed. `said` is the digest of the
     value as it was parsed, `whole` that of what its agent had said in the entry when nothing of
     ours stood in it; records of earlier versions have neither. `pass_id` names the pass that cut
-    it, None where an earlier version did.
+    it, None where an earlier version did. `archive_id` names the archive that it is a part of; of
+    the link of one `anchor` is the id of the entry that was continued.
     """
 
     id: int
@@ -83,7 +86,13 @@ class Extraction:
     said: bytes | None = None
     whole: bytes | None = None
     pass_id: int | None = None
+    archive_id: int | None = None
     damaged: bool = False
+
+    @property
+    def links(self) -> bool:
+        """Whether it is the link of an archive: which entry the closing one continues."""
+        return self.archive_id is not None and self.path == LINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,12 @@ class Records:
     wishes: tuple[Wish, ...] = ()
     asked_until: int = 0
     own: int | None = None
+    archives: tuple[ArchiveRecord, ...] = ()
+
+    @property
+    def to_archive(self) -> dict[str, str | None]:
+        """What was asked to be archived: by the prompts of the turns, what is to be said there."""
+        return {one.prompt_id: one.note for one in self.archives if one.state == "asked"}
 
     @property
     def pins(self) -> dict[str, bool | int]:

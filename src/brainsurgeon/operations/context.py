@@ -16,6 +16,7 @@ from brainsurgeon.lookup.sessions import record_of, session_named
 from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.times import iso
+from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.fullness import fit_in
 from brainsurgeon.rewrite.budgeting import fullness, weigh
 from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, failing, records_of
@@ -92,14 +93,18 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
     if told := _only_read(settings, chosen, chosen.file):
         return told
     with examine_to_show(settings, chosen.file, state, now) as one:
-        fitting = fit_in(one, records, store, partial(one.plan, records, explain=True), cut=True)
+        make = partial(one.plan, records, explain=True)
+        fitting = fit_in(one, records, store, make, folding_of(one, records), cut=True)
         planned, weighed = fitting.plan, weigh(one, records, store)
         fingerprint = one.session.fingerprint
         standing = set(planned.sighted)
         return Context(
             chosen.title, chosen.path, one.format.name, fingerprint.size, _state(one),
             _filling(planned),
-            tuple(value for value in records.extractions if value.id in standing),
+            tuple(
+                value for value in records.extractions
+                if value.id in standing and value.archive_id is None
+            ),
             tuple(planned.extracted), planned.gain,
             fitting.rules.pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
@@ -139,7 +144,8 @@ def _state(one: Examination) -> str:
 def _gone(chosen: Session, records: Records) -> Context:
     values = (
         value for value in records.extractions
-        if value.blob_id is not None and (not value.replacement or value.kind == "thinking")
+        if value.blob_id is not None and value.archive_id is None
+        and (not value.replacement or value.kind == "thinking")
     )  # fmt: skip
     return Context(
         chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,

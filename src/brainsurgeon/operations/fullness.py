@@ -13,6 +13,7 @@ from brainsurgeon.rewrite.budgeting import allowed_steps, plan_budgeted, plan_wi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from brainsurgeon.decide.folding import Folding
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.model.loads import Fullness
     from brainsurgeon.model.plans import Outcome, Plan
@@ -84,24 +85,27 @@ def asked_relief(records: Records) -> Wanted | None:
 
 
 def fit_in(
-    one: Examination, records: Records, store: Store | None, make: Maker,
+    one: Examination, records: Records, store: Store | None, make: Maker, folding: Folding,
     *, cut: bool,
 ) -> Fitting:  # fmt: skip
     """Plan what is due in a session, and what else has to go for it to fit.
 
-    `make` plans by rules, or without any by those of the configuration.
+    `make` plans by rules, or without any by those of the configuration; `folding` is what is asked
+    of its turns.
     """
     rules, asked = one.settings.decision_rules(), asked_relief(records)
     if not cut or not (asked or one.settings.budget.enabled):
-        return Fitting(make(), rules)
+        return Fitting(make(folding=folding), rules)
     weighed = weigh(one, records, store)
     if asked:
-        return relieve_by(one, weighed, asked, make)
-    within = plan_budgeted(one, weighed, make, rules)
+        return relieve_by(one, weighed, asked, make, folding)
+    within = plan_budgeted(one, weighed, make, rules, folding)
     return Fitting(within.plan, within.rules, weighed.full, within.full)
 
 
-def relieve_by(one: Examination, weighed: Weighed, wanted: Wanted, make: Maker) -> Fitting:
+def relieve_by(
+    one: Examination, weighed: Weighed, wanted: Wanted, make: Maker, folding: Folding
+) -> Fitting:
     """Plan a relief: at most two rounds, the steps before the last one, and then that."""
     full, named = weighed.full, wanted.tokens(weighed.full)
     goal = weighed.goal if named is None else named
@@ -110,7 +114,7 @@ def relieve_by(one: Examination, weighed: Weighed, wanted: Wanted, make: Maker) 
     for rounds, highest in enumerate((FIRST_ROUND, LAST_STEP), 1):
         steps = allowed_steps(one, highest)
         at_least = 1 if rounds == 1 else len(steps)
-        within = plan_within(weighed, steps, goal, make, begin, at_least=at_least)
+        within = plan_within(weighed, steps, goal, make, begin, folding, at_least=at_least)
         done = Fitting(within.plan, within.rules, full, within.full, rounds, room)
         if done.fits or steps == allowed_steps(one, LAST_STEP):
             break

@@ -75,8 +75,8 @@ def look_at_growth(
         one.check_turn()
         record = None if before.session_id is None else store.sessions.known(before.session_id)
         records = records_of_tail(store, record, one)
-        if record and record.id is not None and store.wishes.open_of(record.id):
-            return None  # asked for since the pass began
+        if record and record.id is not None and _asked_for(store, record.id):
+            return None  # since the pass began
         since = None if one.survey.open_turn else one.survey.since
         remembers = one.habits.remembers
         frontier = Frontier(since, remembers=remembers, stubs=before.stubs)
@@ -97,6 +97,11 @@ def look_at_growth(
         memory.begin_at(file.path, begin)
         seen = one.session
         return Look(outcome, seen.fingerprint, one.format.name, seen.identity, planned.due_at)
+
+
+def _asked_for(store: Store, session_id: int) -> bool:
+    """Tell whether something is asked for in a session: of its values, or of its turns."""
+    return bool(store.wishes.open_of(session_id)) or store.archives.asked(session_id)
 
 
 def _may_go(one: Examination, before: Resume, record: SessionRecord | None, planned: Plan) -> bool:

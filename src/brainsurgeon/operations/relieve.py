@@ -14,6 +14,7 @@ from brainsurgeon.lookup.sessions import file_of, record_of, session_named
 from brainsurgeon.model.entries import stub_in, value_at
 from brainsurgeon.model.plans import Amount
 from brainsurgeon.model.reports import Relief
+from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.fullness import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.budgeting import weigh
 from brainsurgeon.rewrite.carry_out import change, end_redactions
@@ -81,7 +82,9 @@ def would_relieve(
     with examine_to_show(settings, file, state, now) as one:
         records = records_of(settings, store, record, now)
         make = partial(one.plan, records, explain=True)
-        fitting = relieve_by(one, weigh(one, records, store), wanted, make)
+        fitting = relieve_by(
+            one, weigh(one, records, store), wanted, make, folding_of(one, records)
+        )
         return _told(one, fitting, reason=fitting.plan.deferred or _unsettled(one))
 
 
@@ -96,7 +99,9 @@ def _relieved(
         record = record or noting.note(store, one.session, one.survey)
         records = records_of(settings, store, record, now)
         make = partial(one.plan, records, explain=True)
-        fitting = relieve_by(one, weigh(one, records, store), wanted, make)
+        fitting = relieve_by(
+            one, weigh(one, records, store), wanted, make, folding_of(one, records)
+        )
         planned = fitting.plan
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:

@@ -61,9 +61,13 @@ def restore(
     keys: Iterable[str] = (),
     pristine: bool = False,
     wait: bool = False,
+    whole: bool = False,
     give: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> RestoreAnswer:
     """Put the values of an entry back; with `wait`, wait for the session to be settled.
+
+    Of an archived turn that is its last answer, and where it leads; with `whole`, also the values
+    that were cut out of the turn.
 
     `entry` is its id, a whole stub, or its values as they were looked up already. `give` chooses
     what of the values stands in the answer; where it raises, nothing was asked for. Raise
@@ -97,14 +101,19 @@ def restore(
         at_work = _unsettled(settings, store, file, now)
         redacts = bool(at_work) and not settings.keep_purge_control_calls
         return replace(there, why_pending=at_work, redacts=redacts)
-    wish = wish_to_restore(named.record, named.entry_id, paths, pristine, now)
+    more = entries_of_turn(settings, store, found, now) if whole else ()
+    wishes = (
+        wish_to_restore(named.record, named.entry_id, paths, pristine, now),
+        *(wish_to_restore(named.record, entry_id, None, pristine, now) for entry_id in more),
+    )
     try:
         planned, rewrite = _carry_out_by(
             clock() + _patience(settings) if wait else clock(),
-            settings, store, file, named.record, wish, clock, tokens,
+            settings, store, file, named.record, wishes, clock, tokens,
         )  # fmt: skip
     except UnsettledError as why:
-        note(settings, store, named.record, named.entry_id, paths, pristine, now)
+        for one in wishes:
+            note(settings, store, named.record, one.entry_id, one.paths, pristine, now)
         return replace(
             answer, pending=True, why_pending=str(why),
             put_back_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
@@ -118,6 +127,20 @@ def restore(
         return there
     done = _answer_when_done(replace(answer, at=at), planned, values)
     return replace(done, missed=(*done.missed, UNFINISHED)) if unfinished else done
+
+
+def entries_of_turn(
+    settings: Settings, store: Store, named: EntryValues, now: float
+) -> tuple[str, ...]:
+    """Name the entries of the turn that is folded into an entry, out of which values were cut."""
+    from brainsurgeon.operations.turns import archived_turn  # noqa: PLC0415  few are turns
+
+    turn = archived_turn(settings, store, named, now)
+    lines = turn.lines if turn else ()
+    ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
+    family = store.extractions.of_sessions(store.sessions.family(named.record))
+    cut = (one.entry_id for one in family if one.state == "standing" and one.entry_id in ids)
+    return tuple(one for one in dict.fromkeys(cut) if one != named.entry_id)
 
 
 def _noted(store: Store, named: EntryValues) -> EntryValues:
@@ -146,13 +169,13 @@ def _patience(settings: Settings) -> float:
 
 def _carry_out_by(
     deadline: float, settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    wish: Wish, clock: Callable[[], float], tokens: Values,
+    wishes: tuple[Wish, ...], clock: Callable[[], float], tokens: Values,
 ) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
     """Carry out a wish, trying again until `deadline` while the session is not settled."""
     while True:
         try:
-            with store.passes.run("restore", wish.asked_at):
-                return carry_out(settings, store, file, record, (wish,), clock, tokens)
+            with store.passes.run("restore", wishes[0].asked_at):
+                return carry_out(settings, store, file, record, wishes, clock, tokens)
         except UnsettledError:
             if clock() >= deadline:
                 raise

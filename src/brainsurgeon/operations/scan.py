@@ -18,8 +18,10 @@ from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
-from brainsurgeon.operations.fullness import asked_relief, fit_in, remember
+from brainsurgeon.operations.fullness import asked_relief, remember
 from brainsurgeon.operations.growing import Look, begin_anew, look_at_growth
+from brainsurgeon.operations.planning import plan_due
+from brainsurgeon.operations.summarise import Told
 from brainsurgeon.operations.verdicts import left_as_it_is, tell_failures
 from brainsurgeon.operations.walking import Walk
 from brainsurgeon.rewrite import recover
@@ -57,11 +59,12 @@ def scan(
     named: bool = False,
     progress: Callable[[SessionFile], None] = lambda _: None,
     check_stop: Callable[[], None] = carry_on,
+    command: str = "scan",
 ) -> ScanReport:
     """Do one pass over all roots, or over the sessions whose paths are `only`.
 
     `named` says that somebody asked for these very sessions: then nothing is put off because a
-    process has them in memory.
+    process has them in memory. `command` is what the pass is noted as.
 
     With `dry_run` nothing is written; `store` may then be None or open for reading only. When
     `check_stop` raises StoppedError the pass ends early, finishing or undoing what it had begun.
@@ -75,7 +78,7 @@ def scan(
     elif store:
         report.recovered = recover.recover(store, settings.root_directories())
     one = _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only)
-    with store.passes.run("scan", clock()) if store and not dry_run else nullcontext():
+    with store.passes.run(command, clock()) if store and not dry_run else nullcontext():
         one.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
@@ -191,10 +194,10 @@ class _Pass:
             put_off = None if self._named or asked_relief(records) else one.kept_in_memory()
             cut = cut and put_off is None
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
-            make = partial(
-                one.plan, records, cut=cut, explain=self._report.dry_run, frontier=frontier
+            told = Told(one, record, self._places, self._check)
+            fitting = plan_due(
+                told, records, self._store, frontier, cut=cut, dry_run=self._report.dry_run
             )
-            fitting = fit_in(one, records, self._store, make, cut=cut)
             planned = fitting.plan
             if store and record:
                 end_redactions(self._settings, store, record, planned, now)

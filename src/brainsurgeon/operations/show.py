@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.lookup.entries import choose, entry_named, expired
+from brainsurgeon.lookup.entries import archive_in, choose, entry_named, expired
 from brainsurgeon.lookup.values import as_sent, contents, tokens_of
 from brainsurgeon.model.stubs import dotted
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.operations.turns import ArchivedTurn
     from brainsurgeon.store import Store
 
 
@@ -29,6 +30,21 @@ class ShownValues:
     content: dict[str, Any]
     same_as: dict[str, str]
     missed: tuple[str, ...] = ()
+
+
+def show_turn(
+    settings: Settings, store: Store | None, entry: str, session: str | Session | None, now: float
+) -> ArchivedTurn | None:
+    """Give the turn that is folded into an entry, as its agent wrote it; None where none is.
+
+    Raise what `show` raises, and GoneError where the session went away.
+    """
+    named = entry_named(settings, store, entry, session)
+    if store is None or archive_in(named) is None:
+        return None
+    from brainsurgeon.operations.turns import archived_turn  # noqa: PLC0415  few shown are turns
+
+    return archived_turn(settings, store, named, now)
 
 
 def show(

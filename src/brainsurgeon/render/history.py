@@ -20,12 +20,13 @@ _MINUTES = len("2026-11-01 10:00")
 _COUNTS = {
     "sessions": "sessions_changed", "extracted": "values_extracted", "restored": "values_restored",
     "redacted": "values_redacted", "expired": "values_deleted", "fields": "fields_changed",
-    "chars": "chars", "tokens": "tokens",
+    "archived": "turns_archived", "unarchived": "turns_unarchived", "chars": "chars",
+    "tokens": "tokens",
 }  # fmt: skip
 """How the counts of a pass are called in the store, and in JSON."""
 _SAID = {
     "extracted": "extracted", "restored": "put back", "redacted": "shortened",
-    "expired": "expired",
+    "expired": "expired", "archived": "archived", "unarchived": "unarchived",
 }  # fmt: skip
 
 
@@ -149,6 +150,8 @@ def _told(one: Event) -> str:
     if facts.get("values"):
         size = f" ({bytes_(facts['size_bytes'])})" if facts.get("size_bytes") else ""
         parts.append(f"{count(facts['values'], 'value')}{size}")
+    if facts.get("archives"):
+        parts.append(count(facts["archives"], "turn"))
     if facts.get("reason"):
         parts.append(str(facts["reason"]))
     return safe(", ".join(parts)) or "-"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from brainsurgeon.decide.budget import BELOW
 from brainsurgeon.decide.load import calibrate, measure
-from brainsurgeon.decide.steps import Room, rules_at, steps_to
+from brainsurgeon.decide.steps import Room, folding_at, rules_at, steps_to
 from brainsurgeon.model.calls import TOO_LONG
 from brainsurgeon.model.loads import Fullness
 from brainsurgeon.rewrite.session_settings import context_tokens
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from brainsurgeon.decide.budget import Budget
+    from brainsurgeon.decide.folding import Folding
     from brainsurgeon.decide.load import Measure
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.model.loads import Calibration
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class Maker(Protocol):
     """Plans a session, by the rules of the configuration or by others."""
 
-    def __call__(self, *, rules: Rules | None = None) -> Plan:
+    def __call__(self, *, folding: Folding, rules: Rules | None = None) -> Plan:
         """Make the plan."""
 
 
@@ -106,19 +107,20 @@ def recorded_window(one: Examination) -> int | None:
 
 def plan_within(
     weighed: Weighed, steps: Sequence[int], goal: int,
-    make: Maker, begin: Rules, *, at_least: int = 0,
+    make: Maker, begin: Rules, folding: Folding, *, at_least: int = 0,
 ) -> Within:  # fmt: skip
     """Plan with the lowest of these steps that brings the load to a goal (tokens), or with all.
 
     `at_least` so many of them are taken, whatever the load; with 0 the rules as they are may do.
-    `make` plans by the rules that it is given, which are `begin` and what the steps make of them.
+    `make` plans by the rules that it is given, which are `begin` and what the steps make of them,
+    and what is asked of the turns, which is `folding` and what linked steps make of that.
     """
     full, messages = weighed.full, weighed.measure.messages
     room = Room(full.window, full.calibration.rate, messages)
     for number in range(at_least, len(steps) + 1):
         taken = steps[:number]
         rules = rules_at(taken, begin, room)
-        planned = make(rules=rules)
+        planned = make(rules=rules, folding=folding_at(taken, folding, room))
         after = weighed.after(planned, taken[-1] if taken else 0)
         if after.load <= goal:
             break
@@ -127,12 +129,15 @@ def plan_within(
 
 def allowed_steps(one: Examination, highest: int) -> tuple[int, ...]:
     """Give the steps that may be taken in a session, in the medium that it lies in."""
-    return steps_to(highest, in_rows=isinstance(one.session, OpenRows))
+    in_rows = isinstance(one.session, OpenRows)
+    return steps_to(highest, in_rows=in_rows, linked=one.format.archives == "linked")
 
 
-def plan_budgeted(one: Examination, weighed: Weighed, make: Maker, begin: Rules) -> Within:
+def plan_budgeted(
+    one: Examination, weighed: Weighed, make: Maker, begin: Rules, folding: Folding
+) -> Within:
     """Plan what is due, and with it as much relief as the configuration asks for and allows."""
     budget = one.settings.budget_rules()
     too_full = budget.enabled and weighed.full.pressure > weighed.full.threshold
     steps = allowed_steps(one, budget.max_step) if too_full else ()
-    return plan_within(weighed, steps, weighed.goal, make, begin)
+    return plan_within(weighed, steps, weighed.goal, make, begin, folding)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import settled
+from brainsurgeon.decide.folding import NOTHING_ASKED
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.decide.seals import Habits
 from brainsurgeon.errors import FailedError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
+    from brainsurgeon.decide.folding import Folding
     from brainsurgeon.decide.resume import Frontier
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.formats.base import Format
@@ -139,6 +141,7 @@ class Examination:
     def plan(
         self, records: Records, *, cut: bool = True, explain: bool = False,
         frontier: Frontier | None = None, rules: Rules | None = None,
+        folding: Folding = NOTHING_ASKED,
     ) -> Plan:  # fmt: skip
         """Plan what is due in it, given what the store says of it.
 
@@ -152,7 +155,7 @@ class Examination:
             survey, cut=cut, explain=explain, changed_at=self.now - self.silent,
             patience=max(LONGEST_WAIT, float(self.settings.abandoned_after_seconds)),
             branches_die_at=self.forgotten_at, habits=self.habits, frontier=frontier,
-            weigh=rules is not None,
+            weigh=rules is not None, folding=folding,
         )  # fmt: skip
 
 
@@ -277,6 +280,7 @@ def records_of(
             *asked,
         ),
         asked_until=store.wishes.newest(record.id),
+        archives=tuple(store.archives.of_sessions(family)),
     )
 
 

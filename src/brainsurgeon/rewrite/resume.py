@@ -48,9 +48,10 @@ def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
     """Give what finds where the next look at a session may begin.
 
     It cannot be told while something is asked for in it, its turn was given up as abandoned, or
-    how full it is as a whole decides about it.
+    how full it is as a whole, or what its older turns are, decides about it.
     """
-    told = cut and not records.wishes and not one.survey.open_turn and not one.settings.budgeted
+    asked = records.wishes or records.to_archive
+    told = cut and not (asked or one.survey.open_turn or one.settings.judged_whole)
     return Frontier(one.survey.since if told else None, remembers=one.habits.remembers)
 
 
@@ -103,7 +104,7 @@ def examine_grown(
         form = FORMATS.get(before.format)
         if (
             form is None
-            or settings.budgeted
+            or settings.judged_whole
             or not (isinstance(session, OpenSession) and _grew(session, before))
         ):
             yield None

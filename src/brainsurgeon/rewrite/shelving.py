@@ -67,15 +67,21 @@ class Shelf:
         """
         written = 0
         while self._next is not None and written < room:
-            cut = self._next
-            value = self._read(cut.start, cut.end)
-            blob, digest, size = self._store.blobs.put(self._agent, value, self._now)
-            self._told.extend((blob, len(value)))
+            blob, digest, length, size = self._put(self._next)
+            self._told.extend((blob, length))
             self._digests += digest
             written += size
             self._next = next(self._coming, None)
         self.stored += written
         return written
+
+    def _put(self, cut: Cut) -> tuple[int, bytes, int, int]:
+        """Store one value; give which it is, its digest, its length, and the bytes written."""
+        if cut.takes_over is not None:
+            return *self._store.extractions.shelved(cut.takes_over), 0
+        value = self._read(cut.start, cut.end)
+        blob, digest, size = self._store.blobs.put(self._agent, value, self._now)
+        return blob, digest, len(value), size
 
     def blobs(self) -> Iterator[tuple[int, bytes]]:
         """Yield the id of each value with its digest."""

@@ -79,7 +79,9 @@ class Way:
         journal_id = store.journal.begin(
             self.ident, change.session.file, self.temporary, self.confirmation
         )
-        store.extractions.add(self.ident, journal_id, self.shelf, change.one.now, made_by)
+        now = change.one.now
+        archives = store.archives.add(self.ident, change.plan.archives, now, made_by)
+        store.extractions.add(self.ident, journal_id, self.shelf, now, made_by, archives)
         note_fields(store, self.ident, journal_id, change.plan.fields, made_by)
         return journal_id
 

@@ -41,6 +41,7 @@ class Store:
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         # A value is shown without them (`glance`), by a command that an agent waits for.
+        from brainsurgeon.store.archives import Archives
         from brainsurgeon.store.blobs import Blobs
         from brainsurgeon.store.calibrations import Calibrations
         from brainsurgeon.store.events import Events
@@ -58,6 +59,7 @@ class Store:
         from brainsurgeon.store.wishes import Wishes
 
         self.directory = directory
+        self.archives = Archives(connection)
         self.blobs = Blobs(connection)
         self.events = Events(connection)
         self.calibrations = Calibrations(connection)

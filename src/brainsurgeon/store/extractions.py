@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BusyError, DamagedError
@@ -17,7 +18,7 @@ from brainsurgeon.store.texts import identity_text, storable
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from brainsurgeon.model.edits import Cut
     from brainsurgeon.model.sessions import Identity
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 _EXTRACTION = (
     "SELECT id, session_id, entry_id, stub, path, kind, tool, block, chars, size, blob_id, state,"
     " extracted_at, sighted_at, restored_at, expired_at, expired_why, digest,"
-    " replacement, anchor, exact, said, whole, pass_id FROM extractions"
+    " replacement, anchor, exact, said, whole, pass_id, archive_id FROM extractions"
 )
 
 
 _SHARED = (
     "entry_id, stub, path, kind, tool, block, replacement, anchor, exact, chars, size, digest,"
-    " blob_id, extracted_at, restored_at, expired_at, expired_why, said, whole, pass_id"
+    " blob_id, extracted_at, restored_at, expired_at, expired_why, said, whole, pass_id, archive_id"
 )
 """What a session and one that was forked from it say alike of a swap."""
 
@@ -125,22 +126,25 @@ class Extractions:
         shelved: Iterable[tuple[Cut, int, bytes, int]],
         now: float,
         pass_id: int | None = None,
+        archives: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Note the cuts that a rewrite of a pass is about to make; they count once it has happened.
 
-        Each comes with the id, the digest and the size in bytes of the stored value.
+        Each comes with the id, the digest and the size in bytes of the stored value. `archives` are
+        the ids of those that are made, by their entries'.
         """
         self._connection.executemany(
             "INSERT INTO extractions (session_id, entry_id, stub, path, kind, tool, block,"
             " replacement, anchor, exact, said, whole, chars, size, digest, blob_id, state,"
-            " journal_id, extracted_at, sighted_at, pass_id)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?)",
+            " journal_id, extracted_at, sighted_at, pass_id, archive_id)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?)",
             (
                 (session_id, cut.entry_id, cut.stub, key_path_text(cut.path), cut.kind,
                  cut.tool and storable(cut.tool), cut.block,
                  cut.replacement and cut.replacement.decode(),
                  cut.anchor and storable(cut.anchor), cut.exact, cut.said, cut.whole, cut.chars,
-                 size, digest, blob_id, journal_id, now, now, pass_id)
+                 size, digest, blob_id, journal_id, now, now, pass_id,
+                 archives.get(cut.entry_id) if cut.folds else None)
                 for cut, blob_id, digest, size in shelved
             ),
         )  # fmt: skip
@@ -200,6 +204,19 @@ class Extractions:
                 "SELECT entry_id, restored_at FROM restores WHERE session_id = ?", (session_id,)
             )
         )
+
+    def shelved(self, extraction_id: int) -> tuple[int, bytes, int]:
+        """Give which stored value an extraction names, its digest and its size in bytes.
+
+        Raise BusyError where it expired.
+        """
+        row = self._connection.execute(
+            "SELECT blob_id, digest, size FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
+            (extraction_id,),
+        ).fetchone()
+        if row is None:
+            raise BusyError("a value expired while an archive was about to take it over")
+        return int(row[0]), bytes(row[1]), int(row[2])
 
     def owners(self, stubs: Iterable[str]) -> list[int]:
         """Give the sessions out of which values were cut for which these stubs stand."""

@@ -21,7 +21,7 @@ OF_ENTRY = (
     " AND state != 'pending'"
 )
 """What is an entry's, by its id or by its stub; it is looked up by an index for each session."""
-_VALUES = "SELECT id, path, blob_id, digest, session_id FROM extractions"
+_VALUES = "SELECT id, path, blob_id, digest, session_id, archive_id FROM extractions"
 
 
 class Glimpse(NamedTuple):
@@ -39,8 +39,8 @@ def glance(
     """Give the values of an entry that are chosen, and their bytes as they stood in the line.
 
     None where more than a look is needed: without a store of today, and where the values are of
-    several sessions or of none, or one of the chosen has expired. Raise what opening a store
-    raises, and DamagedError.
+    several sessions or of none or belong to an archive, or one of the chosen has expired. Raise
+    what opening a store raises, and DamagedError.
     """
     try:
         entry_id.encode()
@@ -55,7 +55,7 @@ def glance(
         rows = connection.execute(
             f"{_VALUES} WHERE {OF_ENTRY} ORDER BY id", (entry_id, stub_named(entry_id))
         ).fetchall()
-        if len({row[4] for row in rows}) != 1:
+        if len({row[4] for row in rows}) != 1 or any(row[5] is not None for row in rows):
             return None
         chosen = tuple(choose([Glimpse(row[0], key_path_read(row[1]), *row[2:4]) for row in rows]))
         held = [(one.id, one.blob_id, one.digest) for one in chosen if one.blob_id is not None]

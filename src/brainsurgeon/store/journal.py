@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.records import Confirmation, OpenRewrite
 from brainsurgeon.model.sessions import End
+from brainsurgeon.store.archives import confirm_archives, forget_archives, ids_of, taken_back
 from brainsurgeon.store.numbers import signed, unsigned
 from brainsurgeon.store.passes import drop_empty
 from brainsurgeon.store.telling import tell_rewrite
@@ -93,6 +94,9 @@ class Journal:
         The rewrite stays open until the old file is gone (`close`).
         """
         tell_rewrite(self._connection, journal_id, session_id, confirmation)
+        made = ids_of(self._connection, journal_id)
+        undone = taken_back(self._connection, confirmation.put_back)
+        confirm_archives(self._connection, session_id, made, undone)
         self._confirm_cuts(journal_id, session_id)
         self._confirm_putbacks(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
@@ -209,7 +213,9 @@ class Journal:
 
         The stored values stay until retention takes them, or are used again.
         """
+        archives = ids_of(self._connection, journal_id)
         self._connection.execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
+        forget_archives(self._connection, archives)
         self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
         drop_empty(self._connection, journal_id)
 

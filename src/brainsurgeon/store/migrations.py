@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlite_utils import Migrations
 
+from brainsurgeon.store.schema_archives import ARCHIVES
 from brainsurgeon.store.schema_due import AGES, LOOSE
 from brainsurgeon.store.schema_identities import IDENTITIES
 from brainsurgeon.store.schema_loads import CALIBRATION
@@ -119,6 +120,13 @@ def m008_name_passes(db: Database) -> None:
 def m009_remember_loads(db: Database) -> None:
     """Remember how full sessions are; nothing was known of that before."""
     db.execute(CALIBRATION)
+
+
+@migrations()
+def m010_keep_archives(db: Database) -> None:
+    """Say which turns were folded, and which values belong to that; no older row does."""
+    for statement in ARCHIVES:
+        db.execute(statement)
 
 
 _TABLES = (

@@ -21,10 +21,6 @@ _BEFORE_IDENTITIES = (
     NULL AS parent_id FROM main.sessions
     """,
     "CREATE TEMP VIEW places AS SELECT NULL AS path, NULL AS session_id WHERE 0",
-    """
-    CREATE TEMP VIEW extractions AS SELECT *, NULL AS said, NULL AS whole, NULL AS pass_id
-    FROM main.extractions
-    """,
     "CREATE TEMP VIEW files AS SELECT *, NULL AS identity FROM main.files",
 )
 
@@ -62,19 +58,24 @@ _BEFORE_PASSES = (
     CREATE TEMP VIEW events AS SELECT NULL AS id, NULL AS at, NULL AS pass_id, NULL AS session_id,
     NULL AS kind, NULL AS facts WHERE 0
     """,
-    # One that knows no identities has its view already.
-    """
-    CREATE TEMP VIEW IF NOT EXISTS extractions AS
-    SELECT *, NULL AS pass_id FROM main.extractions
-    """,
-    "CREATE TEMP VIEW fields AS SELECT *, NULL AS pass_id FROM main.fields",
-    "CREATE TEMP VIEW wishes AS SELECT *, NULL AS rolls_back FROM main.wishes",
 )
 _BEFORE_LOADS = (
     """
     CREATE TEMP VIEW calibration AS SELECT NULL AS session_id, NULL AS rate, NULL AS fixed,
     NULL AS calls, NULL AS method, NULL AS error, NULL AS load, NULL AS "window",
     NULL AS threshold, NULL AS model, NULL AS step, NULL AS at WHERE 0
+    """,
+)
+_BEFORE_ARCHIVES = (
+    """
+    CREATE TEMP VIEW archives AS SELECT NULL AS id, NULL AS session_id, NULL AS entry_id,
+    NULL AS prompt_id, NULL AS entries, NULL AS tokens_before, NULL AS tokens_after,
+    NULL AS depth, NULL AS style, NULL AS note, NULL AS digest, NULL AS pass_id, NULL AS state,
+    NULL AS made_at WHERE 0
+    """,
+    """
+    CREATE TEMP VIEW summaries AS SELECT NULL AS digest, NULL AS blob_id, NULL AS blob_digest,
+    NULL AS made_at WHERE 0
     """,
 )
 _BEFORE = {
@@ -86,13 +87,32 @@ _BEFORE = {
     "m007_keep_records_small": (),  # what is read can be read in either way
     "m008_name_passes": _BEFORE_PASSES,
     "m009_remember_loads": _BEFORE_LOADS,
+    "m010_keep_archives": _BEFORE_ARCHIVES,
 }
 """What stands in for each migration that a store may lack."""
+_ADDED: dict[str, dict[str, tuple[str, ...]]] = {
+    "m002_know_sessions_by_what_they_say": {"extractions": ("said", "whole")},
+    "m008_name_passes": {
+        "extractions": ("pass_id",),
+        "fields": ("pass_id",),
+        "wishes": ("rolls_back",),
+    },
+    "m010_keep_archives": {"extractions": ("archive_id",)},
+}
+"""Columns that a migration added to a table that others added to, too: one view gives them all."""
 
 
 def read_as_today(connection: sqlite3.Connection, lacking: Iterable[str]) -> None:
     """Make a store that some migrations have not reached readable by this program."""
+    added: dict[str, list[str]] = {}
     for migration in lacking:
         connection.execute("PRAGMA temp_store = MEMORY")
         for statement in _BEFORE[migration]:
             connection.execute(statement)
+        for table, names in _ADDED.get(migration, {}).items():
+            added.setdefault(table, []).extend(names)
+    for table, columns in added.items():
+        unknown = ", ".join(f"NULL AS {column}" for column in columns)
+        connection.execute(
+            f"CREATE TEMP VIEW {table} AS SELECT *, {unknown} FROM main.{table}"  # noqa: S608
+        )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brainsurgeon.model.events import TOKENS_PER_CHAR
+from brainsurgeon.store.archives import ids_of, taken_back
 from brainsurgeon.store.events import Events
 from brainsurgeon.store.passes import add_up
 
@@ -23,9 +24,15 @@ if TYPE_CHECKING:
 
 _GROUPED = (
     "SELECT kind, tool, replacement IS NOT NULL AND kind != 'thinking', count(*), sum(chars),"
-    " sum(size) FROM extractions WHERE {where} GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2"
+    " sum(size) FROM extractions WHERE archive_id IS NULL AND {where} GROUP BY 1, 2, 3"
+    " ORDER BY 4 DESC, 1, 2"
 )
-"""Thinking that was emptied has a replacement and is no redaction."""
+"""Thinking that was emptied has a replacement and is no redaction. What folds turns is told apart:
+there no value leaves."""
+_FOLDED = (
+    "SELECT count(*), total(entries), total(tokens_before), total(tokens_after)"
+    " FROM archives WHERE id IN (SELECT value FROM json_each(?))"
+)
 
 
 class _Some(NamedTuple):
@@ -54,29 +61,35 @@ def tell_rewrite(
     back = _those(connection, note.put_back)
     fields = _count(connection, "fields WHERE journal_id = ?", journal_id)
     undone = _rolled_back(connection, note)
+    archived = _folded(connection, ids_of(connection, journal_id))
+    unarchived = _folded(connection, taken_back(connection, note.put_back))
     known = "events WHERE pass_id = ? AND session_id = ? LIMIT 1"
     again = _count(connection, known, note.pass_id, session_id)
     chars = sum(some.chars for some in cut)
     add_up(
         connection, note.pass_id, sessions=not again, extracted=_values(cut), chars=chars,
         tokens=round(chars * TOKENS_PER_CHAR), redacted=_values(redacted), restored=_values(back),
-        fields=fields + len(note.fields_gone),
+        fields=fields + len(note.fields_gone), archived=archived.get("archives", 0),
+        unarchived=unarchived.get("archives", 0),
     )  # fmt: skip
 
-    def tell(kind: EventKind, what: Sequence[_Some], **more: Any) -> None:
-        facts = _facts(what, **more)
+    def tell(kind: EventKind, facts: dict[str, Any]) -> None:
         Events(connection).add(note.at, kind, session_id, facts, note.pass_id)
 
     if cut:
-        tell("extraction", cut)
-    if taken and _relieves(connection, note):
-        tell("relief", taken)
+        tell("extraction", _facts(cut))
+    if archived:
+        tell("archive", archived)
+    if (taken or archived) and _relieves(connection, note):
+        tell("relief", _facts(taken))
     if redacted:
-        tell("redaction", redacted)
+        tell("redaction", _facts(redacted))
     if undone is not None:
-        tell("rollback", back, rolls_back=undone, fields_changed=len(note.fields_gone))
+        tell("rollback", _facts(back, rolls_back=undone, fields_changed=len(note.fields_gone)))
     elif back:
-        tell("restoration", back)
+        tell("restoration", _facts(back))
+    if unarchived:
+        tell("unarchive", unarchived)
 
 
 def _facts(what: Sequence[_Some], **more: Any) -> dict[str, Any]:
@@ -88,6 +101,15 @@ def _facts(what: Sequence[_Some], **more: Any) -> dict[str, Any]:
         "values": _values(what), "chars": sum(one.chars for one in what),
         "size_bytes": sum(one.size for one in what), "by": by, **more,
     }  # fmt: skip
+
+
+def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any]:
+    """Say what archives come to; nothing where there are none."""
+    if not ids:
+        return {}
+    names = ("archives", "entries", "tokens_before", "tokens_after")
+    row = connection.execute(_FOLDED, (json.dumps(list(ids)),)).fetchone()
+    return {name: int(number) for name, number in zip(names, row, strict=True)}
 
 
 def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | None:

@@ -1,0 +1,169 @@
+"""Turns of a conversation: what each holds, whether it folds into its last answer, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.entries import KeyPath
+
+MARK = "[archived turn]"
+"""How the text of every archive begins."""
+LINK: KeyPath = ("parentId",)
+"""Where a closing entry of the linked form says which entry it continues."""
+GAVE_UP = "[Max turns reached]"
+"""What an agent writes that was stopped after too many steps."""
+
+ArchiveForm = Literal["linked", "flat"]
+"""How a turn folds: its middle leaves the active branch, or loses its values where it stands."""
+Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
+"""What an entry is in its turn.
+
+An `aside` is sent to the model and is no step of its own (a message of an extension), a `note` is
+not sent and may be left behind, a `fixed` one has to stay on the active branch.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A tool call: its id, the tool, and the files that its arguments name."""
+
+    call_id: str | None
+    tool: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A tool's result: the call it answers, whether that failed, and its first line."""
+
+    call_id: str | None
+    failed: bool = False
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one entry says as a part of its turn.
+
+    `parent` is the id of the entry that it continues, `names` are the other entries that it names.
+    Of a reply `text` is its last block of text, at `text_path`; it `closes` its turn where it has
+    stopped, calls nothing and says something, and was `cut_short` where it stopped for another
+    reason than being done.
+    """
+
+    role: Role
+    parent: str | None = None
+    names: tuple[str, ...] = ()
+    text: str = ""
+    text_path: KeyPath | None = None
+    closes: bool = False
+    cut_short: bool = False
+    asked: tuple[Asked, ...] = ()
+    answered: tuple[Answered, ...] = ()
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a turn comes to, as it was said: what a summary is made of.
+
+    `closing` is the text of its last answer, `note` what its agent says of it instead. `failures`
+    are the first lines of failed results, oldest first, `files` those touched with the tool that
+    touched them, `tools` the calls in order, each with whether it failed.
+    """
+
+    closing: str
+    note: str | None = None
+    failures: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    tools: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a session, with all that decides about it.
+
+    `number` counts the turns of a session from 1, `after` is how many live turns follow it and
+    `position` how many messages stand after its closing entry. `unformed`, `open`, `dead`, `held`
+    and `referred` are reasons why it stays, or None; the one that holds it may end by time alone,
+    at `until`. `middle` counts the entries between its prompt and its closing entry, `leaves` and
+    `grows` are the characters that would leave and those by which the text would grow, `tokens`
+    and `calls` are those of the middle. `depth` is 0 where it is no archive.
+    """
+
+    number: int
+    prompt_id: str
+    closing_id: str | None
+    after: int = 0
+    position: int = 0
+    unformed: str | None = None
+    open: str | None = None
+    dead: str | None = None
+    held: str | None = None
+    until: float | None = None
+    referred: str | None = None
+    middle: int = 0
+    leaves: int = 0
+    grows: int = 0
+    depth: int = 0
+    tokens: int = 0
+    calls: int = 0
+    asked: bool = False
+    cut_short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a turn folds, and why; `until` is when time alone may change that."""
+
+    turn: Turn
+    folds: bool
+    reason: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A turn that is folded: its closing entry's id, its prompt's, and what that changes.
+
+    `entries` counts those that stand between them, tokens are those that the model gets for it.
+    `takes_in` are the ids of the archives that it holds. `digest` is that of the turn as it stood.
+    """
+
+    entry_id: str
+    prompt_id: str
+    entries: int
+    tokens_before: int
+    tokens_after: int
+    depth: int
+    style: str
+    note: str | None
+    digest: bytes
+    reason: str = ""
+    takes_in: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRecord:
+    """What the store says of an archive, or of a turn that is to become one.
+
+    `state` is `asked` (it is to fold when it can), `made`, or `undone` where it was taken back.
+    Whether it stands is told by the extractions that name it: its agent may write it again.
+    """
+
+    id: int
+    session_id: int
+    entry_id: str
+    prompt_id: str
+    entries: int
+    tokens_before: int
+    tokens_after: int
+    depth: int
+    style: str
+    note: str | None
+    digest: bytes
+    pass_id: int | None
+    state: str
+    made_at: float

@@ -1,0 +1,150 @@
+"""Fold turns of a session now, thresholds aside; list the archives that stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from brainsurgeon.decide.turns import without_thresholds
+from brainsurgeon.errors import UsageError
+from brainsurgeon.lookup.noting import note
+from brainsurgeon.lookup.places import Places
+from brainsurgeon.lookup.sessions import all_sessions, file_of, record_of, session_named
+from brainsurgeon.operations.archiving import folding_of
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.rewrite.examine import examine_to_show, records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.model.records import Records
+    from brainsurgeon.model.reports import ScanReport
+    from brainsurgeon.model.turns import ArchiveRecord, Verdict
+    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveAnswer:
+    """What became of the turns that were to fold: those that did, and why others did not.
+
+    `pending` says that the session is not settled, so that what was asked for is noted, with the
+    `reason`.
+    """
+
+    session: str
+    archived: tuple[Verdict, ...]
+    kept: tuple[Verdict, ...]
+    dry_run: bool
+    pending: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingArchive:
+    """An archive that stands in a session."""
+
+    session: str
+    archive: ArchiveRecord
+
+
+def archive(
+    settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
+    turns: tuple[int, int] | None = None, note_said: str | None = None, dry_run: bool = False,
+) -> ArchiveAnswer:  # fmt: skip
+    """Fold the turns of a session, or those between two numbers, whatever their size.
+
+    `note_said` is what is told of the last of them. In a session that is not settled it is noted,
+    and a later scan carries it out. Raise NotFoundError or AmbiguousError for the session,
+    UsageError for numbers that no turn has.
+    """
+    chosen = session_named(settings, store, session) if isinstance(session, str) else session
+    file, now = file_of(chosen), clock()
+    if file.in_database:
+        raise UsageError(f"{chosen.title}: sessions in a database have no form for archives")
+    with examine_to_show(settings, file, store.files.at(file.path), now) as one:
+        records = records_of(settings, store, record_of(store, chosen), now)
+        listed = _turns(one, records)
+        numbers = {verdict.turn.number for verdict in listed}
+        first, last = turns or (1, max(numbers, default=0))
+        if turns and not (first in numbers and last in numbers and first <= last):
+            raise UsageError(f"--turns: the turns of this session are 1..{max(numbers, default=0)}")
+        meant = [verdict for verdict in listed if first <= verdict.turn.number <= last]
+        asked: dict[str, str | None] = {
+            verdict.turn.prompt_id: None for verdict in meant if verdict.folds
+        }
+        if asked and note_said is not None:
+            asked[next(reversed(asked))] = note_said
+        kept = tuple(verdict for verdict in meant if not verdict.folds)
+        folds = tuple(verdict for verdict in meant if verdict.folds)
+        if dry_run or not asked:
+            return ArchiveAnswer(chosen.title, folds, kept, dry_run)
+        noted = note(store, one.session, one.survey, places=Places(settings.root_directories()))
+        with store.transaction():
+            for prompt_id, said in asked.items():
+                store.archives.ask(noted.id or 0, prompt_id, said, now)
+    report = scan(settings, store, clock=clock, only=[file.path], named=True, command="archive")
+    return _answer(chosen.title, report, folds, kept)
+
+
+def _turns(one: Examination, records: Records) -> list[Verdict]:
+    """Decide about the turns of a session as if each had been asked for; dead ones are left out."""
+    asking = without_thresholds(one.settings.archive_rules())
+    folding = replace(folding_of(one, records, asking), beyond=0)
+    planned = one.plan(records, folding=folding)
+    return [verdict for verdict in planned.turns if verdict.turn.dead is None]
+
+
+def _answer(
+    title: str, report: ScanReport, folds: tuple[Verdict, ...], kept: tuple[Verdict, ...]
+) -> ArchiveAnswer:
+    for outcome in report.sessions:
+        if outcome.outcome == "changed":
+            return ArchiveAnswer(title, folds, kept, dry_run=False)
+        return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=outcome.reason)
+    return ArchiveAnswer(title, (), (*kept, *folds), dry_run=False)
+
+
+def done(
+    settings: Settings, store: Store, session: Session, text: str, clock: Callable[[], float]
+) -> str:
+    """Note that the agent of a session closes the task of its last turn; give the turn's prompt.
+
+    The turn folds as soon as it may, with the text as its outcome.
+    """
+    file, now = file_of(session), clock()
+    with examine_to_show(settings, file, store.files.at(file.path), now) as one:
+        records = records_of(settings, store, record_of(store, session), now)
+        listed = _turns(one, records)
+        if not listed or not listed[-1].turn.prompt_id:
+            raise UsageError("this session has no turn that could be closed")
+        prompt_id = listed[-1].turn.prompt_id
+        noted = note(store, one.session, one.survey, places=Places(settings.root_directories()))
+        with store.transaction():
+            store.archives.ask(noted.id or 0, prompt_id, text, now)
+    return prompt_id
+
+
+def archives(
+    settings: Settings, store: Store | None, session: str | Session | None = None,
+    among: Collection[Session] | None = None,
+) -> list[StandingArchive]:  # fmt: skip
+    """List the archives that stand in a session, or in all, oldest first."""
+    if store is None:
+        return []
+    if session:
+        named = session_named(settings, store, session) if isinstance(session, str) else session
+        listed = [named]
+    else:
+        listed = list(among) if among is not None else all_sessions(settings, store)
+    found = []
+    for one in listed:
+        record = record_of(store, one)
+        if record is not None and record.id is not None:
+            found += [
+                StandingArchive(one.title, archive)
+                for archive in store.archives.standing(record.id)
+            ]
+    return found

@@ -1,0 +1,143 @@
+"""Give a folded turn as its agent wrote it: stubs filled, links undone; nothing is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brainsurgeon.formats.base import parse
+from brainsurgeon.lookup.entries import archive_in
+from brainsurgeon.lookup.sessions import file_of
+from brainsurgeon.model.records import Records, Wish
+from brainsurgeon.rewrite.examine import examine_open, failing
+from brainsurgeon.sessions.opening import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.formats.base import Format
+    from brainsurgeon.lookup.entries import EntryValues
+    from brainsurgeon.model.edits import Putback
+    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.turns import Answered, ArchiveRecord, Asked
+    from brainsurgeon.sessions.opening import AnyOpen
+    from brainsurgeon.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTurn:
+    """A folded turn: its archive, whose session it is of, and its lines as the agent wrote them."""
+
+    archive: ArchiveRecord
+    session: str
+    lines: tuple[bytes, ...]
+    form: Format
+
+    @property
+    def index(self) -> tuple[str, ...]:
+        """Its tool calls in order: the tool, how large its result is, and whether it failed."""
+        asked: list[Asked] = []
+        answered: dict[str | None, tuple[Answered, int]] = {}
+        for line in self.lines:
+            entry = parse(line)
+            said = self.form.said(entry) if entry is not None else None
+            if said is None:
+                continue
+            asked += said.asked
+            answered.update({one.call_id: (one, len(line)) for one in said.answered})
+        told = []
+        for number, call in enumerate(asked, 1):
+            result, size = answered.get(call.call_id, (None, 0))
+            failed = " FAILED" if result and result.failed else ""
+            told.append(f"{number}. {call.tool} [{size:,} B]{failed}")
+        return tuple(told)
+
+
+def archived_turn(
+    settings: Settings, store: Store, named: EntryValues, now: float
+) -> ArchivedTurn | None:
+    """Give the turn that is folded into an entry; None where none is, or it stands nowhere.
+
+    Raise GoneError where its session went away.
+    """
+    part = archive_in(named)
+    known = store.archives.by_id(part.archive_id) if part and part.archive_id else None
+    if known is None:
+        return None
+    file = file_of(named.session)
+    with failing(file), open_session(file) as session:
+        lines = tuple(
+            lines_of(settings, store, session, named.record, known.prompt_id, known.entry_id, now)
+        )
+        if not lines:  # the agent wrote its history anew: there is the text of the answer alone
+            return None
+        return ArchivedTurn(known, named.record.title, lines, session.format)
+
+
+def lines_of(
+    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord, prompt_id: str,
+    entry_id: str, now: float,
+) -> Iterator[bytes]:  # fmt: skip
+    """Yield the lines of a turn as its agent wrote them, in the order of the file."""
+    family = store.extractions.of_sessions(store.sessions.family(record))
+    links = {one.entry_id: one.anchor for one in family if one.links}
+    offsets = _offsets(session, prompt_id, entry_id, links)
+    if offsets:
+        wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
+        records = Records(tuple(family), wishes=(wish,), own=record.id)
+        look = examine_open(settings, session, None, now, window=0)
+        yield from _filled(store, session, look.plan(records, cut=False).putbacks, offsets)
+
+
+def _offsets(
+    session: AnyOpen, prompt_id: str, entry_id: str, links: dict[str, str | None]
+) -> dict[int, int]:
+    """Give where the lines of a turn stand, with their lengths, in the order of the file.
+
+    In the linked form they are found by climbing from the closing entry to the prompt, over the
+    links as the agent wrote them; in the flat form they stand between the two.
+    """
+    places: dict[str, tuple[int, int, str | None]] = {}
+    for line in session.lines:
+        entry = parse(line.raw) if line.raw else None
+        said = session.format.said(entry) if entry is not None else None
+        if entry is None or line.raw is None or said is None:
+            continue
+        ident = session.format.identity(entry, line.raw, line.number)
+        if ident is not None:
+            parent = links.get(ident, said.parent)
+            places[ident] = (line.offset, len(line.raw), parent)
+    first, last = places.get(prompt_id), places.get(entry_id)
+    if first is None or last is None:
+        return {}
+    if session.format.archives == "flat":
+        between = (one for one in places.values() if first[0] <= one[0] <= last[0])
+        return dict(sorted((offset, size) for offset, size, _ in between))
+    found, at = {}, entry_id
+    while at != prompt_id and at in places and places[at][0] not in found:
+        offset, size, parent = places[at]
+        found[offset] = size
+        at = parent or ""
+    if at != prompt_id:  # a fork has the branch alone
+        found = {last[0]: last[1]}
+    return dict(sorted({**found, first[0]: first[1]}.items()))
+
+
+def _filled(
+    store: Store, session: AnyOpen, putbacks: Iterable[Putback], offsets: dict[int, int]
+) -> Iterator[bytes]:
+    edits = iter(putbacks)
+    edit = next(edits, None)
+    for offset, size in offsets.items():
+        while edit is not None and edit.start < offset:
+            edit = next(edits, None)
+        here: list[Putback] = []
+        while edit is not None and edit.start < offset + size:
+            here.append(edit)
+            edit = next(edits, None)
+        done, line = offset, b""
+        for one in here:
+            line += session.read(done, one.start) + one.bytes_after(store.extractions.value)
+            done = one.end
+        yield line + session.read(done, offset + size)

@@ -1,0 +1,48 @@
+"""Conversations whose turns are large enough to fold, and what agents make of their files."""
+
+import json
+
+from building.world import Conversation
+
+ON = {"archive": {"enabled": True}}
+"""Settings under which turns fold."""
+
+
+def long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):
+    """Add a turn with several calls; give the ids of its prompt and of its last answer."""
+    prompt = talk.user(question)
+    for number in range(calls):
+        call = f"{prompt}-{number}"
+        talk.call(call=call, arguments={"path": f"/w/{number}.py"})
+        talk.result(f"{text}{call}", call=call)
+    return prompt, talk.assistant(answer)
+
+
+def turns(count, **fields):
+    """Give a conversation of so many large turns, and the ids of their ends."""
+    talk = Conversation(**fields)
+    return talk, [long_turn(talk, answer=f"Number {number} is done.") for number in range(count)]
+
+
+def branch(data):
+    """Give the entries of the active branch as pi walks it, from the root to the leaf."""
+    entries = [json.loads(line) for line in data.splitlines() if line][1:]
+    known = {entry["id"]: entry for entry in entries}
+    path, at = [], entries[-1]
+    while at is not None:
+        path.insert(0, at)
+        at = known.get(at["parentId"])
+    return path
+
+
+def roles(data):
+    """Give the roles of the messages on the active branch."""
+    return [one["message"]["role"] for one in branch(data) if one["type"] == "message"]
+
+
+def texts(data, ident):
+    """Give the texts of one entry."""
+    entries = [json.loads(line) for line in data.splitlines() if line]
+    content = next(one for one in entries if one.get("id") == ident)["message"]["content"]
+    return [content] if isinstance(content, str) else [block["text"] for block in content
+                                                       if block["type"] == "text"]  # fmt: skip

@@ -1,0 +1,91 @@
+"""Archived turns, as the tool of an agent gives them."""
+
+import json
+
+import pytest
+
+from building.tool import SESSION, Agent
+from building.turns import long_turn, texts
+from building.world import Clock
+
+
+@pytest.fixture
+def agent(world):
+    """Give an agent whose first two of four turns are folded."""
+    world.clock = Clock()
+    one = Agent(world)
+    one.ends = [long_turn(one.talk, answer=f"Number {number} is done.") for number in range(4)]
+    one.write()
+    report = world.scan(archive={"enabled": True})
+    assert len(report.sessions[0].plan.archives) == 2
+    return one
+
+
+def test_show_gives_the_turn_and_the_list_of_its_calls(agent):
+    """An archive's id leads to all of its turn, as the agent wrote it, and to its calls."""
+    prompt, closing = agent.ends[0]
+
+    told = agent.told(action="show", entry=closing, session=SESSION)
+
+    lines = [json.loads(line) for line in told["content"]["turn"].splitlines()]
+    assert lines == agent.talk.lines[1:13]
+    assert (lines[0]["id"], lines[-1]["id"]) == (prompt, closing)
+    assert [one.split(" [")[0] for one in told["index"]] == [f"{n}. exec" for n in range(1, 6)]
+
+
+def test_get_context_lists_archives_apart_from_values(agent):
+    """Archives come newest first, and no part of one is told as an extracted value."""
+    told = agent.told(action="get_context", session=SESSION)
+
+    assert [one["entry_id"] for one in told["archives"]] == [agent.ends[1][1], agent.ends[0][1]]
+    assert {one["path"] for one in told["extracted"]} == {"message.content.0.text"}
+    assert {one["kind"] for one in told["extracted"]} == {"tool_result"}
+
+
+def test_restore_brings_the_turn_back(agent):
+    """After a restore the answer stands again, and the entry is protected."""
+    closing = agent.ends[0][1]
+
+    agent.told(action="restore", entry=closing, session=SESSION)
+
+    assert texts(agent.path.read_bytes(), closing) == ["Number 0 is done."]
+
+
+def test_search_finds_what_was_cut_out_and_what_stands(agent):
+    """A text is found in held values and in the session, whatever its case."""
+    held = agent.told(action="search", text="X" * 50, session=SESSION)["hits"]
+    here = agent.told(action="search", text="NUMBER 3 IS", session=SESSION)["hits"]
+
+    assert {one["held"] for one in held} == {True, False}
+    assert [(one["entry_id"], one["held"], one["offset"]) for one in here] == [
+        (agent.ends[3][1], False, 0)
+    ]
+
+
+def test_a_done_turn_folds_into_its_note_when_it_may(world, agent):
+    """What an agent says of a finished task is the outcome of its turn, however small it is."""
+    agent.talk.user("a small thing")
+    agent.talk.call(call="small")
+    agent.talk.result("y" * 3000, call="small")
+    closing = agent.talk.assistant("There you are.")
+    agent.append(since=len(agent.talk.lines) - 4)
+
+    told = agent.told(action="done", note="the small thing is done", session=SESSION)
+    assert told["noted"] is True
+    since = len(agent.talk.lines)
+    for _ in range(2):
+        long_turn(agent.talk)
+    agent.append(since=since)
+    world.scan()
+
+    (text,) = texts(agent.path.read_bytes(), closing)
+    assert json.loads(text.partition("\n\n")[2])["outcome"] == "the small thing is done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"action": "done"}, "note:"), ({"action": "search"}, "text:")],
+)
+def test_a_call_without_its_words_is_refused(agent, arguments, words):
+    """`done` wants a note, and `search` a text."""
+    assert agent.refused(**arguments, session=SESSION).startswith(words)

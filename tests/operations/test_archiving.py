@@ -1,0 +1,451 @@
+"""Finished turns fold into their last answers, and come back to the byte."""
+
+import json
+import os
+import re
+
+import pytest
+
+from brainsurgeon.errors import UsageError
+from brainsurgeon.operations.archive import archive, archives
+from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.search import MOST, search
+from brainsurgeon.operations.show import show_turn
+from building.turns import ON, branch, long_turn, roles, texts, turns
+from building.world import SAMPLES, Conversation, append, copy_tree, dump
+
+NEVER = {"archive": {"enabled": True}, "trigger_types": []}
+"""Turns fold, and nothing else goes."""
+
+
+def lines(data):
+    """Read the lines of a file."""
+    return [json.loads(line) for line in data.splitlines() if line]
+
+
+def archived(report):
+    """Name the closing entries of the turns that a pass folded."""
+    return [one.entry_id for outcome in report.sessions for one in outcome.plan.archives]
+
+
+def reasons(report):
+    """Give why each turn of a session folds or stays."""
+    return [one.reason for outcome in report.sessions for one in outcome.plan.turns]
+
+
+@pytest.fixture
+def folded(world, clock):
+    """Give a file of five turns of which three folded, its first bytes, and the turns' ends."""
+    talk, ends = turns(5)
+    path = world.put("s.jsonl", talk.bytes())
+    assert archived(world.scan(**NEVER)) == [closing for _, closing in ends[:3]]
+    return path, talk.bytes(), ends
+
+
+def test_two_values_of_the_closing_line_change(folded):
+    """The closing entry continues the prompt and says what its turn came to; nothing else moves."""
+    path, before, ends = folded
+    told = {closing: prompt for prompt, closing in ends[:3]}
+    for was, now in zip(lines(before), lines(path.read_bytes()), strict=True):
+        if was["id"] in told:
+            assert now["parentId"] == told[was["id"]]
+            said = now["message"]["content"][0]["text"]
+            assert said.startswith(f"[archived turn]\narchive: {was['id']}\n\n")
+            summary = json.loads(said.partition("\n\n")[2])
+            assert summary["outcome"] == was["message"]["content"][0]["text"]
+            assert summary["tools_used"] == {"exec": 5}
+            now["parentId"] = was["parentId"]
+            now["message"]["content"][0]["text"] = was["message"]["content"][0]["text"]
+        assert now == was
+
+
+def test_the_branch_has_a_question_and_an_answer_for_each(folded):
+    """What the model is sent of a folded turn is its prompt and its summary: roles alternate."""
+    path, before, ends = folded
+
+    assert roles(path.read_bytes())[:6] == ["user", "assistant"] * 3
+    assert roles(path.read_bytes())[6:] == roles(before)[36:]
+    assert [one["id"] for one in branch(path.read_bytes())[:6]] == [
+        ident for pair in ends[:3] for ident in pair
+    ]
+
+
+def test_a_second_pass_writes_nothing(world, folded):
+    """What folded stays as it is, also when every file is looked at anew."""
+    path, _, _ = folded
+    now = path.read_bytes()
+    os.utime(path, (1, 1))
+    report = world.scan(**NEVER)
+
+    assert report.sessions_changed == 0
+    assert path.read_bytes() == now
+
+
+@pytest.mark.parametrize("pristine", [False, True])
+def test_everything_comes_back(world, folded, pristine):
+    """`restore --all` brings the turns back, and `--pristine` every byte."""
+    path, before, ends = folded
+    world.restore_all(pristine=pristine)
+
+    assert roles(path.read_bytes()) == roles(before)
+    if pristine:
+        assert path.read_bytes() == before
+    for _, closing in ends:
+        assert texts(path.read_bytes(), closing) == texts(before, closing)
+
+
+def test_one_turn_comes_back_and_stays(world, folded):
+    """A restored turn is live again, and protected like any restore."""
+    path, before, ends = folded
+    closing = ends[1][1]
+    answer = world.restore(closing, **NEVER)
+
+    assert not answer.pending
+    assert texts(path.read_bytes(), closing) == texts(before, closing)
+    assert roles(path.read_bytes()).count("toolResult") == 15
+    world.clock.now += 60
+    os.utime(path, (1, 1))
+    assert archived(world.scan(dry_run=True, **NEVER)) == []
+    world.clock.now += 600
+    assert archived(world.scan(**NEVER)) == [closing]
+
+
+def test_a_turn_folds_with_the_cuts_of_the_same_pass(world):
+    """Values of the middle leave in the same rewrite, and everything comes back to the byte."""
+    talk, ends = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    report = world.scan(**ON)
+
+    assert archived(report) == [closing for _, closing in ends[:2]]
+    assert report.values_extracted == 19
+    assert report.sessions_changed == 1
+    assert sum(line.count(b"[[extracted-") for line in path.read_bytes().splitlines()) == 19
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == talk.bytes()
+
+
+def test_cat_shows_folded_turns_unfolded(world, folded):
+    """The whole session is printed as the agent wrote it."""
+    path, before, _ = folded
+
+    assert b"".join(cat(world.settings(), world.store, str(path), world.clock())) == before
+
+
+@pytest.mark.parametrize(
+    ("calls", "folds"), [(4, False), (5, True)], ids=["four calls", "five calls"]
+)
+def test_as_many_calls_as_the_threshold_fold(world, calls, folds):
+    """Four small calls keep a turn, five fold it."""
+    talk = Conversation()
+    for _ in range(3):
+        long_turn(talk, calls=calls, text="small" * 60)
+    world.put("s.jsonl", talk.bytes())
+
+    assert bool(archived(world.scan(**ON))) is folds
+
+
+def test_an_open_turn_and_an_unfinished_one_stay(world):
+    """A turn whose call has no result, and one that did not stop, never fold."""
+    talk = Conversation()
+    talk.user()
+    talk.call(call="lost")
+    talk.assistant("so be it")
+    talk.user()
+    talk.call(call="a")
+    talk.result("x", call="a")
+    talk.assistant("and now", stop="toolUse")
+    for _ in range(2):
+        long_turn(talk)
+    world.put("s.jsonl", talk.bytes())
+    report = world.scan(archive={"enabled": True, "token_threshold": 0, "tool_call_threshold": 0},
+                        dry_run=True)  # fmt: skip
+
+    assert archived(report) == []
+    assert [one.partition(":")[0] for one in reasons(report)] == ["open turn"] * 2 + ["recent"] * 2
+
+
+def test_a_turn_that_ran_out_of_turns_folds(world):
+    """`[Max turns reached]` folds a turn however small it is."""
+    talk = Conversation()
+    long_turn(talk, calls=4, text="y" * 300, answer="[Max turns reached]")
+    for _ in range(2):
+        long_turn(talk, calls=1)
+    world.put("s.jsonl", talk.bytes())
+
+    assert reasons(world.scan(**ON))[0] == "it was cut short"
+
+
+@pytest.mark.parametrize("which", ["prompt", "middle", "closing"])
+def test_a_pin_holds_its_turn(world, which):
+    """A pinned entry keeps the turn it stands in."""
+    talk, ends = turns(3)
+    at = {"prompt": 1, "middle": 3, "closing": 12}[which]
+    talk.lines[at]["_extractable"] = False
+    world.put("s.jsonl", talk.bytes())
+
+    assert reasons(world.scan(dry_run=True, **ON))[0].startswith("pinned")
+    assert ends
+
+
+def test_a_label_holds_the_turn_in_whose_middle_it_stands(world):
+    """What the user marked stays on the branch."""
+    talk, _ = turns(3)
+    marked = talk.lines[3]["id"]
+    talk.entry("label", targetId=marked, label="here")
+    world.put("s.jsonl", talk.bytes())
+
+    label = talk.lines[-1]["id"]
+    assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {label}"
+
+
+def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
+    """A level of thinking, a compaction or the state of an extension is not left behind."""
+    talk = Conversation()
+    talk.user()
+    talk.call(call="a")
+    talk.result("x" * 9000, call="a")
+    talk.entry("thinking_level_change", thinkingLevel="high")
+    for number in range(4):
+        talk.call(call=f"b{number}")
+        talk.result("x", call=f"b{number}")
+    talk.assistant()
+    for _ in range(2):
+        long_turn(talk)
+    world.put("s.jsonl", talk.bytes())
+
+    assert reasons(world.scan(dry_run=True, **ON))[0] == (
+        "format: a thinking_level_change stands in it"
+    )
+
+
+def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, folded):
+    """A fork has the active branch alone: the link of an archive would lead nowhere there."""
+    path, before, ends = folded
+    fork = branch(path.read_bytes())
+    header = {**json.loads(before.splitlines()[0]), "id": "99999999-0000-4000-8000-000000000001",
+              "parentSession": str(path)}  # fmt: skip
+    copy = world.put("fork.jsonl", b"".join(map(dump, [header, *fork])))
+    world.scan(**NEVER)
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == before
+    for _, closing in ends:
+        assert texts(copy.read_bytes(), closing) == texts(before, closing)
+    assert roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
+
+
+def test_a_history_written_anew_gets_the_texts_back(world, folded):
+    """Under new ids, and without the turns, the last answers still come back to their entries."""
+    path, before, ends = folded
+    lines_left = [json.loads(before.splitlines()[0]), *branch(path.read_bytes())]
+    parent = None
+    for number, line in enumerate(lines_left[1:]):
+        line["id"], line["parentId"] = f"new-{number}", parent
+        parent = line["id"]
+    path.write_bytes(b"".join(map(dump, lines_left)))
+    os.utime(path, (1, 1))
+    answers = world.restore_all(pristine=True)
+
+    assert [one.left for one in answers] == [()]
+    assert [texts(path.read_bytes(), f"new-{2 * n + 1}") for n in range(3)] == [
+        texts(before, closing) for _, closing in ends[:3]
+    ]
+    assert show_turn(world.settings(), world.store, ends[0][1], None, world.clock()) is None
+
+
+def test_many_archives_in_a_row_become_one(world):
+    """More than `fold_after` archives in a row fold once more, and come back to the byte."""
+    talk, ends = turns(8)
+    path = world.put("s.jsonl", talk.bytes())
+    report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
+    (outcome,) = report.sessions
+
+    assert [(one.prompt_id, one.entry_id, one.depth) for one in outcome.plan.archives] == [
+        (ends[0][0], ends[2][1], 2), *((*pair, 1) for pair in ends[3:6]),
+    ]  # fmt: skip
+    assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
+    assert "Number 0 is done." in texts(path.read_bytes(), ends[2][1])[0]
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == talk.bytes()
+
+
+def test_archives_that_stand_fold_once_more_and_all_come_back(world):
+    """An archive that another takes in is undone with it, in one step."""
+    talk, ends = turns(8)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**NEVER)
+    report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
+
+    assert archived(report) == [ends[2][1]]
+    assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == talk.bytes()
+
+
+@pytest.mark.parametrize("sample", ["openclaw", "pi", "claude-code", "generic"])
+def test_nothing_differs_while_it_is_off(world, sample):
+    """Keys of `[archive]` change no byte and no outcome as long as it is not enabled."""
+    results = []
+    for name, keys in (("a", {}), ("b", {"archive": {"token_threshold": 0, "keep_turns": 0}})):
+        root = world.base / name
+        copy_tree(SAMPLES / sample, root)
+        report = world.scan(roots=[{"path": str(root)}], state_dir=str(world.state), **keys)
+        told = [(one.outcome, one.reason, one.bytes_after) for one in report.sessions]
+        assert all(not one.plan.turns for one in report.sessions if one.plan)
+        files = [path.read_bytes() for path in sorted(root.rglob("*.jsonl"))]
+        results.append((told, files))
+    assert results[0] == results[1]
+
+
+def test_a_generic_turn_keeps_its_calls_and_loses_its_results(world):
+    """Where nothing links the entries, the middle stays; its results go whatever their length."""
+    entries = []
+    for turn in range(4):
+        entries.append({"type": "message", "__id": f"u{turn}", "role": "user", "content": "go"})
+        for step in range(5):
+            entries.append({"type": "tool_call", "__id": f"c{turn}{step}", "name": "exec",
+                            "call_id": f"{turn}{step}", "arguments": {"path": "/a"}})  # fmt: skip
+            entries.append({"type": "tool_result", "__id": f"r{turn}{step}", "name": "exec",
+                            "call_id": f"{turn}{step}", "output": "z" * 120})  # fmt: skip
+        entries.append({"type": "message", "__id": f"a{turn}", "role": "assistant",
+                        "content": "Done. " + "words " * 20})  # fmt: skip
+    before = b"".join(map(dump, entries))
+    path = world.put("g.jsonl", before)
+    report = world.scan(roots=[{"path": str(world.root), "format": "generic"}], **ON)
+
+    assert archived(report) == ["a0", "a1"]
+    now = lines(path.read_bytes())
+    assert [one["arguments"] for one in now if one["type"] == "tool_call"] == [{"path": "/a"}] * 20
+    gone = [one["__id"] for one in now if str(one.get("output", "")).startswith("[[extracted")]
+    assert gone == [f"r{turn}{step}" for turn in range(2) for step in range(5)]
+    assert now[11]["content"].startswith("[archived turn]\narchive: a0\n")
+    os.utime(path, (1, 1))
+    again = world.scan(roots=[{"path": str(world.root), "format": "generic"}], **ON)
+    assert again.sessions_changed == 0
+    world.restore_all(pristine=True, roots=[{"path": str(world.root), "format": "generic"}])
+    assert path.read_bytes() == before
+
+
+def test_a_turn_comes_back_with_its_values_where_that_is_asked(world):
+    """What was cut out of a turn stays cut; with `--values` everything of it stands again."""
+    talk, ends = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    world.restore(ends[0][1])
+    assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
+
+    restore(world.settings(), world.store, ends[1][1], clock=world.clock, whole=True)
+
+    now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
+    assert now.splitlines()[13:25] == talk.bytes().splitlines()[13:25]
+
+
+def test_what_an_archive_holds_stays_as_long_as_its_session(world, clock):
+    """Nothing of a standing archive expires while its session does not."""
+    talk, _ = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    for _ in range(3):
+        clock.now += 9 * 86_400
+        world.scan(**ON)
+        assert retention(world.settings(), world.store, clock=clock).values_deleted == 0
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == talk.bytes()
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by the rules", "asked for"])
+def test_what_folds_may_lie_far_in_front_of_what_was_appended(world, asked):
+    """A large session that only grew is looked at whole, where some turn of it may fold."""
+    talk = Conversation()
+    ends = [long_turn(talk, calls=1, text="w" * 60_000) for _ in range(6)]
+    path = world.put("s.jsonl", talk.bytes())
+    on = {} if asked else {"archive": {"enabled": True, "keep_turns": 6}}
+    world.scan(**on, trigger_types=[])
+    world.scan(**on, trigger_types=[])
+    since = len(talk.lines)
+    long_turn(talk, calls=1, text="w" * 60_000)
+    append(path, talk.lines[since:])
+    if asked:
+        quiet = world.settings(quiet_seconds=10**6)
+        assert archive(quiet, world.store, "main/s", clock=world.clock, turns=(1, 1)).pending
+    os.utime(path, (1, 1))
+    folded = archived(world.scan(**on, trigger_types=[]))
+
+    assert folded[0] == ends[0][1]
+
+
+# By hand.
+
+
+def test_show_gives_a_turn_as_its_agent_wrote_it(world):
+    """With its values cut out and its link changed, the turn is shown byte for byte."""
+    talk, ends = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    turn = show_turn(world.settings(), world.store, ends[1][1], None, world.clock())
+
+    assert list(turn.lines) == talk.bytes().splitlines()[13:25]
+    assert turn.index[0].startswith("1. exec [")
+
+
+def test_a_turn_folds_by_hand_whatever_its_size(world):
+    """`archive` folds turns that are named, small ones too, and says why others stay."""
+    talk = Conversation()
+    ends = [long_turn(talk, calls=1, text="z" * 2000) for _ in range(5)]
+    path = world.put("s.jsonl", talk.bytes())
+    ask = lambda **keys: archive(  # noqa: E731
+        world.settings(), world.store, "main/s", clock=world.clock, **keys
+    )
+    looked = ask(dry_run=True)
+    assert path.read_bytes() == talk.bytes()
+    assert [one.reason for one in looked.kept] == ["recent", "recent"]
+    assert len(looked.archived) == 3
+    with pytest.raises(UsageError):
+        ask(turns=(2, 9))
+
+    done = ask(turns=(2, 2), note_said="so it was")
+    assert not done.pending
+    listed = archives(world.settings(), world.store, "main/s")
+    assert [one.archive.entry_id for one in listed] == [ends[1][1]]
+    (text,) = texts(path.read_bytes(), ends[1][1])
+    assert json.loads(text.partition("\n\n")[2])["outcome"] == "so it was"
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == talk.bytes()
+    assert archives(world.settings(), world.store, "main/s") == []
+
+
+def test_what_is_asked_of_a_busy_session_waits(world):
+    """In a session that is not settled it is noted, and the next pass that may does it."""
+    talk, ends = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    keys = {"quiet_seconds": 60}
+    os.utime(path)
+    answer = archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
+
+    assert answer.pending
+    assert path.read_bytes() == talk.bytes()
+    os.utime(path, (1, 1))
+    assert archived(world.scan(**keys)) == [closing for _, closing in ends[:2]]
+
+
+def test_search_tells_at_most_so_many(world):
+    """The first fifty places are told, each with its entry, its value and what stands there."""
+    talk = Conversation()
+    for number in range(MOST + 5):
+        talk.user(f"{'ü' * 200} Needle {number}")
+    talk.assistant()
+    world.put("s.jsonl", talk.bytes())
+    find = lambda text, **keys: search(world.settings(), world.store, text, **keys)  # noqa: E731
+
+    found = find("needle")
+    assert len(found) == MOST
+    assert (found[0].path, found[0].offset) == ("message.content", 401)
+    assert "Needle 0" in found[0].text
+    assert len(found[0].text) <= 120
+    assert find("needle 5[0-4]", regex=True)[0].entry_id == talk.lines[51]["id"]
+    assert find("needle 5[0-4]") == []
+    with pytest.raises(UsageError):
+        find("(", regex=True)

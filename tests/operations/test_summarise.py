@@ -1,0 +1,106 @@
+"""A command of the operator summarises turns before they fold."""
+
+import json
+import sys
+
+import pytest
+
+from brainsurgeon.sessions.reading import RefusedError
+from building.turns import texts, turns
+
+SUMMARY = """
+import json, os, pathlib, sys
+lines = [json.loads(line) for line in sys.stdin]
+with open(sys.argv[1], "a") as noted:
+    noted.write(json.dumps([one["id"] for one in lines]) + "\\n")
+size = max(len(one["message"]["content"][0]["text"]) for one in lines
+           if one["message"]["role"] == "toolResult")
+print(f"{os.environ['BRAINSURGEON_STYLE']}: {len(lines)} lines, {size}")
+"""
+
+
+@pytest.fixture
+def folding(world):
+    """Give a session of five turns, and a pass that lets a program summarise those that fold."""
+    talk, ends = turns(5)
+    for line in talk.lines[2::12]:
+        line["message"]["content"].insert(0, {"type": "text", "text": "so " * 600})
+    path = world.put("s.jsonl", talk.bytes())
+
+    def scan(program, *words, timeout="1m", **keys):
+        command = [sys.executable, "-c", program, *words]
+        archive = {"enabled": True, "command": command, "command_timeout": timeout}
+        return world.scan(archive=archive, **keys)
+
+    return path, talk, ends, scan
+
+
+def test_the_command_gets_the_turn_and_says_what_it_came_to(world, folding):
+    """It reads the turn as JSON lines, with what was cut out of it, and what it prints stands."""
+    path, talk, ends, scan = folding
+    assert world.scan().values_extracted == 24
+    assert b"[[extracted-" in path.read_bytes()
+    noted = world.base / "noted"
+    report = scan(SUMMARY, str(noted))
+
+    assert report.sessions[0].plan.warnings == ()
+    (text,) = texts(path.read_bytes(), ends[0][1])
+    assert text == f"[archived turn]\narchive: {ends[0][1]}\n\nstructured: 12 lines, 910"
+    read = [json.loads(line) for line in noted.read_text().splitlines()]
+    assert [(one[0], one[-1], len(one)) for one in read] == [(*pair, 12) for pair in ends[:3]]
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == talk.bytes()
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("raise SystemExit(3)", "ended with 3"),
+        ("pass", "said 0 characters"),
+        ("print('x' * 9000)", "said 9,000 characters"),
+        ("print('x' * 99_999)", "said too much"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff')", "no text"),
+    ],
+)  # fmt: skip
+def test_a_command_that_fails_leaves_the_summary_to_us(folding, program, why):
+    """Whatever it does instead, the turn folds with our own summary, and the pass says so."""
+    path, _, ends, scan = folding
+    report = scan(program)
+
+    assert why in report.sessions[0].plan.warnings[0]
+    (text,) = texts(path.read_bytes(), ends[0][1])
+    assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
+
+
+def test_a_command_that_takes_too_long_is_ended(folding):
+    """After its time it is killed with what it started, and the turn folds with our summary."""
+    path, _, ends, scan = folding
+    report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout="1s")
+
+    assert "took too long" in report.sessions[0].plan.warnings[0]
+    assert b"archive: " + ends[0][1].encode() in path.read_bytes()
+
+
+def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, folding, monkeypatch):
+    """The same turn is not summarised twice."""
+    path, talk, _, scan = folding
+    noted = world.base / "noted"
+    with monkeypatch.context() as patched:
+
+        def refuse(*_):
+            raise RefusedError("not now")
+
+        patched.setattr("brainsurgeon.rewrite.under_way.exchange.succeed", refuse)
+        assert scan(SUMMARY, str(noted)).sessions_changed == 0
+    assert path.read_bytes() == talk.bytes()
+    assert scan(SUMMARY, str(noted)).sessions_changed == 1
+    assert len(noted.read_text().splitlines()) == 3
+
+
+def test_a_dry_run_runs_no_command(world, folding):
+    """Nothing is run where nothing is to happen."""
+    _, _, _, scan = folding
+    noted = world.base / "noted"
+    scan(SUMMARY, str(noted), dry_run=True)
+
+    assert not noted.exists()

@@ -1,0 +1,92 @@
+"""What folding promises of every sample: nothing moves, nothing is parted, everything undoes."""
+
+import json
+
+import pytest
+
+from building.requests import walk
+from building.world import SAMPLES, copy_tree
+
+FOLDS = {
+    "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},
+    "keep_recent": 0,
+}
+WAYS = {"alone": {"trigger_types": [], **FOLDS}, "with cuts": FOLDS}
+KINDS = ("openclaw", "pi", "claude-code", "generic", "traps")
+LINKS = {"parentId", "parentUuid"}
+
+
+def lines(data):
+    """Read every line that is JSON; what Python cannot read stands as its bytes."""
+    read = []
+    for raw in data.split(b"\n"):
+        try:
+            read.append(json.loads(raw))
+        except (ValueError, RecursionError):
+            read.append(raw)
+    return read
+
+
+def outline(line):
+    """Give what may not change of a line: ids, types, roles, calls, and how it is built."""
+    if not isinstance(line, dict):
+        return type(line)
+    message = line.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = [
+        [block.get(key) for key in ("type", "id", "name", "toolCallId", "tool_use_id")]
+        if isinstance(block, dict) and block.get("type") in ("toolCall", "tool_use", "tool_result")
+        else None
+        for block in (content if isinstance(content, list) else ())
+    ]  # fmt: skip
+    named = {key: value for key, value in line.items()
+             if key not in LINKS and not isinstance(value, dict | list | str)}  # fmt: skip
+    ids = {key: line.get(key) for key in ("id", "uuid", "__id", "type", "timestamp")}
+    role = message.get("role") if isinstance(message, dict) else None
+    return [list(line), named, ids, role, blocks]
+
+
+def calls_of(line):
+    """Give the arguments of the calls in the message of a line."""
+    if isinstance(line, dict) and line.get("type") != "tool_call":
+        line = line.get("message")
+    return [
+        json.dumps([one.get("arguments"), one.get("input")])
+        for one in walk([line] if isinstance(line, dict) else [])
+        if one.get("type") in ("toolCall", "tool_use", "tool_call")
+    ]  # fmt: skip
+
+
+@pytest.fixture(params=WAYS, ids=WAYS)
+def keys(request):
+    """Give how the turns fold."""
+    return WAYS[request.param]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_line_moves_and_everything_comes_back(world, keys, kind):
+    """Lines, order, ids, types, roles and calls stay; links differ at closing entries alone."""
+    root = world.base / kind
+    copy_tree(SAMPLES / kind, root)
+    files = sorted(root.rglob("*.jsonl"))
+    before = {path: path.read_bytes() for path in files}
+    where = {"roots": [{"path": str(root)}]}
+    report = world.scan(**where, **keys)
+    closing = {
+        outcome.path: {one.entry_id: one.prompt_id for one in outcome.plan.archives}
+        for outcome in report.sessions if outcome.plan
+    }  # fmt: skip
+
+    for path in files:
+        now = path.read_bytes()
+        assert now.count(b"\n") == before[path].count(b"\n")
+        for was, new in zip(lines(before[path]), lines(now), strict=True):
+            assert outline(new) == outline(was)
+            assert calls_of(new) == calls_of(was)
+            if isinstance(was, dict) and was.get("parentId") != new.get("parentId"):
+                assert new["parentId"] == closing[str(path)][was["id"]]
+    again = world.scan(**where, **keys)
+    assert again.sessions_changed == 0
+    world.restore_all(pristine=True, **where)
+    assert {path: path.read_bytes() for path in files} == before
+    assert kind in ("generic", "traps") or any(closing.values())
