@@ -53,7 +53,7 @@ def test_every_setting_is_shown_with_where_it_comes_from(shown, tmp_path, monkey
     one = shown(UNUSUAL)
     file = tmp_path / "config.toml"
 
-    assert one.keys() == Settings.model_fields.keys()
+    assert {key.partition(".")[0] for key in one} == Settings.model_fields.keys()
     assert one["enabled"].source == f"{file}:2"
     assert one["keep_purge_control_calls"].source == f"{file}:6"
     assert one["rules"].source == f"{file}:9"

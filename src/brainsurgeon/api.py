@@ -23,7 +23,8 @@ gives what a program can act on:
 - ExpiredError: the value is gone; `tombstones` say when and how big it was;
 - BusyError: in another's hands; trying again will do;
 - ChangedError, GuardedError: not as recorded, or not written any more;
-- StoreUnusableError, and its kind DamagedError: the store cannot be used; nothing was touched;
+- StoreUnusableError, and its kinds StoreDamagedError and DamagedError: the store cannot be used;
+  nothing was touched;
 - StoreFullError, FailedError: nothing was cut, or the session's file was left as it is.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
@@ -43,6 +44,7 @@ from brainsurgeon.errors import (
     GuardedError,
     NoSuchKeyError,
     NotFoundError,
+    StoreDamagedError,
     StoreFullError,
     StoreUnusableError,
     UntoldError,
@@ -114,6 +116,7 @@ __all__ = [
     "StandingArchive",
     "Status",
     "Store",
+    "StoreDamagedError",
     "StoreFullError",
     "StoreUnusableError",
     "UntoldError",

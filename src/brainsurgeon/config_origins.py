@@ -149,7 +149,8 @@ def _value(key: str, value: Any, *, duration: bool | None = None) -> str | None:
     if key == "min_reclaim" and isinstance(value, float):
         return json.dumps(f"{value * 100:g}%")
     if isinstance(value, dict | Table):
-        return f"{{ {', '.join(f'{name} = {text}' for name, text in _pairs(value))} }}"
+        inner = ", ".join(f"{name} = {text}" for name, text in _pairs(value))
+        return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, tuple | list):
         return f"[{', '.join(str(_value('', one)) for one in value)}]"
     return json.dumps(value, ensure_ascii=False)

@@ -24,6 +24,8 @@ PATIENCE = 20.0
 """Seconds to wait for another process."""
 ROOT = os.geteuid() == 0
 PROGRAM = (sys.executable, "-m", "brainsurgeon")
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""What makes a program heed interrupts that a shell in the background has it ignore."""
 
 
 class Prepared:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from building.processes import PATIENCE, PROGRAM, complaint, document, wait_until
+from building.processes import INTERRUPTIBLE, PATIENCE, PROGRAM, complaint, document, wait_until
 from building.world import sql
 
 
@@ -18,7 +18,7 @@ def following(world, session):
     def start(*words):
         config = world.config_file()
         started.append(subprocess.Popen(
-            [*PROGRAM, "events", "--follow", *words, "--config", config],
+            [*INTERRUPTIBLE, *PROGRAM, "events", "--follow", *words, "--config", config],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ))  # fmt: skip
         return started[-1]

@@ -8,6 +8,8 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.errors import StoreUnusableError
+from brainsurgeon.lookup.sessions import all_sessions
+from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.rescue import rescue
 from brainsurgeon.store import opening
 from brainsurgeon.store.salvage import LOST
@@ -116,3 +118,57 @@ def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
     with pytest.raises(StoreUnusableError, match="store restore FILE"):
         rescue(world.settings(), NOW)
     assert (world.state / "store.db").read_bytes() == before
+
+
+def test_without_their_pass_values_go_back_all_the_same(world):
+    """A ruined page of passes costs what was known of those, and no value and no stub's record."""
+    total = many(world)
+    world.close()
+    for page in leaf_pages(world, "passes"):
+        spoil(world, page)
+
+    done = rescue(world.settings(), NOW)
+
+    assert done is not None
+    assert done.saved.values_lost == 0
+    assert sql(world, "SELECT count(*), count(pass_id) FROM extractions") == [(total, 0)]
+    world.restore_all(pristine=True)
+    left = [one.read_bytes() for one in world.root.rglob("*.jsonl")]
+    assert left
+    assert not any(b"[[extracted-" in one for one in left)
+
+
+def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
+    """What was under way when the store was damaged counts, though its pass is lost."""
+    many(world)
+    path = world.directory / "many0.jsonl"
+    confirmation = Confirmation([], [], [], [], NOW, pass_id=1)
+    file = next(one.file for one in all_sessions(world.settings(), world.store)
+                if one.path == str(path))  # fmt: skip
+    with world.store.transaction():
+        begun = world.store.journal.begin(1, file, ".gone", confirmation)
+    world.close()
+    sql(world, "UPDATE journal SET new_inode = inode, inode = 1")
+    sql(world, "UPDATE extractions SET state = 'pending', journal_id = ? WHERE session_id = 1",
+        (begun,))  # fmt: skip
+    for page in leaf_pages(world, "passes"):
+        spoil(world, page)
+    rescue(world.settings(), NOW)
+
+    assert [one.what for one in world.scan().recovered] == ["finished"]
+    assert sql(world, "SELECT count(*) FROM extractions WHERE state = 'pending'") == [(0,)]
+
+
+def test_without_the_names_of_agents_values_go_back_all_the_same(world):
+    """The one page that names all agents is ruined: what was cut from their sessions goes back."""
+    total = many(world, turns=10)
+    world.close()
+    [page] = leaf_pages(world, "agents")
+    spoil(world, page)
+
+    done = rescue(world.settings(), NOW)
+
+    assert done is not None
+    assert (done.saved.values, done.saved.unread) == (total, {"agents"})
+    assert sum(one.values for one in world.restore_all()) == total
+    assert sql(world, "PRAGMA foreign_key_check") == []

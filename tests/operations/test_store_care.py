@@ -3,7 +3,10 @@
 import os
 import sqlite3
 import stat
-from contextlib import closing
+import sys
+import threading
+import time
+from contextlib import closing, suppress
 
 import pytest
 
@@ -210,6 +213,46 @@ def test_who_has_the_old_store_open_writes_nothing_more(world, pruned, target):
         with pytest.raises(StoreUnusableError, match="replaced"), older.transaction():
             older.facts.put("late", 1)
     assert sql(world, "SELECT * FROM meta WHERE key = 'late'") == []
+
+
+def test_who_opens_the_store_while_it_is_replaced_gets_the_new_one(world, pruned, target):
+    """A process that had to wait for the old database writes into the one that came after it."""
+    store_care.back_up(world.settings(), target)
+    world.close()
+    path, got, begun = str(world.state / "store.db"), [], threading.Event()
+
+    def heard(event, arguments):
+        if event == "sqlite3.connect" and str(arguments[0]).endswith("mode=rw"):
+            begun.set()
+
+    def late():
+        with open_store(str(world.state)) as store, store.transaction():
+            store.facts.put("late", 1)
+            got.append(store.facts.get("late"))
+
+    waiting = threading.Thread(target=late)
+    with closing(sqlite3.connect(path, isolation_level=None)) as held:
+        held.execute("BEGIN EXCLUSIVE")
+        before = opened(path)
+        sys.addaudithook(heard)
+        waiting.start()
+        begun.wait(60)
+        while opened(path) == before:
+            time.sleep(0.001)
+        os.rename(target, path)
+    waiting.join()
+
+    assert got == [1]
+    assert sql(world, "SELECT value FROM meta WHERE key = 'late'") == [("1",)]
+
+
+def opened(path):
+    """Count the descriptors of this process on a database."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{name}") == path)
+    return sum(found)
 
 
 @pytest.mark.parametrize("act", [

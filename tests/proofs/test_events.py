@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from building.processes import PROGRAM, bound, wait_until
+from building.processes import INTERRUPTIBLE, PROGRAM, bound, wait_until
 from building.world import Conversation, sql
 
 KILLS = 8
@@ -45,7 +45,8 @@ def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
     dice = random.Random(4711)
     with open(out, "wb") as writing:
         follower = subprocess.Popen(
-            [*PROGRAM, "events", "--follow", "--since", "0", "--json", "--config", config],
+            [*INTERRUPTIBLE, *PROGRAM, "events", "--follow", "--since", "0", "--json",
+             "--config", config],
             stdout=writing, stderr=subprocess.PIPE,
         )  # fmt: skip
         try:

@@ -33,13 +33,15 @@ from brainsurgeon import clock as clocks
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.times import iso
+from brainsurgeon.operations import scan as scanning
+from brainsurgeon.operations.batching import Planned
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
-from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite import recover, resume
 from brainsurgeon.sessions import leases, new_file, openers, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.key_paths import key_path_text
@@ -78,6 +80,8 @@ figures = dict.fromkeys(
         "late",
         "rolled back",
         "archives",
+        "looks at tails",
+        "cuts in tails",
     ),
     0,
 )
@@ -251,6 +255,11 @@ class Agents(RuleBasedStateMachine):
         self.shim.install()
         self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
         self._wait = openers.WAIT_FOR_OPENERS
+        self._pays, self._grown = resume.pays, scanning.look_at_growth
+        self._head = resume.HEAD_LINES
+        resume.HEAD_LINES = 1  # these sessions are known by their first line
+        resume.pays = lambda *_: True
+        scanning.look_at_growth = _counted(self._grown)
         clocks.boot_clock = lambda: float(self.now)
         retire.LOOK_BACK = 0.0
         openers.WAIT_FOR_OPENERS = 0.0
@@ -274,11 +283,13 @@ class Agents(RuleBasedStateMachine):
             clocks.boot_clock = self._boot
             retire.LOOK_BACK = self._look_back
             openers.WAIT_FOR_OPENERS = self._wait
+            resume.pays, scanning.look_at_growth = self._pays, self._grown
+            resume.HEAD_LINES = self._head
             shutil.rmtree(self.base, ignore_errors=True)
 
     # What the agent does.
 
-    @initialize(turns=st.integers(1, 3), pruned=st.booleans())
+    @initialize(turns=st.sampled_from((1, 2, 3, 9)), pruned=st.booleans())
     def begin(self, turns, pruned):
         """Begin with one session of some turns, often pruned already."""
         session = self._new_session()
@@ -295,6 +306,17 @@ class Agents(RuleBasedStateMachine):
             if session.open:
                 self._close(session)
             self._turn(session, size, closed=closed, odd=odd)
+
+    @rule(size=st.sampled_from([50, 400]), at=which, odd=which)
+    def work_on(self, size, at, odd):
+        """Append turn after turn, with a pass behind each: all but the first may look at tails."""
+        session = self._session(at)
+        if session and session.open:
+            self._close(session)
+        for _ in range(3):
+            if session:
+                self._turn(session, size, closed=True, odd=odd)
+            self.scan()
 
     @rule(at=which)
     def close_turn(self, at):
@@ -580,12 +602,14 @@ class Agents(RuleBasedStateMachine):
     def roll_everything_back(self):
         """Take back every pass, the newest first: then nothing of ours stays that is not named."""
         self._recovered()
+        passes = self.world.store.passes.newest(None)[::-1]
         named = set()
-        for one in self.world.store.passes.newest(None)[::-1]:
+        for one in passes:
             done = self._roll_back(one.id)
             if done is None:
                 return
             named |= {one.session for one in done.sessions if self._is_named(one)}
+        named |= self._redacted_since(passes[0].id if passes else 0)
         for session in self.sessions.values():
             title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
             if title in named or session.source or not session.scanned:
@@ -594,6 +618,14 @@ class Agents(RuleBasedStateMachine):
             ours = b"".join(map(dump, session.lines))
             assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
             figures["rolled back"] += STUB.search(raw) is None
+
+    def _redacted_since(self, number):
+        """Name the sessions in which a rollback shortened the agent's own calls, as it was due."""
+        return {title for (title,) in self.world.store._connection.execute(
+            "SELECT DISTINCT a.name || '/' || s.name FROM extractions e JOIN sessions s"
+            " ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id WHERE e.pass_id > ?",
+            (number,),
+        )}  # fmt: skip
 
     def _roll_back(self, number):
         fields = "SELECT entry_id FROM fields WHERE pass_id = ?"
@@ -1102,6 +1134,18 @@ class AgentsWithRows(WithRows, Agents):
     keys, figures = KEYS, figures
 
 
+def _counted(look_at_growth):
+    """Count the sessions of which the tail alone is looked at, and those changed after that."""
+
+    def look(*given):
+        found = look_at_growth(*given)
+        figures["looks at tails"] += found is not None
+        figures["cuts in tails"] += isinstance(found, Planned)
+        return found
+
+    return look
+
+
 def _run(machine=Agents, **limits):
     for name in figures:
         figures[name] = 0
@@ -1120,6 +1164,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     assert figures["crashes"] > 10
     assert figures["stubs"] > 1000
     assert figures["rolled back"] > 5
+    assert figures["cuts in tails"] > 3
     assert figures["moves"] > 100  # the same lives are not drawn on every machine
 
 

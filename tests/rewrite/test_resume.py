@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brainsurgeon.operations import scan as scanning
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import resume
 from building.world import SAMPLES, Conversation, World, append, dump, pin, sql
@@ -169,6 +170,29 @@ def test_anything_but_growth_means_a_look_at_everything(world, change):
     os.utime(path, (time.time() - 60,) * 2)
 
     assert read_by(world.scan) > path.stat().st_size
+
+
+@pytest.mark.parametrize("step", ["begins_at", "begin_anew"])
+def test_what_is_written_anew_in_place_during_a_look_is_read_whole(world, known, step, monkeypatch):
+    """An agent that writes over its file before a look ends leaves no place to go on from."""
+    path, talk = known
+    say_much(path, talk, "much-1")
+    told = getattr(scanning, step)
+    anew = long_session(world, turns=900, text="z" * 3000)[1]
+
+    def meanwhile(*given):
+        anew.turn("x" * 5000)
+        path.write_bytes(anew.bytes())
+        return told(*given)
+
+    sql(world, "DELETE FROM resumes")
+    with monkeypatch.context() as late:
+        late.setattr(scanning, step, meanwhile)
+        path.write_bytes(talk.bytes())
+        os.utime(path, (time.time() - 60,) * 2)
+        world.scan(keep_recent=0 if step == "begin_anew" else 50)
+
+    assert begins(world) == []
 
 
 def test_stubs_in_front_of_the_tail_are_seen_again_within_an_hour(world):

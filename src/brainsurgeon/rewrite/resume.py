@@ -22,7 +22,7 @@ from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
 from brainsurgeon.rewrite.session_settings import settings_for
 from brainsurgeon.rewrite.untouchable import check_replaceable
 from brainsurgeon.sessions.reading import OpenSession, stands_before
-from brainsurgeon.sessions.tails import mark_at, mark_of
+from brainsurgeon.sessions.tails import mark_as_seen, mark_at, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,18 +67,25 @@ def begins_at(
     if begin is None or planned.deferred or not isinstance(session, OpenSession):
         return None
     (offset, number), size = begin, session.fingerprint.size
-    if size < SMALLEST or number <= HEAD_LINES or 2 * offset < size:
+    if number <= HEAD_LINES or not pays(offset, size):
         return None
     tail = session.lines_from(offset, number)
     cursor = session.format.survey(tail, one.settings.decision_rules().window).cursor
     if cursor is None:
         return None
-    mark = mark_of(session.descriptor, offset, size)
+    mark = mark_as_seen(session.descriptor, offset, session.fingerprint)
+    if mark is None:
+        return None
     return Resume(
         session.fingerprint, mark, _under(one, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
         frontier.stubs or bool(planned.sighted), whole_at,
     )  # fmt: skip
+
+
+def pays(offset: int, size: int) -> bool:
+    """Tell whether the tail from an offset is much less work than all of a file of that size."""
+    return size >= SMALLEST and 2 * offset >= size
 
 
 @contextmanager

@@ -62,17 +62,24 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes | None:
-    """Give the mark of a file by its name; None where another one stands there."""
+    """Give the mark of a file by its name; None where it is not any more as it was seen."""
     try:
         descriptor = open_plain(name, directory)
     except OSError:
         return None
     try:
-        if Fingerprint.of(os.fstat(descriptor)).place != seen.place:
-            return None
-        return mark_of(descriptor, offset, seen.size)
+        return mark_as_seen(descriptor, offset, seen)
     finally:
         os.close(descriptor)
+
+
+def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
+    """Give the mark of an open file; None where anything was written to it since it was seen.
+
+    The mark would be that of what was written then, and offsets be taken for true that never were.
+    """
+    mark = mark_of(descriptor, offset, seen.size)
+    return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 
 
 @dataclass(frozen=True, slots=True)

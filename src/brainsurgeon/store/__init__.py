@@ -212,11 +212,25 @@ def open_store(directory: str) -> Store:
             "touched. Make it writable for this user, or set state_dir"
         ) from error
     try:
-        connection = open_database(directory, locks)
+        connection = _open_what_stands_there(directory, locks)
     except BaseException:
         os.close(locks)
         raise
     return Store(connection, directory, locks)
+
+
+def _open_what_stands_there(directory: str, locks: int) -> sqlite3.Connection:
+    """Open the database, and once more where another took its place while that was waited for.
+
+    Whoever puts another there keeps it locked meanwhile: one that was opened before and read only
+    afterwards is not the store any more.
+    """
+    while True:
+        before = _identity(directory)
+        connection = open_database(directory, locks)
+        if before is None or _identity(directory) == before:
+            return connection
+        connection.close()
 
 
 def open_to_read(directory: str) -> Store | None:

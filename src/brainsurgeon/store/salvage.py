@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 LOST = "lost with a damaged store"
 """Why a value is gone, as its tombstone says."""
 _LEFT_OUT = frozenset({"files", "resumes", "ages", "loose"})
+_MAY_LACK = (
+    ("sessions", "parent_id", "sessions"), ("extractions", "pass_id", "passes"),
+    ("fields", "pass_id", "passes"), ("events", "pass_id", "passes"),
+    ("extractions", "archive_id", "archives"), ("archives", "pass_id", "passes"),
+)  # fmt: skip
+"""What means as much without the row that it leads to, and goes on without it. Not the pass that a
+wish rolls back: without that it would put everything back."""
 _BEYOND = 100_000
 """Row ids behind the last one that could be read which are tried, where no more is known."""
 _OURS = (
@@ -55,8 +62,10 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
             new.execute("BEGIN")
             for table in _tables(new):
                 _copy(old, new, table, saved)
-            _drop_broken(new, saved)
+            _copy_agents(old, new)
+            _drop_broken(new)
             _mend(new, saved, now)
+            saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
             for statement in later:
                 new.execute(statement)
             _age(new, now)
@@ -131,6 +140,21 @@ def _copy(
         )
 
 
+def _copy_agents(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Save the agents that could not be read by the index of their directories.
+
+    Few pages hold all of them, and all else leads to one. What one is called is said again when
+    one of its sessions is next seen.
+    """
+    named = "SELECT id, directory FROM agents INDEXED BY sqlite_autoindex_agents_1"
+    with suppress(sqlite3.Error):
+        new.executemany(
+            "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?1, ?2, ?3)",
+            [(ident, where, os.path.basename(os.fsdecode(where)))
+             for ident, where in old.execute(named)],
+        )  # fmt: skip
+
+
 def _rows(old: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...] | None]:
     """Yield the rows of a table, and None for each row id that may have been one."""
     last = 0
@@ -175,7 +199,7 @@ def _sequence(connection: sqlite3.Connection, table: str) -> int:
         return 0
 
 
-def _drop_broken(new: sqlite3.Connection, saved: Salvaged) -> None:
+def _drop_broken(new: sqlite3.Connection) -> None:
     """Let go of values that are not what was stored."""
     blobs = Blobs(new)
     for ident, name in blobs.named():
@@ -183,13 +207,12 @@ def _drop_broken(new: sqlite3.Connection, saved: Salvaged) -> None:
             blobs.get(ident, name)
         except DamagedError:
             new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
-    saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
 
 
 def _mend(new: sqlite3.Connection, saved: Salvaged, now: float) -> None:
     """Make every row lead to what is there: tombstones for lost values, nothing for lost parents.
 
-    What a lost session or agent had leads nowhere, and goes.
+    What a lost session or agent had leads nowhere, and goes; what a lost pass made stays.
     """
     lost = new.execute(
         "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = ?, expired_why = ?"
@@ -197,11 +220,12 @@ def _mend(new: sqlite3.Connection, saved: Salvaged, now: float) -> None:
         (now, LOST),
     )
     saved.values_lost = lost.rowcount
-    columns = {row[1] for row in new.execute("PRAGMA table_info(sessions)")}
-    if "parent_id" in columns:
-        new.execute(
-            "UPDATE sessions SET parent_id = NULL WHERE parent_id NOT IN (SELECT id FROM sessions)"
-        )
+    for table, column, others in _MAY_LACK:
+        if column in {row[1] for row in new.execute(f"PRAGMA table_info({table})")}:
+            new.execute(
+                f"UPDATE {table} SET {column} = NULL"  # noqa: S608
+                f" WHERE {column} NOT IN (SELECT id FROM {others})"
+            )
     while broken := new.execute("PRAGMA foreign_key_check").fetchall():
         for table, row, *_ in broken:
             gone = new.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))  # noqa: S608

@@ -7,6 +7,7 @@ or after a crash the one that finishes it. So there is one telling for each rewr
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brainsurgeon.model.events import TOKENS_PER_CHAR
@@ -48,7 +49,12 @@ class _Some(NamedTuple):
 def tell_rewrite(
     connection: sqlite3.Connection, journal_id: int, session_id: int, note: Confirmation
 ) -> None:
-    """Write the events of a rewrite that is about to count, and add it to its pass."""
+    """Write the events of a rewrite that is about to count, and add it to its pass.
+
+    A pass that was lost with a damaged store cannot be named any more.
+    """
+    if not _count(connection, "passes WHERE id = ?", note.pass_id):
+        note = replace(note, pass_id=None)
     taken = _grouped(connection, "journal_id = ?", journal_id)
     cut = [some for some in taken if not some.redacted]
     redacted = [some for some in taken if some.redacted]
