@@ -26,6 +26,7 @@ _LEFT_OUT = frozenset({"files", "resumes", "ages", "loose"})
 _MAY_LACK = (
     ("sessions", "parent_id", "sessions"), ("extractions", "pass_id", "passes"),
     ("fields", "pass_id", "passes"), ("events", "pass_id", "passes"),
+    ("extractions", "archive_id", "archives"), ("archives", "pass_id", "passes"),
 )  # fmt: skip
 """What means as much without the row that it leads to, and goes on without it. Not the pass that a
 wish rolls back: without that it would put everything back."""
