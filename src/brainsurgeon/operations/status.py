@@ -129,7 +129,10 @@ def _next(trigger: object, last: float | None, now: float) -> float | None:
 
 
 def _roots(settings: Settings, seen: Walk, brakes: dict[str, str]) -> list[RootStatus]:
-    problems = {problem.root: f"{problem.path}: {problem.why}" for problem in seen.problems}
+    problems = {
+        one.root: one.why if one.path == one.root else f"{one.path}: {one.why}"
+        for one in seen.problems
+    }
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
