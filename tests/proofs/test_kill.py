@@ -35,8 +35,11 @@ KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
 EXCHANGED = KNIFE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore", "rollback")
 LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
-AT_LENGTH = {("follow", "eio"), ("follow", "enospc"), ("follow-undo", "eio")}
-"""What a disk that fails does to the records of a session that moved: a proof of its own."""
+AT_LENGTH = {
+    ("follow", "eio"), ("follow", "enospc"), ("follow-undo", "eio"),
+    ("rollback", "eio"), ("rollback", "enospc"), ("archive", "eio"), ("archive", "enospc"),
+}  # fmt: skip
+"""What a disk that fails does to what goes the way of a scan or a restore: a proof of its own."""
 RACES = ("late", "kept", "followed", "beat")
 
 
