@@ -4,4 +4,6 @@ set -eu
 cd "$(dirname "$0")/.."
 . deploy/setup.sh
 set_up
-exec .venv/bin/python -m pytest -n "${TEST_WORKERS:-auto}" --dist worksteal "$@"
+# Many tests wait more than they work: for a session to be at rest, for a process to die.
+workers=${TEST_WORKERS:-$(($(getconf _NPROCESSORS_ONLN) + 2))}
+exec .venv/bin/python -m pytest -n "$workers" --dist worksteal "$@"
