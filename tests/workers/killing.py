@@ -661,6 +661,7 @@ def _untold(store):
     stood = set()
     for number, session, state, *what in store._connection.execute(
         "SELECT pass_id, session_id, state, entry_id, path, digest FROM extractions"
+        " WHERE archive_id IS NULL"  # what folds turns is told as archives
     ):
         cut[number, session][tuple(what)] += 1
         stood |= {(number, session)} if state == "standing" else set()
