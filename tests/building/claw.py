@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 
 import zstandard
@@ -25,7 +26,10 @@ VERSIONS = ("2026.8.2", "2026.9.5", "2026.9.6")
 NEWEST = VERSIONS[-1]
 WRITTEN = 1_795_275_520.0
 """When the newest of the samples was written (seconds since 1970)."""
-LATER = WRITTEN + 86_400
+LATER = float(int(max(WRITTEN, time.time()))) + 86_400
+"""A day after the samples and after every file that these tests write, whenever they run."""
+DAY_BEFORE = int(LATER - 86_400) * 1000
+"""A day before `LATER`, in milliseconds."""
 GATEWAY, COMPACTED, RESET, REWOUND, KILLED, LOCAL = (
     f"00000000-0000-4000-8000-00000000000{number}" for number in range(1, 7)
 )

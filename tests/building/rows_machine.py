@@ -19,7 +19,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
-from building.claw import GATEWAY, NEWEST, plain_connection, start_time, unpack
+from building.claw import GATEWAY, LATER, NEWEST, plain_connection, start_time, unpack
 from building.swaps import differences
 from building.world import dump
 
@@ -27,8 +27,6 @@ DAY = 86_400
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 which = st.integers(0, 11)
-LATER = 1_795_300_000
-"""After everything in the samples (seconds since 1970)."""
 
 
 class RowSession:
@@ -58,7 +56,7 @@ class WithRows:
 
     def __init__(self):
         super().__init__()
-        self.now = LATER
+        self.now = int(LATER)
         self.rows, self.put_away, self.gateway = {}, {}, None
         self.path = self.world.root / "dev" / "agent" / "openclaw-agent.sqlite"
         if WithRows.database is None:

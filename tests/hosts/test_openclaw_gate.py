@@ -12,6 +12,7 @@ from brainsurgeon.hosts.openclaw_schema import examine
 from brainsurgeon.hosts.openclaw_windows import window, windows
 from building.claw import (
     COMPACTED,
+    DAY_BEFORE,
     FORK,
     GATEWAY,
     KILLED,
@@ -117,7 +118,7 @@ SIGNS = {
         "a message waits to be answered"),
     "a turn waits for its engine": (
         ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
-        " payload_json, created_at) SELECT 'a', 'e', session_id, '{}', 1795275520000"
+        f" payload_json, created_at) SELECT 'a', 'e', session_id, '{{}}', {DAY_BEFORE}"
         " FROM session_windows WHERE session_id LIKE '%000000000001'"),
         "a turn waits for its context engine, stuck for 24 h; only OpenClaw can settle it"),
     "its events were archived": (

@@ -29,6 +29,7 @@ from brainsurgeon.sessions import row_edits, rows
 from building import claw_agent
 from building.claw import (
     COMPACTED,
+    DAY_BEFORE,
     FORK,
     GATEWAY,
     KILLED,
@@ -250,7 +251,8 @@ SIGNS = {
          f" WHERE session_id = '{GATEWAY}')"), "the last turn is open: a tool result"),
     "a run": (WINDOW.format("status = 'running'"), "marked as running by its agent"),
     "a stuck claim": (
-        NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij')"),
+        NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij'),"
+                    f" updated_at = {DAY_BEFORE}"),
         "claimed by the run abcdefgh; stuck for 24 h, until OpenClaw restarts"),
     "a queued input": (
         ("INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
@@ -260,14 +262,13 @@ SIGNS = {
         "a message waits to be answered"),
     "a stuck outbox row": (
         ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
-         f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', 1795275520000)"
-         ),
+         f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', {DAY_BEFORE})"),
         "a turn waits for its context engine, stuck for 24 h; only OpenClaw can settle it"),
     "a foreign runtime": (
         WINDOW.format("agent_harness_id = 'codex'"), "the runtime codex keeps its history itself"),
     "a doctor at work": (
         ("INSERT INTO state_leases (scope, lease_key, owner, expires_at, created_at, updated_at)"
-         " VALUES ('core:agent-database-maintenance', 'x', 'y', 1895275520000, 1, 1)"),
+         f" VALUES ('core:agent-database-maintenance', 'x', 'y', {2 * DAY_BEFORE}, 1, 1)"),
         "OpenClaw's doctor is at work on the database"),
 }  # fmt: skip
 """What is changed in a settled session, and what is said then."""
