@@ -337,7 +337,7 @@ class Agents(RuleBasedStateMachine):
     def rewrite(self, at, new_ids, in_place, loaded):
         """Write the history anew: from memory or as loaded, with new ids from some entry on."""
         session = self._session(at)
-        if not session or self._folded_elsewhere(session, new_ids):
+        if not session:
             return
         lines = [json.loads(line) for line in self._read(session)] if loaded else None
         if lines is None:
@@ -349,15 +349,6 @@ class Agents(RuleBasedStateMachine):
         if new_ids is not None:
             self._rename(session, lines, new_ids)
         self._write_anew(session, lines, in_place=in_place)
-
-    def _folded_elsewhere(self, session, new_ids):
-        """Tell whether nobody can know a session any more that turns were folded in.
-
-        Its directory was renamed and its history gets other ids with no pass in between: it looks
-        like an older copy of another agent's. Then it is named, and nothing of it is deleted.
-        """
-        moved = session.known_below != session.agent
-        return new_ids is not None and moved and ARCHIVED in b"".join(self._read(session))
 
     @precondition(lambda self: len(self.sessions) < 4)
     @rule(at=which, share=st.floats(0.2, 1))

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 MARKED = MARK.encode()
 ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: ([A-Za-z0-9._-]{1,128})")
 """The beginning of an archive's text as it stands in a line, and the id that it names."""
+_ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: ([A-Za-z0-9._-]{1,128})")
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the rest of the entry is not as recorded"
 ELSEWHERE = "cut out of a session that says the same of itself, which this is not shown to be"
+ARCHIVED = "an archived turn"
+"""What is said in front of why the text of an archive stays."""
 _Places = dict["KeyPath", list["Extraction"]]
 
 
@@ -50,9 +53,8 @@ class Matcher:
                 self._by_stub[one.stub].append(one)
             else:
                 self._redacted[one.entry_id].append(one)
-        self._elsewhere: dict[str, list[Extraction]] = defaultdict(list)
-        for one in records.elsewhere:
-            self._elsewhere[one.stub].append(one)
+        self._archived = _by_text(one for one in records.extractions if one.archive_id is not None)
+        self._elsewhere = _by_text(records.elsewhere)
 
     @property
     def redacted(self) -> Iterable[str]:
@@ -106,7 +108,7 @@ class Matcher:
     def unexplained(
         self, entry: Entry, ident: str | None, standing: Iterable[Extraction]
     ) -> Iterator[tuple[str, str]]:
-        """Say where in this entry a stub of ours stands that no record puts back, and why.
+        """Say where in this entry something of ours stands that no record puts back, and why.
 
         Ours is one that names its own entry, and one that stands where a record says that a value
         of that kind stood; what was typed or pasted elsewhere is not.
@@ -114,15 +116,19 @@ class Matcher:
         explained = {one.path for one in standing}
         own = stub_text(ident) if ident else None
         for part in self._form.parts(entry, self._survey, None):
-            text = stub_in(value_at(entry, part.path))
-            if text is None or {part.path, part.path[:-1]} & explained:
+            value = value_at(entry, part.path)
+            text, named = stub_in(value), _archive_in(value)
+            ours = text or (value if named else None)
+            if ours is None or {part.path, part.path[:-1]} & explained:
                 continue
-            if any(_stood_at(part, one) for one in self._by_stub.get(text, ())):
-                yield ident or "", ANOTHERS
-            elif any(_stood_at(part, one) for one in self._elsewhere.get(text, ())):
-                yield ident or "", ELSEWHERE
-            elif text == own:
-                yield ident or "", NOBODYS
+            recorded = (*self._by_stub.get(ours, ()), *self._archived.get(ours, ()))
+            kind = f"{ARCHIVED}: " if named else ""
+            if any(_stood_at(part, one) for one in recorded):
+                yield ident or "", kind + ANOTHERS
+            elif any(_stood_at(part, one) for one in self._elsewhere.get(ours, ())):
+                yield ident or "", kind + ELSEWHERE
+            elif ours == own or named == ident is not None:
+                yield ident or "", kind + NOBODYS
 
     def _as_recorded(
         self, entry: Entry, ident: str | None, places: _Places
@@ -197,3 +203,18 @@ class Matcher:
 def _stood_at(part: Part, one: Extraction) -> bool:
     """Tell whether a value of this kind was cut out at this place."""
     return one.path in (part.path, part.path[:-1]) and (one.kind == part.kind or one.block)
+
+
+def _archive_in(value: object) -> str | None:
+    """Give the id that the text of an archive names, where a value is one."""
+    match = _ARCHIVED.match(value) if isinstance(value, str) else None
+    return match and match[1]
+
+
+def _by_text(extractions: Iterable[Extraction]) -> dict[str, list[Extraction]]:
+    """Give extractions by what stands for them: a stub, or what an archive says."""
+    found: dict[str, list[Extraction]] = defaultdict(list)
+    for one in extractions:
+        archived = one.archive_id is not None and one.replacement
+        found[json.loads(archived) if archived else one.stub].append(one)
+    return found

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.belonging import holds
+from brainsurgeon.decide.matching import ARCHIVE
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.formats.digests import whole_of
+from brainsurgeon.model.entries import value_at
 from brainsurgeon.model.records import Records
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
     from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.records import Extraction, SessionRecord
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
     from brainsurgeon.store.extractions import Whole
@@ -83,22 +86,51 @@ def fitting(
 
 
 def nearest(store: Store, file: SessionFile, sessions: list[SessionRecord]) -> SessionRecord | None:
-    """Give the session that explains the most of a file's stubs.
+    """Give the session that explains the most of a file's stubs and archives.
 
     None where there is no session, and where they would put different values into the file.
     """
     if len(sessions) < 2:  # noqa: PLR2004  one alone agrees with itself
         return sessions[0] if sessions else None
+    families = [store.extractions.of_sessions(store.sessions.family(one)) for one in sessions]
     standing = stubs_standing_in(file)
+    replaced = _replaced_in(file, [one for family in families for one in family])
     told: dict[tuple[str, KeyPath], bytes] = {}
     explained = []
-    for session in sessions:
-        family = store.extractions.of_sessions(store.sessions.family(session))
+    for family in families:
         said = {(one.stub, one.path): one.digest for one in family if one.stub in standing}
+        said |= {(_as_it_reads(one), one.path): one.digest for one in family if one.id in replaced}
         if any(told.setdefault(place, digest) != digest for place, digest in said.items()):
             return None
         explained.append(len(said))
     return sessions[explained.index(max(explained))]
+
+
+def _replaced_in(file: SessionFile, extractions: Iterable[Extraction]) -> set[int]:
+    """Give the records whose values gave way to another text than a stub that stands in a file."""
+    recorded: dict[str, list[Extraction]] = defaultdict(list)
+    for one in extractions:
+        if one.replacement is not None:
+            recorded[one.entry_id].append(one)
+    there: set[int] = set()
+    with suppress(OSError, RefusedError, BusyError), open_session(file) as opened:
+        for line in opened.lines if recorded else ():
+            entry = parse(line.raw) if line.raw else None
+            if entry is None or line.raw is None:
+                continue
+            ident = opened.format.identity(entry, line.raw, line.number)
+            named = {one.decode() for one in ARCHIVE.findall(line.raw)} | {ident or ""}
+            there.update(
+                one.id
+                for name in named & recorded.keys()
+                for one in recorded[name]
+                if value_at(entry, one.path) == json.loads(one.replacement or "null")
+            )
+    return there
+
+
+def _as_it_reads(one: Extraction) -> str:
+    return f"{one.entry_id} {one.replacement}"
 
 
 def stubs_standing_in(file: SessionFile) -> set[str]:

@@ -124,14 +124,15 @@ def _by_content(
     """Tell whose this file is, of several sessions that say the same of themselves.
 
     It is the one that was last seen at its path (`here`), unless that lies beside it now, else one
-    that is gone from its place; but where another of the same agent explains more of the file, it
-    is a copy of that one, and where they would put back different values it is nobody's.
+    that is gone from its place, the one that explains the most of it; but where another of the
+    same agent explains more, it is a copy of that one, and where those that it may be would put
+    back different values it is nobody's.
     """
     home = file.agent_directory
     others = sorted(known.of_identity(identity), key=lambda one: one.agent_directory != home)
     beside = _lying_beside(store, known, others, file, identity)
     it = here if here in others and here.id not in beside else None
-    near = []
+    claiming, near = [it] if it else [], []
     for one in others:
         if one == here and one.id not in beside:
             continue
@@ -141,13 +142,12 @@ def _by_content(
             if moved and moved.path != file.path:  # that file is it, and this one at most a copy
                 ours = moved.agent_directory == home
             elif it is None and fits(store, one, file, whole=not ours):
-                it = one
+                claiming.append(one)
                 continue
         if ours or one.id in beside:
             near.append(one)
-    likely = fitting(store, file, near)
-    best = nearest(store, file, [it, *likely] if it else likely)
-    return Origin(it) if it and best == it else Origin(copied=best)
+    best = nearest(store, file, [*claiming, *fitting(store, file, near)])
+    return Origin(best) if best in claiming else Origin(copied=best)
 
 
 def _is_at_home(here: SessionRecord, file: SessionFile, identity: Identity) -> bool:

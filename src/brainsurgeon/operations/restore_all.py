@@ -141,7 +141,7 @@ def _left(planned: Plan) -> tuple[str, ...]:
 
 
 def _unknown(settings: Settings, store: Store, session: Session, now: float) -> SessionRestore:
-    """Look for stubs of ours in a session of which the store knows nothing."""
+    """Look for what is ours in a session of which the store knows nothing."""
     assert session.file is not None  # noqa: S101  what has neither a file nor a record is not known
     everything = Wish(None, 0, None, "restore", None, None, True, now, None)
     try:
@@ -156,7 +156,7 @@ def _unknown(settings: Settings, store: Store, session: Session, now: float) -> 
         told = why.strerror or type(why).__name__
         return SessionRestore(session.title, "failed", 0, reason=f"{told}; nobody knows its stubs")
     state = "nothing put back" if planned.left else "nothing to undo"
-    lost = any(why == NOBODYS for _, why in planned.left)
+    lost = any(why.endswith(NOBODYS) for _, why in planned.left)
     return SessionRestore(session.title, state, 0, reason=LOST if lost else "",
                           left=_left(planned))  # fmt: skip
 

@@ -19,6 +19,7 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile
+from brainsurgeon.model.turns import MARK
 from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 from brainsurgeon.sessions.unpacking import unpacked
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 _PACKED = 256
 """Bytes of an archive unpacked at a time: packed ones may stand for 30,000 times as many."""
-_MARKS = (STUB_PREFIX, REDACTED.encode(), b'"Restored ')
-"""What stands in a file where something of ours stands in the place of a value: a stub, a field
-that says that a call was shortened, and how its answer begins then, should the field be gone."""
+_MARKS = (STUB_PREFIX, MARK.encode(), REDACTED.encode(), b'"Restored ')
+"""What stands in a file where something of ours stands in the place of a value: a stub, an archive,
+a field that says that a call was shortened, and how its answer begins then, should that be gone."""
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
@@ -82,7 +83,7 @@ def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
 
 
 def has_marks(file: SessionFile, check_stop: Callable[[], None]) -> bool:
-    """Tell whether a stub stands in a file, or an entry that says of itself that it was shortened.
+    """Tell whether a stub or an archive stands in a file, or an entry that says it was shortened.
 
     Raise OSError where it cannot be read.
     """
