@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.operations import scan as scanning
+from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import resume
 from building.world import SAMPLES, Conversation, World, append, dump, pin, sql
@@ -236,6 +237,28 @@ def test_what_is_asked_for_during_a_pass_is_not_stepped_over(world):
 
     assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]
     assert b'"_extractable":false' in path.read_bytes().splitlines()[-1]
+
+
+def test_an_archive_with_a_new_id_is_known_in_the_tail(world):
+    """Its entry was written anew with another id: nothing is cut out of what stands for a turn."""
+    path, talk = long_session(world)
+    say_much(path, talk, "much")
+    keys = world.settings(keep_recent=0, archive={"enabled": True, "keep_turns": 0})
+    archive(keys, world.store, str(path), clock=world.clock)
+    *front, closing = path.read_bytes().splitlines(keepends=True)
+    assert b"[archived turn]" in closing
+    named = b'"id":"%s"' % talk.last.encode()
+    talk.last = "another"
+    closing = closing.replace(named, b'"id":"another"').replace(b"}\n", b',"_extractable":true}\n')
+    path.write_bytes(b"".join((*front, closing)))
+    os.utime(path, (time.time() - 60,) * 2)
+    assert world.scan().values_extracted == 0
+    say_more(path, talk)
+    [begin] = begins(world)
+    assert begin <= path.read_bytes().index(b'"id":"another"')
+
+    assert world.scan().values_extracted == 0
+    assert b"[archived turn]" in path.read_bytes()
 
 
 @pytest.mark.parametrize("sample", GROWING, ids=lambda path: path.name[:24])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brainsurgeon.decide.matching import ARCHIVE
 from brainsurgeon.decide.resume import VERSION, Frontier
 from brainsurgeon.formats import FORMATS, HEAD_LINES, base
 from brainsurgeon.model.entries import STUB
@@ -126,6 +127,7 @@ def records_of_tail(store: Store, record: SessionRecord | None, one: Examination
         if entry is not None and line.raw is not None:
             stubs.update(stub.decode() for stub in STUB.findall(line.raw))
             named.add(one.format.identity(entry, line.raw, line.number) or "")
+            named.update(ident.decode() for ident in ARCHIVE.findall(line.raw))
     family = store.sessions.family(record)
     return Records(
         tuple(store.extractions.of_entries(family, named, stubs)),
