@@ -19,10 +19,12 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.model.turns import LINK, MARK
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import openers, retire
 from brainsurgeon.store import open_store
+from brainsurgeon.store.key_paths import key_path_text
 from building.world import Conversation
 from proofs.power import operation as operations
 from proofs.power.tracing import Disk, trace, why_not
@@ -30,6 +32,8 @@ from proofs.power.tracing import Disk, trace, why_not
 NOWHERE = 1 << 60
 TOGETHER = "together"
 """Two sessions are cut in one pass, and share their commits."""
+FOLDING = ["fold", "unfold"]
+"""Turns fold into their last answers, and come back."""
 STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 
 
@@ -52,8 +56,8 @@ class Traced:
         self.original = self._build()
         if verb == "follow":
             self._move_and_go_on()
-        elif verb not in ("cut", TOGETHER, *operations.LINES):
-            operations.act(self.base, "cut")
+        elif verb not in ("cut", "fold", TOGETHER, *operations.LINES):
+            operations.act(self.base, "fold" if verb == "unfold" else "cut")
         before = [os.stat(path).st_ino for path in self.sessions]
         contents = {
             str(path): path.read_bytes() for path in Path(base).rglob("*") if path.is_file()
@@ -254,12 +258,32 @@ def _differs(store, content, path=""):
     for stub, (_, state) in held.items():
         if state == "standing" and stub not in content:
             return "what is said to be cut is not"
+    if why := _differs_in_archives(store, content):
+        return why
     for (after,) in store._connection.execute("SELECT after FROM fields"):
         if after not in content:
             return "a field is said to be set and is not"
     wished = store._connection.execute("SELECT value FROM wishes WHERE state = 'done'").fetchall()
     if wished and b'"_extractable":false' not in content:
         return "a wish is said to be done and is not"
+    return None
+
+
+def _differs_in_archives(store, content):
+    """Say where store and file contradict each other about the turns that stand folded."""
+    said = store._connection.execute(
+        "SELECT replacement, blob_id, state FROM extractions"
+        " WHERE archive_id IS NOT NULL AND path != ?",
+        (key_path_text(LINK),),
+    ).fetchall()
+    folded = content.count(MARK.encode())
+    standing = [text for text, _, state in said if state == "standing"]
+    if any(text.encode() not in content for text in standing):
+        return "what is said to be folded is not"
+    if folded > sum(blob is not None for _, blob, _ in said):
+        return "an archive leads nowhere"
+    if folded > len(standing):
+        return "what is said to be unfolded is not"
     return None
 
 
@@ -356,7 +380,9 @@ FOLLOWING = "follow"
 """Noting where a session is now may be lost at the cost of time: nothing relies on that commit."""
 
 
-@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, *operations.LINES])
+@pytest.mark.parametrize(
+    "verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, *FOLDING, *operations.LINES]
+)
 def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
     one = traced(verb)
@@ -375,7 +401,9 @@ def _without_moment(end):
     return frozenset(file for file in end if not file[0].endswith("/last_pass"))
 
 
-@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, *operations.LINES])
+@pytest.mark.parametrize(
+    "verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, *FOLDING, *operations.LINES]
+)
 def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
     """When a command is over, a power cut takes nothing of it back."""
     disk = traced(verb).disk
@@ -435,8 +463,19 @@ def test_the_operations_do_what_their_names_say(traced):
     assert b'"_extractable":false' in ends["pin"][0]
 
 
+def test_the_turns_that_are_folded_are_folded(traced):
+    """The traced operations were real ones here, too: two turns folded, and came back."""
+    folded = {}
+    for verb in FOLDING:
+        one = traced(verb)
+        one._materialise(next(iter(one.disk.ends())))
+        folded[verb] = Path(one.session).read_bytes().count(MARK.encode())
+    assert folded == {"fold": 2, "unfold": 0}
+    assert Path(traced("unfold").session).read_bytes() == traced("unfold").original
+
+
 @pytest.mark.long(proves=("store", "sessions", "rewrite"))
-@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK])
+@pytest.mark.parametrize("verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK, *FOLDING])
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """The same with every single write lost on its own, for one more operation."""
     one = traced(verb)
