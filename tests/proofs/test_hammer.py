@@ -32,6 +32,12 @@ LEAST, MOST, ROUND = 1.7, 8, 10
 """Seconds: of a short run, of one that has not met enough yet, of one round of the long form."""
 HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
 HELD = "somebody has the file open"
+FOLDS = {
+    "archive": {
+        "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
+        "fold_after": 3,
+    },
+}  # fmt: skip
 GOOD = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}
 
 
@@ -43,9 +49,11 @@ class Style(NamedTuple):
     wished: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
     history: str = "grows"
     look_back: float = 0.05
+    folds: bool = False
 
     def __str__(self):
-        return "+".join(self.agents) + (f", gap {self.gap}" if self.gap else "")
+        said = "+".join(self.agents) + (f", gap {self.gap}" if self.gap else "")
+        return said + (", turns fold" if self.folds else "")
 
 
 STYLES = (
@@ -67,6 +75,10 @@ STYLES = (
     Style(("node kept",)),
     Style(("node rewrite",), 0.02, {"exchanges": 5, "races": 2}, "truncated"),
     Style(("node replace",), 0.02, {"exchanges": 5}, "replaced"),
+    Style(("py path",), 0.02, {"exchanges": 5, "races": 2, "folded": 5}, folds=True),
+    Style(("py kept",), 0, {"exchanges": 5, "folded": 5}, folds=True),
+    Style(("py rewrite",), 0.02, {"exchanges": 3, "folded": 3}, "truncated", folds=True),
+    Style(("py replace",), 0.02, {"exchanges": 3, "folded": 3}, "replaced", folds=True),
 )
 """What is written by path in bursts, by one descriptor, without a pause, by two, from memory."""
 
@@ -158,12 +170,14 @@ def work(world, style, seconds, session, agents, seen):
     """Do pass after pass until the agents have ended: after some seconds, and enough was met."""
     begun, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
     while any(agent.poll() is None for agent in agents):
-        report = world.scan(keep_recent=1, keep_after_restore_seconds=0)
+        keys = FOLDS if style.folds else {}
+        report = world.scan(keep_recent=1, keep_after_restore_seconds=0, **keys)
         seen["passes"] += 1
         seen["values"] += report.values_extracted
         for one in report.sessions:
             seen[names.get(one.outcome, one.outcome)] += 1
             seen[HELD] += one.reason == HELD
+            seen["folded"] += len(one.plan.archives) if one.outcome == "changed" else 0
         if seen["passes"] % 8 == 0:
             seen["put back"] += sum(one.values for one in world.restore_all(pristine=True))
         took = time.monotonic() - begun
