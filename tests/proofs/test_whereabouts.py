@@ -1121,7 +1121,26 @@ def exchanged_agents(world):
     return lambda path: world.root / "other" / "sessions" / path.name
 
 
-@pytest.mark.parametrize("move", [renamed_file, renamed_agent, exchanged_agents])
+def moved_file(world):
+    """Move the sessions into the directory of another agent, and leave everything else."""
+    (world.root / "other" / "sessions").mkdir(parents=True)
+    for path in world.directory.glob("*.jsonl"):
+        path.rename(world.root / "other" / "sessions" / path.name)
+    return lambda path: world.root / "other" / "sessions" / path.name
+
+
+def moved_file_and_exchanged(world):
+    """Move the sessions, and then let the two directories exchange their names."""
+    moved_file(world)
+    (world.root / "main").rename(world.root / "between")
+    (world.root / "other").rename(world.root / "main")
+    (world.root / "between").rename(world.root / "other")
+    return lambda path: path
+
+
+@pytest.mark.parametrize(
+    "move", [renamed_file, renamed_agent, exchanged_agents, moved_file, moved_file_and_exchanged]
+)
 @pytest.mark.parametrize("at", ["exchanged", "retired"])
 def test_a_session_that_moves_after_a_crash_is_recovered_where_it_is(world, monkeypatch, move, at):
     """The journal names where it was; late lines, the old file and the records follow it."""

@@ -98,7 +98,7 @@ def resolve(
     except (FileNotFoundError, NotADirectoryError):
         moved = _where_it_is_now(rewrite, roots)
         if moved:
-            return resolve(store, moved, opened)
+            return resolve(store, moved, opened, roots)
         if not os.path.isdir(rewrite.root):
             return "its root is not there now; left for the next run"
         _make_records_true(store, rewrite, exchanged=True)
@@ -108,9 +108,13 @@ def resolve(
     except OSError as error:
         return f"its directory cannot be opened ({error.strerror}); left for the next run"
     try:
-        moved = None if _is_here(directory, rewrite) else _where_it_is_now(rewrite, roots)
+        retire.put_old_name_back(directory, rewrite.temporary)
+        if _is_here(directory, rewrite):
+            moved = _brought_to_its_session(rewrite, directory, roots)
+        else:
+            moved = _where_it_is_now(rewrite, roots)
         if moved:
-            return resolve(store, moved, opened)
+            return resolve(store, moved, opened, roots)
         return _resolve_files(store, rewrite, directory, opened)
     except OSError as error:
         return f"it cannot be finished now ({error.strerror}); left for the next run"
@@ -127,10 +131,35 @@ def _where_it_is_now(rewrite: OpenRewrite, roots: tuple[Root, ...]) -> OpenRewri
     return None
 
 
+def _brought_to_its_session(
+    rewrite: OpenRewrite, directory: int, roots: tuple[Root, ...]
+) -> OpenRewrite | None:
+    """Move the old file to its session where that alone was moved: late lines belong there."""
+    name = _under_its_name(directory, rewrite).name
+    if _which(directory, name, rewrite) in ("old", "new"):
+        return None
+    if _which(directory, rewrite.temporary, rewrite) != "old":
+        return None
+    own = Root(rewrite.root, required=False)
+    for item in discover((own, *roots), wanted=lambda _: True):
+        if not isinstance(item, SessionFile) or item.directory == rewrite.directory:
+            continue
+        if item.fingerprint.place == (rewrite.device, rewrite.new_inode):
+            there = open_below(item.root, item.directory)
+            try:
+                retire.move(directory, rewrite.temporary, there)
+            finally:
+                os.close(there)
+            return replace(rewrite, root=item.root, directory=item.directory, name=item.name)
+    return None
+
+
 def _is_here(directory: int, rewrite: OpenRewrite) -> bool:
-    """Tell whether anything of a rewrite stands in a directory: another may bear its name now."""
-    names = rewrite.name, rewrite.temporary
-    return any(_which(directory, name, rewrite) in ("old", "new") for name in names)
+    """Tell whether the temporary file of a rewrite stands in a directory.
+
+    Another directory may bear its name now, and hold the session alone.
+    """
+    return _which(directory, rewrite.temporary, rewrite) in ("old", "new")
 
 
 def _under_its_name(directory: int, rewrite: OpenRewrite) -> OpenRewrite:
@@ -149,7 +178,6 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     The number of an inode that is freed may be given out again at once: nothing may depend on it
     any more by the time the old file is removed.
     """
-    retire.put_old_name_back(directory, rewrite.temporary)
     rewrite = _under_its_name(directory, rewrite)
     name = _which(directory, rewrite.name, rewrite)
     temporary = _which(directory, rewrite.temporary, rewrite)

@@ -154,6 +154,13 @@ def remove(directory: int, temporary: str) -> None:
         _remove(directory, temporary)
 
 
+def move(directory: int, temporary: str, there: int) -> None:
+    """Move an old file to the directory that its session is in now; what writes it goes on."""
+    os.rename(temporary, temporary, src_dir_fd=directory, dst_dir_fd=there)
+    os.fsync(there)
+    os.fsync(directory)
+
+
 def _wait_until_closed(descriptor: int, deadline: float) -> bool:
     """Wait until nobody can write the file; tell whether a lease says so."""
     while True:
