@@ -513,13 +513,7 @@ class Agents(RuleBasedStateMachine):
         report = self._verb(self.world.scan, **KEYS)
         if report is None:
             return
-        left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
-        for session in self.sessions.values():
-            if str(path := self._path(session)) in left:
-                session.known_at.add(path)
-            else:
-                session.scanned, session.known_below = True, session.agent
-                session.known_at = {path}
+        self._seen(report)
         assert not report.failed
         assert not report.interrupted
         if any(one.values_restored for one in report.sessions):
@@ -529,10 +523,22 @@ class Agents(RuleBasedStateMachine):
         assert again is None or again.sessions_changed == 0
         assert self._inodes() == before
 
+    def _seen(self, report):
+        """Take down where a pass saw each session."""
+        left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
+        for session in self.sessions.values():
+            if str(path := self._path(session)) in left:
+                session.known_at.add(path)
+            else:
+                session.scanned, session.known_below = True, session.agent
+                session.known_at = {path}
+
     @rule()
     def archive(self):
         """Do a pass in which turns fold, the newest too, and rows of archives once more."""
-        if self._verb(self.world.scan, **KEYS, **FOLDS) is not None:
+        report = self._verb(self.world.scan, **KEYS, **FOLDS)
+        if report is not None:
+            self._seen(report)
             written = b"".join(path.read_bytes() for path in self._files())
             figures["archives"] += written.count(ARCHIVED)
 
