@@ -381,6 +381,28 @@ def test_a_session_that_somebody_has_open_is_deferred(world, session):
     assert world.leftovers() == []
 
 
+@pytest.mark.parametrize("asked", ["restore", "pristine", "nothing"])
+def test_what_waits_for_an_open_session_costs_no_write(world, pruned, conversation, clock, asked):
+    """While somebody has it open, pass after pass writes nothing, beside it or in the store."""
+    path = world.directory / "s.jsonl"
+    clock.now += 5
+    conversation.turn("z" * 2000)  # something to cut in any case
+    world.put("s.jsonl", conversation.bytes() if asked == "nothing" else path.read_bytes())
+    database = world.state / "store.db"
+    with open(path, "rb"):
+        if asked != "nothing":
+            assert world.restore(pruned, pristine=asked == "pristine").pending
+        clock.now += 5
+        assert deferred(world) == "somebody has the file open"
+        before = state(world.root, directories=True), database.stat().st_mtime_ns
+        for _ in range(3):
+            clock.now += 5
+            assert deferred(world) == "somebody has the file open"
+            assert (state(world.root, directories=True), database.stat().st_mtime_ns) == before
+
+    assert world.scan().sessions_changed == 1
+
+
 def test_wishes_and_cuts_are_carried_out_in_one_rewrite(world, conversation, clock):
     """A put-back, a pin and new cuts are one replacement of the file."""
     first, second, third = (conversation.turn(letter * 2000) for letter in "xyz")

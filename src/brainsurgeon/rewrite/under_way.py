@@ -63,12 +63,16 @@ class Way:
         self.done: Rewrite | Exception | None = None
 
     def lock(self, patience: float) -> None:
-        """Take the session's lock; refuse while an earlier rewrite waits to be finished."""
+        """Take the session's lock; refuse one that somebody has open, or that is being rewritten.
+
+        An earlier rewrite of it may wait to be finished.
+        """
         check_stop = self.change.session.check_stop
         self.held.enter_context(self.store.lock(self.ident, patience, check_stop))
         # One whose new file never was whole has left nothing in which somebody could have written.
         if any(one.new_inode is not None for one in self.store.journal.open_rewrites(self.ident)):
             raise RefusedError("an earlier rewrite of it is not finished yet")
+        exchange.check_closed(self.change.session)
 
     def begin(self) -> int:
         """Record what is shelved and that the rewrite begins; part of a transaction."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _READINGS = 3
 """How often the agent's signs are read when they keep changing."""
 
+_OPEN = "somebody has the file open"
+
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -148,6 +150,16 @@ class Candidate:
     ledger: Ledger = field(default_factory=Ledger)
 
 
+def check_closed(session: OpenSession) -> None:
+    """Raise RefusedError where somebody has a session open now; whoever opens it later may.
+
+    It spares all that would be written for nothing; what counts is the lease of the exchange.
+    Where there are no leases, that is asked later.
+    """
+    with suppress(leases.LeaseUnsupportedError):
+        refuse_if(_OPEN if leases.open_elsewhere(session.descriptor) else "")
+
+
 def by_directory(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     """Part candidates by the directory that they stand in, in the order in which they come."""
     parted: dict[object, list[Candidate]] = {}
@@ -225,7 +237,7 @@ def _exchange_leased(one: Candidate) -> str | None:
     successor, session = one.successor, one.successor.session
     try:
         taken = leases.take(successor.descriptor) and leases.take(session.descriptor)
-        refuse_if("" if taken else "somebody has the file open")
+        refuse_if("" if taken else _OPEN)
         refuse_if(session.differs())
         why = one.signs.changed()
         if why is None:

@@ -29,6 +29,18 @@ class LeaseUnsupportedError(OSError):
 
 def take(descriptor: int) -> bool:
     """Take a write lease; False when somebody has the file open."""
+    return _take(descriptor)
+
+
+def open_elsewhere(descriptor: int) -> bool:
+    """Tell whether somebody has the file open, by asking for a write lease for an instant."""
+    if not _take(descriptor):
+        return True
+    drop(descriptor)
+    return False
+
+
+def _take(descriptor: int) -> bool:
     if sys.platform != "linux":
         raise LeaseUnsupportedError(errno.ENOSYS, "no leases on this system")
     try:

@@ -142,9 +142,13 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Remember how a file was just seen, where that says anything new."""
+        """Remember how a file was just seen, where that says anything new.
+
+        That it was looked at is new once after each wish.
+        """
         state = self.state_of(file)
-        if self.waits(file) or state is None or _essence(state) != _essence(fresh):
+        asked_at = self._waiting.get(os.fsencode(file.path), 0.0)
+        if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
     def begin_at(self, path: str, resume: Resume | None) -> None:
