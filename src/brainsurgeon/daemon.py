@@ -6,6 +6,7 @@ a third one only says which path changed.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -65,6 +66,7 @@ def run(load: Callable[[], Settings]) -> None:
         held.enter_context(hold_daemon_lock(settings.state_dir))
         store = open_store(settings.state_dir)
         held.callback(store.close)
+        gc.freeze()  # what is loaded is no garbage: no collection has to go through it
         _Daemon(load, settings, store).run()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -194,16 +193,19 @@ class _Walk:
         for item in listing:
             row = rows.get(item.name)
             if row is not None and row[6] == rules and (row[5] is None or row[5] > now):
-                with suppress(OSError):
+                try:
                     seen = item.stat(follow_symlinks=False)
-                    if (
-                        row[4] == seen.st_ctime_ns and row[3] == seen.st_mtime_ns
-                        and row[1] == seen.st_ino and row[2] == seen.st_size
-                        and row[0] == seen.st_dev
-                    ):  # fmt: skip
-                        met.add((row[0], row[1]))
-                        names.append(item.name)
-                        continue
+                except OSError:
+                    awake.append(item)
+                    continue
+                if (
+                    row[4] == seen.st_ctime_ns and row[3] == seen.st_mtime_ns
+                    and row[1] == seen.st_ino and row[2] == seen.st_size
+                    and row[0] == seen.st_dev
+                ):  # fmt: skip
+                    met.add((row[0], row[1]))
+                    names.append(item.name)
+                    continue
             awake.append(item)
         self.resting.rested(path, names)
         return awake
