@@ -49,7 +49,7 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 in the main thread only, while the kernel may interrupt any."""
 ROOTS_LOOKED_AT = 5.0
 """Seconds after which the watcher notices that a root came or went."""
-GLANCES = 1.25
+GLANCES = 1.5
 """Seconds between two looks of the watcher for what the kernel told: it wakes up for each, while
 nothing happens, too. Ending waits for the next one."""
 
