@@ -6,6 +6,7 @@ a third one only says which path changed.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -48,7 +49,7 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 in the main thread only, while the kernel may interrupt any."""
 ROOTS_LOOKED_AT = 5.0
 """Seconds after which the watcher notices that a root came or went."""
-GLANCES = 1.25
+GLANCES = 1.5
 """Seconds between two looks of the watcher for what the kernel told: it wakes up for each, while
 nothing happens, too. Ending waits for the next one."""
 
@@ -65,6 +66,7 @@ def run(load: Callable[[], Settings]) -> None:
         held.enter_context(hold_daemon_lock(settings.state_dir))
         store = open_store(settings.state_dir)
         held.callback(store.close)
+        gc.freeze()  # what is loaded is no garbage: no collection has to go through it
         _Daemon(load, settings, store).run()
 
 

@@ -99,3 +99,15 @@ def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatc
     world.scan(keep_recent=0)
 
     assert looked == [1]
+
+
+def test_no_process_is_looked_at_for_a_session_from_which_nothing_goes(world, path, monkeypatch):
+    """A pass over a session that is left as it is asks nobody what they have mounted."""
+    looked = []
+    look = mounts._look_around
+    monkeypatch.setattr(mounts, "_look_around", lambda: looked.append(1) or look())
+    left, told = world.scan(keep_recent=100), list(looked)
+    cut = world.scan(keep_recent=0)
+
+    assert (left.files_scanned, left.sessions_changed, told) == (1, 0, [])
+    assert (cut.sessions_changed, bool(looked)) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -66,6 +67,7 @@ def scan(
         from brainsurgeon.operations.ahead import ahead_of_scan
 
         ahead = partial(ahead_of_scan, settings, store, only)
+        gc.freeze()  # what is loaded is no garbage: no collection has to go through it
         with progress_bar("looking at", ahead, quiet=json) as progress:
             report = operation(
                 settings, store, clock=time.time, dry_run=dry_run, only=only,

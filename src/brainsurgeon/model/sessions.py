@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from brainsurgeon.model.entries import OLD
 
@@ -45,11 +45,24 @@ when something in it falls due, the rules under which it needs no look before th
 every pass has to judge), the rules that it was seen under, and the outcome."""
 
 
+class Listing(NamedTuple):
+    """What stands in a directory that was in a certain state: other directories apart."""
+
+    mark: Fingerprint
+    names: list[str]
+    directories: list[str]
+
+
 class Resting(Protocol):
-    """What is known of the files of a tree, so that nothing is built of those that rest."""
+    """What is known of the files of a tree, so that nothing is built of those that rest.
+
+    `listings` is what the last pass found in each directory, `listed` what this one does.
+    """
 
     rules: str
     now: float
+    listings: Mapping[str, Listing]
+    listed: dict[str, Listing]
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
         """Give the files of one directory that may rest, by name."""

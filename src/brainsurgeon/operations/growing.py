@@ -18,6 +18,7 @@ from brainsurgeon.rewrite.resume import (
     is_whole_plan,
     records_of_tail,
 )
+from brainsurgeon.rewrite.untouchable import check_alone
 from brainsurgeon.sessions.discover import is_named
 
 if TYPE_CHECKING:
@@ -105,7 +106,11 @@ def _asked_for(store: Store, session_id: int) -> bool:
 
 
 def _may_go(one: Examination, before: Resume, record: SessionRecord | None, planned: Plan) -> bool:
-    """Tell whether what is to go may be cut on the word of the tail alone."""
+    """Tell whether what is to go may be cut on the word of the tail alone.
+
+    Raise RefusedError where its file may not be replaced.
+    """
+    check_alone(one.session)
     return record is not None and not one.kept_in_memory() and is_whole_plan(one, before, planned)
 
 

@@ -29,7 +29,7 @@ from brainsurgeon.rewrite.carry_out import end_redactions
 from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, records_of
 from brainsurgeon.rewrite.finishing import Unfinished
 from brainsurgeon.rewrite.resume import begins_at, frontier_of
-from brainsurgeon.rewrite.untouchable import excluded
+from brainsurgeon.rewrite.untouchable import check_alone, check_touchable, excluded
 from brainsurgeon.sessions.discover import is_named
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import NOTHING_OWN
@@ -182,8 +182,9 @@ class _Pass:
         """Plan a session by all of its lines; unless it may be `cut` only what is asked for."""
         state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
         with ExitStack() as held:
-            quiet = examine_quiet(self._settings, file, state, now, self._check)
-            one = held.enter_context(quiet)
+            one = held.enter_context(
+                examine_quiet(self._settings, file, state, now, self._check, check_touchable)
+            )
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise UnsettledError(HELD)
             if self._batch.decides(one):
@@ -206,6 +207,8 @@ class _Pass:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
             outcome = fitting.outcome(one, planned)
+            if outcome.outcome == "changed":
+                check_alone(one.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:

@@ -188,15 +188,16 @@ def examine_open(
 def examine_quiet(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check_stop: Callable[[], None] = carry_on,
+    check: Callable[[AnyOpen, Settings], None] = check_replaceable,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session that is to be changed: one whose file is quiet and may be replaced.
 
-    Raise UnsettledError where it is not quiet, RefusedError where it may not be replaced. Whether
-    its last turn is closed is for the caller to ask (`check_turn`).
+    Raise UnsettledError where it is not quiet, RefusedError where `check` says that it may not be
+    replaced. Whether its last turn is closed is for the caller to ask (`check_turn`).
     """
     with open_quiet(settings, file, state, now, check_stop) as session:
         form = session.format
-        check_replaceable(session, settings)
+        check(session, settings)
         settings = settings_for(settings, file)
         survey = form.survey(session.lines, settings.decision_rules().window)
         yield Examination(settings, session, survey, silence(file, state, now), now)

@@ -21,7 +21,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.resume import Resume
 from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
 from brainsurgeon.rewrite.session_settings import settings_for
-from brainsurgeon.rewrite.untouchable import check_replaceable
+from brainsurgeon.rewrite.untouchable import check_touchable
 from brainsurgeon.sessions.reading import OpenSession, stands_before
 from brainsurgeon.sessions.tails import mark_as_seen, mark_at, mark_of
 
@@ -100,7 +100,7 @@ def examine_grown(
     older entries: then the cursor is another. Raise what `examine_quiet` raises.
     """
     with open_quiet(settings, file, state, now, check_stop) as session:
-        check_replaceable(session, settings)
+        check_touchable(session, settings)
         settings = settings_for(settings, file)
         form = FORMATS.get(before.format)
         if (

@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.sessions.reading import ObstacleError, RefusedError
+from brainsurgeon.sessions import mounts
+from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError
 from brainsurgeon.sessions.row_session import OpenRows
 
 if TYPE_CHECKING:
@@ -34,11 +35,30 @@ def excluded(file: SessionFile, settings: Settings) -> str | None:
 
 def check_replaceable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError for what we never change."""
+    check_touchable(session, settings)
+    check_alone(session)
+
+
+def check_alone(session: AnyOpen) -> None:
+    """Raise ObstacleError where a container was given the file alone.
+
+    It takes a look at every process: a pass asks for it only where something is to go.
+    """
+    if isinstance(session, OpenSession):
+        _check(mounts.obstacle(session.directory, session.file.name))
+
+
+def check_touchable(session: AnyOpen, settings: Settings) -> None:
+    """Raise RefusedError for what shows without a look at other processes."""
     if moved_away(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     if isinstance(session, OpenRows) and settings.databases == "auto":
         _check_engine(session)
-    if obstacle := session.obstacle:
+    _check(session.own_obstacle if isinstance(session, OpenSession) else session.obstacle)
+
+
+def _check(obstacle: str | None) -> None:
+    if obstacle:
         raise ObstacleError(obstacle)
 
 

@@ -10,21 +10,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.sessions.directories import open_listed
 from brainsurgeon.sessions.reading import format_name, open_below, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from brainsurgeon.model.sessions import Place, Resting
+    from brainsurgeon.model.sessions import Listing, Place, Resting
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 16
 _NOT_ENTERED = openclaw.SKIPPED_DIRECTORIES | {".", ".."}
 _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
@@ -59,7 +58,7 @@ def discover(
     for root in roots:
         path = os.path.realpath(root.path)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor, listing = open_listed(path, path, None, resting)
         except FileNotFoundError:
             yield Unreadable(path, root.path, "no such directory", failed=root.required)
             continue
@@ -67,7 +66,7 @@ def discover(
             yield Unreadable(path, root.path, error.strerror or "cannot be opened")
             continue
         walk = _Walk(path, root, wanted, format_of, resting, met)
-        for item in walk.directory(path, descriptor, 0):
+        for item in walk.directory(path, descriptor, listing, 0):
             if isinstance(item, SessionFile):
                 key = (item.fingerprint.device, item.fingerprint.inode)
                 if key in met:
@@ -163,60 +162,57 @@ class _Walk:
     claude_home: str = field(default_factory=lambda: os.path.realpath(claude_code.home()))
 
     def directory(
-        self, path: str, descriptor: int, depth: int
+        self, path: str, descriptor: int, listing: Listing, depth: int
     ) -> Iterator[SessionFile | Unreadable]:
         """Walk one directory; closes `descriptor`."""
         try:
-            try:
-                with os.scandir(descriptor) as listing:
-                    items = sorted(self._awake(path, listing), key=lambda item: item.name)
-            except OSError as error:
-                yield Unreadable(self.top, path, error.strerror or "cannot be listed")
-                return
-            for item in items:
-                if item.is_dir(follow_symlinks=False):
-                    if depth < _DEEPEST and item.name not in openclaw.SKIPPED_DIRECTORIES:
-                        yield from self._enter(f"{path}/{item.name}", descriptor, depth)
-                else:
-                    yield from self.look(path, item.name, descriptor)
+            directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
+            for name in sorted([*self._awake(path, descriptor, listing.names), *directories]):
+                if name not in directories:
+                    yield from self.look(path, name, descriptor)
+                elif depth < _DEEPEST:
+                    yield from self._enter(f"{path}/{name}", descriptor, depth)
         finally:
             os.close(descriptor)
 
-    def _awake(self, path: str, listing: Iterable[os.DirEntry[str]]) -> Iterable[os.DirEntry[str]]:
-        """Give what of a directory may need a look.
+    def _awake(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
+        """Give the names in a directory that may need a look.
 
         For every file that rests this is what a pass costs: a look-up, one stat, a comparison.
         """
         rows = self.resting.rows(path) if self.resting else None
         if self.resting is None or not rows:
-            return listing
+            return listed
         rules, now, met, names, awake = self.resting.rules, self.resting.now, self.met, [], []
-        for item in listing:
-            row = rows.get(item.name)
+        for name in listed:
+            row = rows.get(name)
             if row is not None and row[6] == rules and (row[5] is None or row[5] > now):
-                with suppress(OSError):
-                    seen = item.stat(follow_symlinks=False)
-                    if (
-                        row[4] == seen.st_ctime_ns and row[3] == seen.st_mtime_ns
-                        and row[1] == seen.st_ino and row[2] == seen.st_size
-                        and row[0] == seen.st_dev
-                    ):  # fmt: skip
-                        met.add((row[0], row[1]))
-                        names.append(item.name)
-                        continue
-            awake.append(item)
+                try:
+                    seen = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                except OSError:
+                    awake.append(name)
+                    continue
+                if (
+                    row[4] == seen.st_ctime_ns and row[3] == seen.st_mtime_ns
+                    and row[1] == seen.st_ino and row[2] == seen.st_size
+                    and row[0] == seen.st_dev
+                ):  # fmt: skip
+                    met.add((row[0], row[1]))
+                    names.append(name)
+                    continue
+            awake.append(name)
         self.resting.rested(path, names)
         return awake
 
     def _enter(self, path: str, above: int, depth: int) -> Iterator[SessionFile | Unreadable]:
         try:
-            inner = os.open(os.path.basename(path), _DIRECTORY, dir_fd=above)
+            inner, listing = open_listed(path, os.path.basename(path), above, self.resting)
         except FileNotFoundError:
             return
         except OSError as error:
             yield Unreadable(self.top, path, error.strerror or "cannot be opened")
             return
-        yield from self.directory(path, inner, depth + 1)
+        yield from self.directory(path, inner, listing, depth + 1)
 
     def look(
         self, directory: str, name: str, descriptor: int

@@ -54,6 +54,13 @@ class _Sight:
 _sight = _Sight()
 
 
+def obstacle(directory: int, name: str) -> str | None:
+    """Say that a file is mounted alone, for which every process is looked at; None where not."""
+    if mounted_alone(directory, name):
+        return "the file is a mount point of its own (a container was given this one file)"
+    return None
+
+
 def mounted_alone(directory: int, name: str) -> bool:
     """Tell whether a file is mounted elsewhere, or mounted upon, in a namespace that can be seen.
 

@@ -110,10 +110,13 @@ class OpenSession:
     @property
     def obstacle(self) -> str | None:
         """Why this file is not to be replaced by us, or None; other than its content may tell."""
+        return self.own_obstacle or mounts.obstacle(self.directory, self.file.name)
+
+    @property
+    def own_obstacle(self) -> str | None:
+        """The obstacle that shows in the file itself."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
-        if mounts.mounted_alone(self.directory, self.file.name):
-            return "the file is a mount point of its own (a container was given this one file)"
         unproven = None if self.file.exclusive else filesystems.unproven(self.descriptor)
         if unproven:
             return filesystems.UNPROVEN.format(unproven)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from brainsurgeon.model.resume import Resume
-    from brainsurgeon.model.sessions import Fingerprint, SeenRow, SessionFile
+    from brainsurgeon.model.sessions import Fingerprint, Listing, SeenRow, SessionFile
     from brainsurgeon.store import Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
@@ -35,9 +35,12 @@ class FileMemory:
         self._store = store
         self._states: dict[bytes, FileState | None] = {}
         self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
+        self.listings: Mapping[str, Listing] = {}
+        self.listed: dict[str, Listing] = {}
         if store and whole:
             store.files.table.read()
             self._rows = store.files.table.directories
+            self.listings = store.files.table.listings
         self._waiting = store.wishes.sessions_waiting() if store else {}
         self._awake = {os.path.dirname(os.fsdecode(path)) for path in self._waiting}
         self._fresh: list[tuple[str, FileState]] = []
@@ -211,6 +214,8 @@ class FileMemory:
             if resume is not None:
                 store.resumes.remember(path, resume)
         store.resumes.forget(os.fsencode(path) for path, one in self._resumes.items() if not one)
+        if self.listed:
+            store.files.table.listings = self.listed
         if forget:
             for path, state in self._databases:
                 store.files.remember(path, state)

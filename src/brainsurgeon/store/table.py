@@ -14,9 +14,10 @@ from brainsurgeon.store.numbers import unsigned
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Mapping
 
     from brainsurgeon.model.records import FileState
-    from brainsurgeon.model.sessions import SeenRow
+    from brainsurgeon.model.sessions import Listing, SeenRow
 
 AGAIN = "again"
 """How a file is remembered that was deferred: every pass tries it again."""
@@ -36,6 +37,8 @@ class FileTable:
         self._connection = connection
         self._version: int | None = None
         self.directories: dict[str, dict[str, SeenRow]] = {}
+        self.listings: Mapping[str, Listing] = {}
+        """What the last pass of this process found in each directory; nobody writes it down."""
 
     def read(self) -> None:
         """Read everything, unless it is known and nobody else has written since."""
