@@ -182,7 +182,7 @@ def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
 
 @row("a day of quiet")
 def test_without_a_lease_a_day_of_quiet_is_waited_for(world, monkeypatch):
-    """`status` says so; what changed an hour ago is left until a lease can be had."""
+    """`status` says so where leases are refused; with the owner's lease the session is pruned."""
     path, ident = settled(world)
     with monkeypatch.context() as others:
         others.setattr(leases, "supported", lambda _: False)
@@ -231,7 +231,7 @@ def test_a_value_that_expired_comes_back_from_a_backup(world, cli, tmp_path):
 
 @row("says that no systemd runs")
 def test_where_no_systemd_runs_cron_does_as_well(world, cli):
-    """`init --systemd` names both ways out, and a line of the crontab prunes."""
+    """`init --systemd` names both ways out, and `scan --once`, which cron would call, prunes."""
     path, ident = settled(world)
     done = run("init", "--systemd", "--yes", PATH="/nowhere", XDG_RUNTIME_DIR="/nowhere")
     told = shown(done, done.returncode)
