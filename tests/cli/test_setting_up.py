@@ -260,7 +260,9 @@ def test_everything_that_is_asked_for_is_done_by_the_agents_own_commands(newcome
          "--agent", "."],
         ["codex", "mcp", "add", "brainsurgeon", "--", program, "mcp"],
     ]  # fmt: skip
-    for agent, name in ((".openclaw", "openclaw"), (".claude", "claude-code")):
+    for agent, name in (
+        (".openclaw", "openclaw"), (".claude", "claude-code"), (".codex", "claude-code"),
+    ):  # fmt: skip
         skill = "skills/brainsurgeon/SKILL.md"
         assert (newcomer.home / agent / skill).read_text() == (
             TOP / "deploy" / name / skill

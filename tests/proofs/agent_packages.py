@@ -30,9 +30,10 @@ PI_NOW = (
 CLAUDE_CODE = ("claude-code-2.1.330", ("@anthropic-ai/claude-code@2.1.330",))
 OLDER_CLAUDE_CODE = ("claude-code-2.1.112", ("@anthropic-ai/claude-code@2.1.112",))
 """The newest release, a native program, and the last one that is JavaScript."""
+CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
 PATIENCE = {
     PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900,
-    CLAUDE_CODE: 300, OLDER_CLAUDE_CODE: 180,
+    CLAUDE_CODE: 300, OLDER_CLAUDE_CODE: 180, CODEX: 300,
 }  # fmt: skip
 
 # Read at import: the tests themselves are given a home and an environment of their own.

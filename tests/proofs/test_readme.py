@@ -99,12 +99,14 @@ def _headings(path):
 
 
 def test_what_is_typed_is_what_the_program_takes():
-    """Each command of ours in a block of a page or of the README is one, with its options."""
+    """Each command of ours on a page or in the README, block or not, is one, with its options."""
     typed = [
         line for page in PAGES
-        for line in re.findall(r"^\$ (brainsurgeon .*)$", page.read_text(), re.MULTILINE)
+        for line in re.findall(r"(?m)^\$ (brainsurgeon .*)$|`(brainsurgeon [a-z][^`]*)`",
+                               re.sub(r"(?s)```text.*?```", "", page.read_text()))
     ]  # fmt: skip
-    assert len(typed) > 30
+    typed = [one or other for one, other in typed]
+    assert len(typed) > 60
     group = typer.main.get_command(cli.app)
     for line in typed:
         for one in line.split("#")[0].split("&&"):

@@ -1070,6 +1070,16 @@ def test_pi_sessions_are_known_by_the_ids_that_pi_gives_them(world, pi):
     assert found.title == f"pi:--home-dev-x--/{first.stem}"
 
 
+def test_a_codex_session_is_known_by_the_id_that_codex_prints(world):
+    """By what follows the time in the file's name, a beginning of it, and the whole stem."""
+    stem = f"rollout-2026-11-21T13-30-08-{OTHER}"
+    meta = {"type": "session_meta", "payload": {"id": OTHER}}
+    path = world.put(f"{stem}.jsonl", json.dumps(meta).encode() + b"\n")
+
+    for name in (OTHER, OTHER[:7], stem):
+        assert session_named(world.settings(), None, name).path == str(path)
+
+
 def test_a_header_that_says_something_else_is_a_name_too(world):
     """A file that was renamed answers to the id in its header, before any scan and without one."""
     write(world.directory / "renamed.jsonl", talk("secret", "s1"))

@@ -1,7 +1,7 @@
 """How each agent is told of our server and taught to use it, by commands and places of its own.
 
-Seen with openclaw 2026.9.6 and Claude Code 2.1.330. What an agent noted is only read, to tell what
-is there already; the change is its own command's.
+Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. What an agent noted is only
+read, to tell what is there already; the change is its own command's.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ AGENTS = ("openclaw", "claude", "codex")
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
 NAME = "brainsurgeon"
 _SKILL = "skills/brainsurgeon/SKILL.md"
-_SKILLS = {"openclaw": "deploy/openclaw/" + _SKILL, "claude": "deploy/claude-code/" + _SKILL}
-"""Where the skills lie in a clone."""
-SKILL_TO_PASTE = _SKILLS["claude"]
-"""For an agent that has its instructions in a file that people write."""
+_FOR_CLAUDE = "deploy/claude-code/" + _SKILL
+_SKILLS = {
+    "openclaw": "deploy/openclaw/" + _SKILL, "claude": _FOR_CLAUDE, "codex": _FOR_CLAUDE,
+}  # fmt: skip
+"""Where the skills lie in a clone; Codex gives the tool the name that Claude Code gives it."""
 
 
 def words(agent: str) -> tuple[str, ...]:
@@ -92,7 +93,10 @@ def skill(agent: str) -> tuple[str, str] | None:
     """Give where the text of an agent's skill lies in a clone, and where the agent looks for it."""
     if agent not in _SKILLS:
         return None
-    home = os.path.dirname(openclaw_agents()) if agent == "openclaw" else claude_code()
+    if agent == "codex":
+        home = codex_home()
+    else:
+        home = os.path.dirname(openclaw_agents()) if agent == "openclaw" else claude_code()
     return _SKILLS[agent], os.path.join(home, _SKILL)
 
 

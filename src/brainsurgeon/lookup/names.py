@@ -13,8 +13,12 @@ from brainsurgeon.sessions.opening import identity_of
 if TYPE_CHECKING:
     from brainsurgeon.lookup.sessions import Session
 
-_AFTER_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)", re.DOTALL)
-"""How pi names its files: when a session began, and its id."""
+_AFTER_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
+    r"|rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)",
+    re.DOTALL,
+)
+"""How pi and Codex name their files: when a session began, and its id."""
 
 
 def is_called(session: Session, name: str) -> bool:
@@ -50,7 +54,7 @@ def begins_with(session: Session, name: str) -> bool:
 
 def _of_file(name: str) -> list[str]:
     after = _AFTER_TIME.fullmatch(name)
-    return [name, after[1]] if after else [name]
+    return [name, after[1] or after[2]] if after else [name]
 
 
 def _said(session: Session, ids: list[str]) -> set[str]:

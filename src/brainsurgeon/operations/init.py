@@ -183,9 +183,6 @@ def _server_state(agent: str, server: Command, record: Record) -> State:
 
 
 def _note(agent: str) -> str:
-    if agent == "codex":
-        skill = os.path.join(packaged.directory(), servers.SKILL_TO_PASTE)
-        return f"to teach it, paste {skill} into AGENTS.md"
     others = servers.openclaw_names()[1:] if agent == "openclaw" else []
     if others:
         return (

@@ -34,7 +34,8 @@ class Pi:
     def __init__(self, base, model, name="claude-fable-5-1"):
         self.base, self.model, self.name = base, model, name
         self.home = base / "pi-home"
-        self.sessions = self.home / "agent" / "sessions"
+        self.place = self.home / ".pi" / "agent"
+        self.sessions = self.place / "sessions"
         self.workspace = base / "workspace"
         self.program = [
             node_binary(),
@@ -44,7 +45,7 @@ class Pi:
         self._configure()
 
     def _configure(self):
-        agent = self.home / "agent"
+        agent = self.place
         (agent / "extensions").mkdir(parents=True)
         self.workspace.mkdir()
         (agent / "extensions" / "test.js").write_text(EXTENSION)

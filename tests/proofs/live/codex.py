@@ -1,0 +1,87 @@
+"""The real Codex in a home of its own, driven turn by turn against a scripted model."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from proofs.agent_packages import CODEX, package
+
+PATIENCE = 120
+CONFIGURATION = """
+model = "scripted"
+model_provider = "loopback"
+model_context_window = 100000
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[model_providers.loopback]
+name = "loopback"
+base_url = "http://127.0.0.1:{port}/v1"
+env_key = "LOOPBACK_KEY"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+[analytics]
+enabled = false
+"""
+"""What its user has: a provider, and leave to work without asking."""
+
+
+class Codex:
+    """One home with one workspace; each turn is a process of its own."""
+
+    def __init__(self, base, model):
+        self.base, self.model = base, model
+        self.home, self.workspace = base / "codex-home", base / "workspace"
+        self.config = self.home / ".codex"
+        for place in (self.config, self.workspace, base / "tmp"):
+            place.mkdir(parents=True)
+        program = package(CODEX) / "@openai"
+        self.program = next(
+            path for path in program.glob("codex-*/vendor/*/*/codex") if path.is_file()
+        )
+        (self.config / "config.toml").write_text(CONFIGURATION.format(port=model.port))
+        self.environment = {
+            "HOME": str(self.home), "TMPDIR": str(base / "tmp"), "LOOPBACK_KEY": "none",
+            "PATH": f"{Path(sys.executable).parent}:{os.defpath}", "NO_COLOR": "1", "CI": "1",
+            "SHELL": "/bin/bash",
+            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+        }  # fmt: skip
+
+    @property
+    def path(self):
+        """The file of its newest session."""
+        return max(self.config.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+
+    def turn(self, *rounds):
+        """Do one turn, in the newest session where there is one; give its requests."""
+        number, prompt = self.model.script(*rounds)
+        known = list(self.config.rglob("rollout-*.jsonl"))
+        words = ["resume", "--last"] if known else []
+        done = subprocess.run(
+            [self.program, "exec", *words, "--json", "--skip-git-repo-check", prompt],
+            env=self.environment, cwd=self.workspace, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, (said[-1500:], done.stderr.decode(errors="replace")[-1500:])
+        assert f"done. [{number}]" in said, said[-1500:]
+        requests = self.model.of(number)
+        assert len(requests) == len(rounds) + 1
+        return requests
+
+
+def printing(tag, lines=80):
+    """Give a call that prints that many lines."""
+    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    return "exec_command", {"cmd": command, "yield_time_ms": 10000}
+
+
+def outputs(request):
+    """Give what a request says in its results, as text, in order."""
+    return [
+        one["output"] if isinstance(one["output"], str) else json.dumps(one["output"])
+        for one in request["input"] if one["type"] == "function_call_output"
+    ]  # fmt: skip

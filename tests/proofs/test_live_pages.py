@@ -1,0 +1,230 @@
+"""The pages of pi and Codex, followed word by word with the real programs in an empty home."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from building.world import TOP, Conversation
+from proofs.live.codex import Codex, outputs
+from proofs.live.codex import printing as printing_in_codex
+from proofs.live.messages import Messages
+from proofs.live.pi import Pi
+from proofs.live.responses import Responses
+
+pytestmark = pytest.mark.long(proves=("formats", "hosts", "lookup", "operations", "mcp_server"))
+
+PAGES = {name: (TOP / "deploy" / name / "README.md").read_text() for name in ("pi", "codex")}
+TITLES = {"pi": "Prune its sessions", "codex": "See its sessions"}
+SKILL = (TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md").read_text()
+STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+LINE = "this is a line of turn {}, which says nothing"
+VALUE = "\n".join([LINE.format(0)] * 60)
+QUIET = 31
+"""Seconds after which a session is settled, by the defaults."""
+
+
+class Account:
+    """What a reader of a page has: an agent that was used, and our program in `~/.local/bin`."""
+
+    def __init__(self, agent, **programs):
+        self.agent, self.home = agent, agent.home
+        place = self.home / ".local" / "bin"
+        place.mkdir(parents=True)
+        (place / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
+        for name, words in programs.items():
+            (place / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
+            (place / name).chmod(0o755)
+        for name in ("BRAINSURGEON_CONFIG", "PI_CODING_AGENT_DIR"):
+            agent.environment.pop(name, None)
+        path = agent.environment["PATH"].replace(str(Path(sys.executable).parent), str(place))
+        agent.environment["PATH"] = path
+
+    def types(self, *lines, cwd=TOP):
+        """Type lines into a shell; give what is printed."""
+        done = subprocess.run(
+            ["sh", "-e"], input="\n".join(lines), text=True, capture_output=True, cwd=cwd,
+            timeout=120, env=self.agent.environment, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+    def roots(self):
+        """Give the roots in force, as the program tells them."""
+        settings = json.loads(self.types("brainsurgeon config --json"))["settings"]
+        return next(one["value"] for one in settings if one["key"] == "roots")
+
+    def waits(self):
+        """Wait until the newest session is settled."""
+        time.sleep(max(0, QUIET - (time.time() - self.agent.path.stat().st_mtime)))
+
+
+def typed(page, title):
+    """Give what is typed in a section of a page."""
+    section = re.search(rf"\n## {title}\n(.*?)(\n## |\Z)", PAGES[page], re.DOTALL)[1]
+    return re.findall(r"^\$ (.*)$", section, re.MULTILINE)
+
+
+def printing(number):
+    """Give a call by which pi prints a long value."""
+    return "bash", {"command": f"yes '{LINE.format(number)}' | head -60"}
+
+
+def results(pi):
+    """Give what the results of a session say, by the id of the entry, in order."""
+    lines = [json.loads(line) for line in pi.path.read_bytes().splitlines()]
+    return {
+        one["id"]: one["message"]["content"][0]["text"]
+        for one in lines if one.get("message", {}).get("role") == "toolResult"
+    }  # fmt: skip
+
+
+def told(request):
+    """Give what the newest result of a request says."""
+    [block] = [one for one in request["messages"][-1]["content"] if one["type"] == "tool_result"]
+    content = block["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
+    """Its sessions are pruned, pi learns what a stub is, and each line of ours works in its shell.
+
+    What a running pi shows its model of a session that was pruned beside it is as the page says.
+    """
+    with Messages() as model:
+        pi = Pi(tmp_path, model, name="claude-sonnet-4-5")
+        account = Account(pi, pi=pi.program)
+        for number in range(4):
+            pi.turn([printing(number)])
+        with pi.conversation() as running:
+            running.turn([printing("in memory")])
+            account.waits()
+            shown = account.types(*typed("pi", "Prune its sessions"))
+            cut = set(STUB.findall(pi.path.read_text()))
+            assert len(cut) == 4
+            assert f"pi:{pi.path.parent.name}/" in shown
+            assert STUB.search(json.dumps(running.turn()[0]["messages"])) is None
+        lesson = re.search(r"```text\n(.*?)```", PAGES["pi"], re.DOTALL)[1]
+        ident = next(iter(results(pi)))
+        (pi.place / "AGENTS.md").write_text(lesson.replace("4f9d2a11", ident))
+        lines = re.findall(r"`(brainsurgeon [^`]*)`", (pi.place / "AGENTS.md").read_text())
+        named = f'brainsurgeon show {ident} --session "$PI_SESSION_ID"'
+        requests = pi.turn(*([("bash", {"command": line})] for line in (named, *lines)))
+        assert "Never write a stub yourself" in json.dumps(requests[0]["system"])
+        assert ident in STUB.findall(json.dumps(requests[0]["messages"]))
+        assert len(lines) == 2
+        assert all(VALUE in told(request) for request in requests[1:])
+        account.waits()
+        account.types("brainsurgeon scan --once")
+        assert results(pi)[ident].startswith(VALUE)
+        _give_pi_the_tool(account, pi, ident)
+        assert model.refused == []
+
+
+def _give_pi_the_tool(account, pi, ident):
+    """Add the server and the skill, and let the model make the calls of the skill."""
+    account.types(*typed("pi", "Give it the tool"))
+    assert "brainsurgeon: connected, 1 tool" in account.types("pi mcp list")
+    [tool] = set(re.findall(r"`(\w*purge_control)`", SKILL))
+    calls = ({"action": "get_context"}, {"action": "show", "entry": ident},
+             {"action": "restore", "entry": ident})  # fmt: skip
+    requests = pi.turn(*([(tool, given)] for given in calls))
+    assert "skills/brainsurgeon/SKILL.md" in json.dumps(requests[0]["system"])
+    assert pi.path.stem in json.loads(told(requests[1]))["session"]
+    assert list(json.loads(told(requests[2]))["content"].values()) == [f"{VALUE}\n"]
+    account.waits()
+    account.types("brainsurgeon scan --once")
+    said = results(pi)
+    assert said[ident] == f"{VALUE}\n"
+    assert list(said.values()).count(f"Restored {ident}.") == 2
+
+    bound = shlex.quote(str(pi.path.parent))
+    [line] = [one for one in typed("pi", "Give it the tool") if one.startswith("pi mcp add")]
+    account.types(f"{line} --agent {bound}")
+    [_, asked] = pi.turn([(tool, {"action": "show", "entry": _another(pi, ident)})])
+    assert "content" in json.loads(told(asked))
+    account.types(f"{line} --agent elsewhere")
+    [_, asked] = pi.turn([(tool, {"action": "show", "entry": _another(pi, ident)})])
+    assert told(asked).startswith("Nothing is extracted under that name here")
+
+
+def _another(pi, ident):
+    """Name a result that was cut, other than one."""
+    return next(one for one in STUB.findall(pi.path.read_text()) if one != ident)
+
+
+@pytest.mark.parametrize("agent", PAGES)
+def test_init_writes_what_a_page_says(tmp_path, agent):
+    """`init --yes` names the same root as the lines of the page do, and `init --mcp` its tool."""
+    driver, speaker = (Pi, Messages) if agent == "pi" else (Codex, Responses)
+    with speaker() as model:
+        one = driver(tmp_path, model)
+        account = Account(one, **({"codex": [one.program]} if agent == "codex" else {}))
+        one.turn()
+        by_hand = _given(account, *typed(agent, TITLES[agent])[:2])
+        assert _given(account, "brainsurgeon init --yes") == by_hand
+        if agent == "codex":
+            _add_by_init(account, one)
+
+
+def _given(account, *lines):
+    """Type lines; give the roots in force then, and forget them."""
+    account.types(*lines)
+    roots = account.roots()
+    (account.home / ".config/brainsurgeon/config.toml").unlink()
+    return roots
+
+
+def _add_by_init(account, one):
+    skill = one.config / "skills/brainsurgeon/SKILL.md"
+    account.types(*typed("codex", "Give it the tool"))
+    by_hand = (one.config / "config.toml").read_text(), skill.read_text()
+    account.types("codex mcp remove brainsurgeon", f"rm -r {skill.parent}")
+    account.types("brainsurgeon init --yes --mcp codex")
+    assert ((one.config / "config.toml").read_text(), skill.read_text()) == by_hand
+
+
+def test_the_page_of_codex_is_followed_word_by_word(tmp_path):
+    """Its session is listed and weighed, stays as it is, and it reads another agent's values."""
+    with Responses() as model:
+        codex = Codex(tmp_path, model)
+        account = Account(codex, codex=[codex.program])
+        other = Conversation()
+        other.turn()
+        other.turn()
+        place = codex.home / ".openclaw/agents/main/sessions/s.jsonl"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(other.bytes())
+        os.utime(place, (10**9, 10**9))
+        account.types("brainsurgeon scan --once")
+        codex.turn(printing_in_codex("turn 0"))
+        before = codex.path.read_bytes()
+        shown = account.types(*typed("codex", "See its sessions"))
+        assert codex.path.stem in shown
+        weighed = account.types(f"brainsurgeon context {codex.path.stem[-36:]}")
+        assert "noted by its agent" in weighed
+        account.waits()
+        account.types("brainsurgeon scan --once")
+        assert codex.path.read_bytes() == before
+        account.types(*typed("codex", "Give it the tool"))
+        _ask_from_codex(codex, STUB.findall(place.read_text())[0])
+
+
+def _ask_from_codex(codex, ident):
+    """Let Codex wait for the server as the page says; then its model gets a value."""
+    with open(codex.config / "config.toml", "a") as text:
+        text.write("required = true\n")
+    requests = codex.turn(("mcp__brainsurgeon:purge_control", {"action": "show", "entry": ident}))
+    listed = json.dumps(requests[0]["tools"])
+    assert '"mcp__brainsurgeon"' in listed
+    assert '"purge_control"' in listed
+    assert "Values behind" not in json.dumps(requests[0])
+    assert "brainsurgeon/SKILL.md" in json.dumps(requests[0])
+    assert "main/s" in outputs(requests[1])[-1]
+    assert '\\"content\\"' in outputs(requests[1])[-1]
