@@ -58,7 +58,7 @@ def relieve(
     file = file_of(chosen)
     if moved_away(file):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
-    if why := excluded(file, settings.model_copy(update={"min_session_bytes": 0})):
+    if why := excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
         with _translated(file), store.passes.run("relieve", clock()):

@@ -49,7 +49,7 @@ class Status:
     """Everything `status` shows; moments are seconds since 1970, None where unknown.
 
     `tokens_saved` is an estimate. `passes` are the newest, and `failures` those since the oldest
-    of them, or of the last day where that is longer; the newest last.
+    of them, or of the last day where that is longer, with the reliefs that lapsed; the newest last.
     """
 
     enabled: bool
@@ -119,7 +119,9 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
 
 def _failures(store: Store, passes: list[Pass], now: float) -> list[Event]:
     since = min([now - _DAY, *(one.at for one in passes)])
-    return store.events.after(store.events.before(since), kinds=("failure",))[-_NEWEST:]
+    found = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
+    told = (one for one in found if one.kind == "failure" or one.facts.get("action") == "relieve")
+    return list(told)[-_NEWEST:]
 
 
 def _next(trigger: object, last: float | None, now: float) -> float | None:

@@ -147,6 +147,8 @@ def _told(one: Event) -> str:
         parts.append("waits")
     if facts.get("entry_id"):
         parts.append(f"{facts.get('action', '')} of {facts['entry_id']}".strip())
+    elif one.kind == "lapse":
+        parts.append(f"{facts.get('action', '')} lapsed".strip())
     if facts.get("values"):
         size = f" ({bytes_(facts['size_bytes'])})" if facts.get("size_bytes") else ""
         parts.append(f"{count(facts['values'], 'value')}{size}")
