@@ -54,7 +54,7 @@ def rollback(
     """
     undone = store.passes.named(number) if store else None
     if store is None or undone is None:
-        raise NotFoundError(f"there is no pass {number}; `brainsurgeon passes` lists them")
+        raise NotFoundError(_none(store, number))
     run = _Rollback(settings, store, undone, clock, dry_run=dry_run)
     chosen = run.chosen(sessions)
     if dry_run:
@@ -62,6 +62,14 @@ def rollback(
     with store.passes.run("rollback", clock(), rolls_back=number):
         done = run.undo(chosen)
         return run.report(store.passes.so_far, done)
+
+
+def _none(store: Store | None, number: int) -> str:
+    """Say that there is no pass of this number any more, or never was one."""
+    known = "`brainsurgeon passes` lists them"
+    if store and number <= store.passes.last:
+        return f"pass {number} is kept no longer: nothing of it could be taken back; {known}"
+    return f"there is no pass {number}; {known}"
 
 
 class _Rollback:
