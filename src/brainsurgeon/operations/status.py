@@ -74,6 +74,7 @@ class Status:
     homes: tuple[UnusedHome, ...]
     loads: Loads = NO_LOADS
     tokens_saved: int = 0
+    turns_archived: int = 0
     passes: tuple[Pass, ...] = ()
     failures: tuple[Event, ...] = ()
 
@@ -112,6 +113,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         homes=tuple(unused_homes(settings)),
         loads=store.calibrations.loads() if store else NO_LOADS,
         tokens_saved=store.sums.tokens() if store else 0,
+        turns_archived=store.sums.archived() if store else 0,
         passes=tuple(passes),
         failures=tuple(_failures(store, passes, now) if store else ()),
     )
