@@ -295,3 +295,17 @@ def test_a_pass_whose_values_are_held_can_be_taken_back_after_years(
     assert world.store.events.after(0) == []
     [done] = world.rollback(1).sessions
     assert done.values == 1
+
+
+def test_a_rollback_counts_turns_apart_from_values(world):
+    """What it says agrees with its pass: archived turns are no values, there and once more."""
+    talk, _ = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    world.scan(archive={"enabled": True})
+    [one] = world.rollback(1).sessions
+    facts = world.store.passes.named(2).facts
+    [again] = world.rollback(1).sessions
+
+    assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])
+    assert again.since[f"archived turn, {PUT_BACK}"] == one.turns
+    assert sum(again.since.values()) == one.values + one.turns

@@ -194,12 +194,14 @@ class _Rollback:
         """Say what of a plan is this pass, and what of this pass is not in the plan."""
         cuts = self._cuts.get(record_id(record), ())
         put_back = {edit.extraction_id for edit in planned.putbacks}
-        back = sum(one.id in put_back for listed in self._cuts.values() for one in listed)
+        back = [one for some in self._cuts.values() for one in some if one.id in put_back]
+        values = sum(one.archive_id is None for one in back)
+        turns = len({one.archive_id for one in back} - {None})
         reasons = dict(planned.missed) | dict.fromkeys(planned.unfit, UNFIT)
         not_done = missed(planned)
         since: Counter[str] = Counter()
         for one in cuts:
-            if one.id in put_back:
+            if one.id in put_back or one.links:
                 continue
             if one.replacement is not None and one.entry_id in planned.unfit:
                 not_done += (f"{one.entry_id}: {UNFIT}",)
@@ -207,13 +209,14 @@ class _Rollback:
                 since[_since(one)] += 1
         undone = removed(planned)
         return SessionRollback(
-            session.title, "rolled back" if back or undone else "nothing to undo", back, undone,
-            tuple(dict.fromkeys(not_done)), dict(since),
+            session.title, "rolled back" if back or undone else "nothing to undo", values, turns,
+            undone, tuple(dict.fromkeys(not_done)), dict(since),
         )  # fmt: skip
 
 
 def _since(one: Extraction) -> str:
     """Say what became of a value whose stub stands nowhere in its session."""
+    turn = "" if one.archive_id is None else "archived turn, "
     if one.blob_id is None:
-        return EXPIRED
-    return PUT_BACK if one.state == "restored" else CHANGED
+        return turn + EXPIRED
+    return turn + (PUT_BACK if one.state == "restored" else CHANGED)
