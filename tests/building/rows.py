@@ -65,8 +65,7 @@ def begin(store, row, cuts=(), value=b"value", note=None):
         for one in cuts:
             blob, digest, _ = put(store, row.agent_id, value)
             shelved.append((one, blob, digest, len(value)))
-        entry = store.journal.begin(
-            row.id, found(), ".brainsurgeon-0.tmp", note or journal.Confirmation()
-        )
-        store.extractions.add(row.id, entry, shelved, 1.0)
+        note = note or journal.Confirmation()
+        entry = store.journal.begin(row.id, found(), ".brainsurgeon-0.tmp", note)
+        store.extractions.add(row.id, entry, shelved, 1.0, note.pass_id)
     return entry

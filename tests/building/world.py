@@ -23,6 +23,8 @@ TESTS = Path(__file__).parent.parent
 TOP = TESTS.parent
 SAMPLES = TESTS / "samples"
 LONG_AGO = 3 * 86_400
+LATER = float(int(time.time())) + 86_400
+"""A day after every file that these tests write, whenever they run (seconds since 1970)."""
 
 
 class World:

@@ -133,6 +133,24 @@ def test_following_goes_on_with_what_happens(following, cli, session):
     assert json.loads(one.stdout.readline())["kind"] == "restoration"
 
 
+def test_following_says_that_another_store_took_its_place(world, following, cli, session):
+    """One line says so, and what happens in that store is printed as before."""
+    kept = world.base / "kept.db"
+    cli("store", "backup", str(kept))
+    one = following("--since", "0", "--json")
+    one.stdout.readline()
+    cli("restore", session)
+    one.stdout.readline()
+    assert cli("store", "restore", str(kept), "--yes").returncode == 0
+    said = one.stderr.readline()
+    cli("set-extractable", session, "true")
+    cli("scan", "--once")
+    told = json.loads(one.stdout.readline())
+
+    assert said.decode() == "brainsurgeon: another store took its place; going on with that one\n"
+    assert (told["event_id"], told["kind"]) == (2, "extraction")
+
+
 def test_following_ends_when_nobody_reads(following):
     """Where the reader went away it ends by itself, although nothing happens any more."""
     one = following("--since", "0")

@@ -9,8 +9,8 @@ import pytest
 
 from brainsurgeon.hosts import openclaw_signs
 from building.processes import Puppet
+from building.world import LATER
 
-NOW = 1_800_000_000.0
 NAME = "a1.jsonl"
 HALF_AN_HOUR = 1800.0
 HOUR = 3600.0
@@ -34,15 +34,15 @@ class Place:
         self.path, self.descriptor = path, descriptor
 
     def lock(self, payload, age=0.0):
-        """Write the agent's lock, last modified `age` seconds before NOW."""
+        """Write the agent's lock, last modified `age` seconds before LATER."""
         path = self.path / f"{NAME}.lock"
         path.write_bytes(payload if isinstance(payload, bytes) else json.dumps(payload).encode())
-        os.utime(path, (NOW - age, NOW - age))
+        os.utime(path, (LATER - age, LATER - age))
         return path
 
     def held(self):
         """Ask who holds the lock."""
-        return openclaw_signs.lock_held(self.descriptor, NAME, NOW)
+        return openclaw_signs.lock_held(self.descriptor, NAME, LATER)
 
     def registry(self, **entry):
         """Write `sessions.json` with one entry."""
@@ -51,7 +51,7 @@ class Place:
 
     def busy(self, abandoned=HOUR):
         """Ask whether the agent is at work."""
-        return openclaw_signs.agent_busy(self.descriptor, NAME, NOW, abandoned)
+        return openclaw_signs.agent_busy(self.descriptor, NAME, LATER, abandoned)
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_lock_of_another_session_says_nothing(directory, agent):
 )
 def test_a_session_marked_running_is_busy(directory, entry):
     """The gateway's mark counts for the session it names, by its id or by its file."""
-    directory.registry(status="running", updatedAt=(NOW - 60) * 1000, **entry)
+    directory.registry(status="running", updatedAt=(LATER - 60) * 1000, **entry)
 
     assert directory.busy() == "marked as running by its agent"
 
@@ -223,12 +223,12 @@ def test_a_running_mark_without_a_time_is_busy(directory):
 @pytest.mark.parametrize(
     "entry",
     [
-        {"sessionId": "a1", "status": "running", "updatedAt": (NOW - HOUR) * 1000},
-        {"sessionId": "b2", "status": "running", "updatedAt": NOW * 1000},
-        {"sessionFile": "/anywhere/b2.jsonl", "status": "running", "updatedAt": NOW * 1000},
-        {"sessionId": "a1", "status": "done", "updatedAt": NOW * 1000},
-        {"sessionId": "a1", "status": None, "updatedAt": NOW * 1000},
-        {"sessionId": "a1", "updatedAt": NOW * 1000},
+        {"sessionId": "a1", "status": "running", "updatedAt": (LATER - HOUR) * 1000},
+        {"sessionId": "b2", "status": "running", "updatedAt": LATER * 1000},
+        {"sessionFile": "/anywhere/b2.jsonl", "status": "running", "updatedAt": LATER * 1000},
+        {"sessionId": "a1", "status": "done", "updatedAt": LATER * 1000},
+        {"sessionId": "a1", "status": None, "updatedAt": LATER * 1000},
+        {"sessionId": "a1", "updatedAt": LATER * 1000},
         {},
     ],
     ids=repr,
@@ -243,7 +243,7 @@ def test_other_marks_do_not_keep_a_session(directory, entry):
 def test_a_dead_owner_with_an_old_mark_is_not_at_work(directory):
     """After a crash of the gateway the lock's dead owner and the old mark free the session."""
     directory.lock(new_lock(dead(), 5))
-    directory.registry(sessionId="a1", status="running", updatedAt=(NOW - 2 * HOUR) * 1000)
+    directory.registry(sessionId="a1", status="running", updatedAt=(LATER - 2 * HOUR) * 1000)
 
     assert directory.busy() is None
 
@@ -339,9 +339,9 @@ def leased(path):
 
 def test_a_run_that_begins_under_the_lease_is_seen(directory):
     """A lock or a mark that was not there when the signs were read differs, and so does its end."""
-    signs = openclaw_signs.Signs(directory.descriptor, NAME, lambda: NOW, HOUR)
+    signs = openclaw_signs.Signs(directory.descriptor, NAME, lambda: LATER, HOUR)
     before = signs.read(), signs.changed()
-    directory.registry(sessionId="a1", status="running", updatedAt=NOW * 1000)
+    directory.registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
     marked = signs.changed()
     signs.read()
     same = signs.changed()

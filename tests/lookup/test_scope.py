@@ -105,6 +105,22 @@ def test_a_call_of_an_earlier_round_is_over(world):
     assert meant(world) is None
 
 
+@pytest.mark.parametrize("goes_on", [True, False], ids=["more was said", "nothing was said"])
+def test_a_call_whose_round_failed_is_over(world, goes_on):
+    """What was never answered and never will be hides nobody who makes the same call now."""
+    failed = asked(CALL, {"command": "ls"})
+    failed.result("files", call="call_1")
+    failed.assistant("", stop="aborted")
+    if goes_on:
+        failed.user("go on")
+    else:
+        failed.result("late", call="call_9")
+    calling(world, *failed.lines)
+    calling(world, *asked(CALL).lines, name="t.jsonl")
+
+    assert meant(world) == "t.jsonl"
+
+
 def test_an_abandoned_turn_waits_for_nothing(world):
     """A turn that has been silent for an hour counts as closed here, too."""
     calling(world, *asked(CALL).lines, age=3601)

@@ -9,10 +9,13 @@ import pytest
 from brainsurgeon.errors import UsageError
 from brainsurgeon.operations.archive import archive, archives
 from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.metrics import metrics
+from brainsurgeon.operations.report import report
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
+from brainsurgeon.operations.status import status
 from building.turns import ON, branch, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump
 
@@ -449,3 +452,21 @@ def test_search_tells_at_most_so_many(world):
     assert find("needle 5[0-4]") == []
     with pytest.raises(UsageError):
         find("(", regex=True)
+
+
+def test_archived_turns_are_counted_apart_from_values_that_left(world, folded, clock):
+    """Status, sessions, figures and the page count turns, and values only where some left."""
+    path, before, _ = folded
+    now = status(world.settings(), world.store, clock())
+    figures = {one.name: one.samples[0][1] for one in metrics(world.settings(), world.store)}
+    page = report(world.settings(), world.store, clock())
+
+    assert (now.values_extracted, now.turns_archived, now.tokens_saved) == (0, 3, 0)
+    assert now.bytes_saved == len(before) - path.stat().st_size
+    assert {name: figures[name] for name in (
+        "extractions_total", "extracted_values", "extracted_bytes", "archived_turns",
+    )} == {
+        "extractions_total": 0, "extracted_values": 0, "extracted_bytes": 0, "archived_turns": 3,
+    }  # fmt: skip
+    assert (page.days, page.kinds, page.tools) == ((), (), ())
+    assert [one.values for one in page.sessions] == [()]

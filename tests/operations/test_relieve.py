@@ -8,8 +8,11 @@ from brainsurgeon.errors import FailedError, NotFoundError
 from brainsurgeon.model.loads import Calibration
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.operations.lapsing import NO_ROOT, NOT_FOUND
 from brainsurgeon.operations.relieve import relieve, would_relieve
+from brainsurgeon.operations.sessions import LAPSED, sessions
 from brainsurgeon.operations.status import status
+from brainsurgeon.render.history import of_session
 from building.claw import GATEWAY, LATER, ClawWorld
 from building.turns import long_turn
 from building.world import SAMPLES, Clock, Conversation, pin
@@ -185,6 +188,91 @@ def test_an_open_turn_makes_it_a_wish_that_the_scan_carries_out(world, clock):
     assert kinds_told(world) == ["extraction", "relief"]
     assert world.store.wishes.count_open() == 0
     assert world.scan(**SMALL).sessions_changed == 0
+
+
+@pytest.fixture
+def wished(world, clock):
+    """Give a session that is to be relieved once its turn is closed."""
+    one = talk()
+    one.user("more")
+    path = world.put("s.jsonl", one.bytes(), age=5)
+    assert lift(world, **SMALL).pending
+    one.assistant("yes")
+    world.put("s.jsonl", one.bytes(), age=5)
+    return path
+
+
+def lapses(world):
+    """Give the sessions whose relief lapsed, with the reasons."""
+    told = (one for one in world.store.events.after(0) if one.kind == "lapse")
+    return [(one.session, one.facts["action"], one.facts["reason"]) for one in told]
+
+
+def gone(world, path):
+    """Remove the session's file."""
+    path.unlink()
+    return {}
+
+
+def out_of_the_roots(world, path):
+    """Configure another root instead."""
+    other = world.base / "other"
+    other.mkdir()
+    return {"roots": [{"path": str(other)}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "said"),
+    [
+        (lambda *_: {"exclude": ["session:s"]}, "excluded by session:s", "skipped"),
+        (gone, NOT_FOUND, "gone"),
+        (out_of_the_roots, NO_ROOT, "gone"),
+    ],
+    ids=["excluded", "gone", "no root"],
+)
+def test_a_relief_of_what_is_left_alone_by_now_lapses(
+    world, wished, clock, change, reason, said
+):  # fmt: skip
+    """It is waited for no longer, and events, `sessions` and `status` say why."""
+    before = wished.read_bytes()
+    keys = {**SMALL, **change(world, wished)}
+    world.scan(**keys)
+    world.scan(**keys)
+
+    assert lapses(world) == [("main/s", "relieve", reason)]
+    assert world.store.wishes.count_open() == 0
+    assert not wished.exists() or wished.read_bytes() == before
+    [one] = sessions(world.settings(**keys), world.store, clock())
+    assert (one.state, one.reason.endswith(LAPSED)) == (said, True)
+    [told] = status(world.settings(**keys), world.store, clock()).failures
+    assert of_session(told) == f"main/s: relieve lapsed, {reason}"
+
+
+def test_a_relief_waits_for_a_root_that_cannot_be_read(world, wished, clock):
+    """A session that cannot be seen for now is not gone: it is relieved when it can be."""
+    aside = world.base / "aside"
+    world.root.rename(aside)
+    world.scan(**SMALL)
+    assert world.store.wishes.count_open() == 1
+    aside.rename(world.root)
+
+    assert world.scan(**SMALL).values_extracted > 10
+    assert lapses(world) == []
+
+
+def test_a_pass_over_other_sessions_lets_no_relief_lapse(world, wished, clock):
+    """Only a pass over everything can tell that a session is gone."""
+    other = world.put("t.jsonl", talk().bytes(), age=5)
+    wished.unlink()
+    world.scan(only=[str(other)], **SMALL)
+
+    assert world.store.wishes.count_open() == 1
+
+
+def test_a_small_session_is_relieved_where_that_was_asked_for(world, wished, clock):
+    """`min_session_bytes` keeps no session from what was asked for, now or later."""
+    assert world.scan(min_session_bytes=10**9, **SMALL).values_extracted > 10
+    assert lapses(world) == []
 
 
 def test_a_restore_leaves_the_wish_to_relieve_open(world, clock):

@@ -13,9 +13,7 @@ from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.rescue import rescue
 from brainsurgeon.store import opening
 from brainsurgeon.store.salvage import LOST
-from building.world import Conversation, sql
-
-NOW = 1_800_000_000.0
+from building.world import LATER, Conversation, sql
 
 
 def many(world, turns=60):
@@ -61,7 +59,7 @@ def spoil(world, page):
 def test_a_sound_store_needs_no_rescue(world, pruned):
     """Where nothing is damaged nothing is replaced."""
     world.close()
-    assert rescue(world.settings(), NOW) is None
+    assert rescue(world.settings(), LATER) is None
     assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
 
 
@@ -72,13 +70,13 @@ def test_what_a_damaged_store_still_holds_is_saved(world):
     pages = leaf_pages(world, "blobs")
     assert len(pages) > 5
     spoil(world, pages[len(pages) // 2])
-    done = rescue(world.settings(), NOW)
+    done = rescue(world.settings(), LATER)
     lost = sql(world, "SELECT count(*) FROM extractions WHERE blob_id IS NULL")[0][0]
 
     assert 0 < done.saved.values_lost == lost < total // 4
     assert done.saved.values == total - lost
     assert sql(world, "SELECT DISTINCT expired_why, expired_at, state FROM extractions"
-                      " WHERE blob_id IS NULL") == [(LOST, NOW, "expired")]  # fmt: skip
+                      " WHERE blob_id IS NULL") == [(LOST, LATER, "expired")]  # fmt: skip
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert os.path.exists(done.kept)
     values = sum(one.values for one in world.restore_all())
@@ -91,7 +89,7 @@ def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
     total = many(world, turns=25)
     world.close()
     spoil(world, leaf_pages(world, table)[-1])
-    done = rescue(world.settings(), NOW)
+    done = rescue(world.settings(), LATER)
 
     assert done.saved.values == total
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
@@ -105,7 +103,7 @@ def test_row_ids_are_not_used_again_after_a_rescue(world):
     world.close()
     last = sql(world, "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")[0][0]
     spoil(world, leaf_pages(world, "blobs")[-1])
-    rescue(world.settings(), NOW)
+    rescue(world.settings(), LATER)
 
     assert sql(world, "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")[0][0] >= last
 
@@ -116,7 +114,7 @@ def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
     (world.state / "store.db").write_bytes(b"\xff" * 30_000)
     before = (world.state / "store.db").read_bytes()
     with pytest.raises(StoreUnusableError, match="store restore FILE"):
-        rescue(world.settings(), NOW)
+        rescue(world.settings(), LATER)
     assert (world.state / "store.db").read_bytes() == before
 
 
@@ -127,7 +125,7 @@ def test_without_their_pass_values_go_back_all_the_same(world):
     for page in leaf_pages(world, "passes"):
         spoil(world, page)
 
-    done = rescue(world.settings(), NOW)
+    done = rescue(world.settings(), LATER)
 
     assert done is not None
     assert done.saved.values_lost == 0
@@ -142,7 +140,7 @@ def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
     """What was under way when the store was damaged counts, though its pass is lost."""
     many(world)
     path = world.directory / "many0.jsonl"
-    confirmation = Confirmation([], [], [], [], NOW, pass_id=1)
+    confirmation = Confirmation([], [], [], [], LATER, pass_id=1)
     file = next(one.file for one in all_sessions(world.settings(), world.store)
                 if one.path == str(path))  # fmt: skip
     with world.store.transaction():
@@ -153,7 +151,7 @@ def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
         (begun,))  # fmt: skip
     for page in leaf_pages(world, "passes"):
         spoil(world, page)
-    rescue(world.settings(), NOW)
+    rescue(world.settings(), LATER)
 
     assert [one.what for one in world.scan().recovered] == ["finished"]
     assert sql(world, "SELECT count(*) FROM extractions WHERE state = 'pending'") == [(0,)]
@@ -166,7 +164,7 @@ def test_without_the_names_of_agents_values_go_back_all_the_same(world):
     [page] = leaf_pages(world, "agents")
     spoil(world, page)
 
-    done = rescue(world.settings(), NOW)
+    done = rescue(world.settings(), LATER)
 
     assert done is not None
     assert (done.saved.values, done.saved.unread) == (total, {"agents"})

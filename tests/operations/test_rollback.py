@@ -259,3 +259,53 @@ def test_what_folds_turns_is_told_as_no_redaction(world):
     assert facts["archived"] == 2
     assert "redacted" not in facts
     assert "redaction" not in {one.kind for one in world.store.events.after(0)}
+
+
+def test_a_pass_of_which_nothing_can_be_taken_back_is_let_go_of(
+    world, pruned, path, clock, monkeypatch
+):  # fmt: skip
+    """Once its values expired and its events are old, retention lets go of it, and that is said."""
+    monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
+    path.unlink()
+    for _ in range(4):
+        retention(world.settings(), world.store, clock=clock)
+        clock.now += 2 * DAY
+        world.scan()
+    assert [one.command for one in world.store.passes.newest(None)] == ["scan", "retention"]
+    clock.now += 31 * DAY
+    retention(world.settings(), world.store, clock=clock)
+
+    assert world.store.passes.newest(None) == []
+    with pytest.raises(NotFoundError, match="pass 1 is kept no longer"):
+        world.rollback(1)
+    with pytest.raises(NotFoundError, match="there is no pass 9"):
+        world.rollback(9)
+
+
+def test_a_pass_whose_values_are_held_can_be_taken_back_after_years(
+    world, pruned, clock, monkeypatch
+):
+    """As long as a value is held, its pass is."""
+    monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
+    for _ in range(3):
+        clock.now += 365 * DAY
+        world.scan()
+        retention(world.settings(retention_standing="never"), world.store, clock=clock)
+
+    assert world.store.events.after(0) == []
+    [done] = world.rollback(1).sessions
+    assert done.values == 1
+
+
+def test_a_rollback_counts_turns_apart_from_values(world):
+    """What it says agrees with its pass: archived turns are no values, there and once more."""
+    talk, _ = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    world.scan(archive={"enabled": True})
+    [one] = world.rollback(1).sessions
+    facts = world.store.passes.named(2).facts
+    [again] = world.rollback(1).sessions
+
+    assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])
+    assert again.since[f"archived turn, {PUT_BACK}"] == one.turns
+    assert sum(again.since.values()) == one.values + one.turns

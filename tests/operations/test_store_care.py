@@ -15,9 +15,9 @@ from brainsurgeon.operations import store_care
 from brainsurgeon.store import open_store, opening, place
 from brainsurgeon.store.alone import hold_sessions
 from brainsurgeon.store.daemon_lock import hold_daemon_lock
-from building.world import Conversation, sql, text_of
+from building.world import LATER, Conversation, sql, text_of
 
-NOW = 1_800_000_000.0
+STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def replace(world, source):
     """Put a backup in the place of the store of a world."""
     world.close()
     with store_care.replacing_store(world.settings(), source) as pending:
-        return pending.carry_out(NOW)
+        return pending.carry_out(LATER)
 
 
 # --- backup --------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_what_was_cut_after_a_backup_is_named_and_kept(world, pruned, target):
     done = replace(world, target)
     (newer,) = done.newer
     assert (newer.session, newer.orphans, newer.sure) == ("main/t", 2, True)
-    assert done.kept == str(world.state / "store.db.replaced-20270115T080000Z")
+    assert done.kept == str(world.state / f"store.db.replaced-{STAMP}")
     assert sorted(os.listdir(world.state)) == [
         "daemon.lock", "locks", "store.db", os.path.basename(done.kept),
     ]  # fmt: skip

@@ -3,7 +3,11 @@
 import pytest
 
 from brainsurgeon.store import journal
+from brainsurgeon.store.events import KEPT_SECONDS
 from building.rows import begin, count, cut, session
+
+LONG_AFTER = 6.0 + KEPT_SECONDS
+"""When what `made` made is as old as passes get."""
 
 
 def made(store, command="scan", *, cuts=("e1",)):
@@ -17,6 +21,7 @@ def made(store, command="scan", *, cuts=("e1",)):
         ))  # fmt: skip
         with store.transaction():
             store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
+            store.journal.close(entry)
     return number
 
 
@@ -125,3 +130,74 @@ def test_the_newest_passes_come_last(store):
     numbers = [made(store, cuts=(f"e{number}",)) for number in range(4)]
 
     assert [one.id for one in store.passes.newest(2)] == numbers[-2:]
+
+
+def expire(store):
+    """Let go of every value, as retention does, and of what was told of it."""
+    with store.transaction():
+        held = store._connection.execute("SELECT id FROM extractions").fetchall()
+        store.expiry.mark([ident for (ident,) in held], 7.0)
+        store.expiry.delete([(ident, "old") for (ident,) in held], 7.0)
+        store.events.drop([one.id for one in store.events.after(0)])
+
+
+def test_an_old_pass_of_which_nothing_is_left_is_let_go_of(store):
+    """Its tombstones stay and name no pass then; nothing leads to what is not there."""
+    number = made(store)
+    expire(store)
+    assert store.passes.old(LONG_AFTER - 2) == []
+    assert store.passes.old(LONG_AFTER) == [number]
+    with store.transaction():
+        store.passes.drop([number])
+
+    assert store.passes.newest(None) == []
+    assert store._connection.execute(
+        "SELECT entry_id, pass_id FROM extractions"
+    ).fetchall() == [("e1", None)]  # fmt: skip
+    assert store.dangling() == 0
+    assert store.passes.last == number
+
+
+@pytest.mark.parametrize("kept", ["value", "event", "field", "wish", "rewrite"])
+def test_a_pass_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, kept):
+    """A value that is held, an event, a field, a wish or a rewrite under way keeps it."""
+    number, row = made(store), session(store)
+    if kept != "value":
+        expire(store)
+    with store.transaction():
+        store.events.drop([one.id for one in store.events.after(0)])
+        if kept == "event":
+            store.events.add(7.0, "rollback", row.id, {}, number)
+        if kept == "field":
+            store.fields.add(row.id, 1, "e1", "_extractable", None, b"x", "false", number)
+        if kept == "wish":
+            store.wishes.add_restore(row.id, None, None, 7.0, None, rolls_back=number)
+    if kept == "rewrite":
+        begin(store, row, note=journal.Confirmation(at=6.0, pass_id=number))
+
+    assert store.passes.old(LONG_AFTER) == []
+
+
+def test_giving_up_a_rewrite_costs_the_same_however_much_was_cut(store):
+    """What names its pass is found without a look at every value that was ever cut."""
+    row, steps = session(store), []
+    made(store)
+    store._connection.execute("BEGIN")
+    store._connection.executemany(
+        "INSERT INTO extractions (id, session_id, entry_id, stub, path, kind, block, exact, chars,"
+        " size, digest, blob_id, state, extracted_at, sighted_at, pass_id)"
+        " SELECT id + ?, session_id, entry_id, stub, path, kind, block, exact, chars,"
+        " size, digest, blob_id, state, extracted_at, sighted_at, pass_id"
+        " FROM extractions WHERE id = 1", ((number,) for number in range(1, 5000)),
+    )  # fmt: skip
+    store._connection.execute("COMMIT")
+    with store.passes.run("scan", 5.0), store.transaction():
+        note = journal.Confirmation(at=6.0, pass_id=store.passes.number())
+    entry = begin(store, row, [cut("e2")], note=note)
+    with store.transaction():
+        store._connection.set_progress_handler(lambda: steps.append(1), 1000)
+        store.journal.abandon(entry)
+        store._connection.set_progress_handler(None, 0)
+
+    assert store.passes.named(note.pass_id) is None
+    assert len(steps) < 5

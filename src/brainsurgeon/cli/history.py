@@ -156,7 +156,7 @@ def _follow(
 
     try:
         for found in operation.follow(
-            settings, since=since, session=session, kinds=kinds, wait=_wait
+            settings, since=since, session=session, kinds=kinds, wait=_wait, replaced=_replaced
         ):
             for one in found:
                 print(render.event_line(one)) if json else say(render.event(one))
@@ -164,6 +164,11 @@ def _follow(
                 sys.stdout.flush()
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+def _replaced() -> None:
+    """Say that what is followed from now on is another store."""
+    print("brainsurgeon: another store took its place; going on with that one", file=sys.stderr)
 
 
 def _wait() -> bool:

@@ -202,7 +202,10 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 
 
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
-    """Give the arguments of the last calls after the question that nothing has answered yet."""
+    """Give the arguments of the last calls after the question that nothing has answered yet.
+
+    What stands before an answer that failed is over, although its round goes on for the provider.
+    """
     answered: set[str | None] = set()
     unnamed, waiting, met = 0, [], False
     for line in lines.backward():
@@ -211,6 +214,9 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
         entry = parse(line.raw) if line.raw else None
         if entry is None:
             continue
+        said = form.said(entry)
+        if said and (said.role == "prompt" or (said.cut_short and not said.asked)):
+            break
         answers, calls = list(form.answers(entry)), list(form.calls(entry))
         ident = form.identity(entry, line.raw or b"", line.number)
         if met and form.counts(entry) and not calls:

@@ -187,13 +187,14 @@ class SessionRestore:
 class SessionRollback:
     """What a rollback did with one session, or would do.
 
-    `since` counts, by reason, the values that were no longer there to be put back; `missed` names
-    what stands there and could not be undone.
+    `turns` counts the archived turns that came back. `since` counts, by reason, the values that
+    were no longer there to be put back; `missed` names what stands there and could not be undone.
     """
 
     session: str
     state: Literal["rolled back", "pending", "nothing to undo", "gone", "failed"]
     values: int = 0
+    turns: int = 0
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     since: dict[str, int] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.events import KINDS, Tally
 from brainsurgeon.model.times import moment_said
 from brainsurgeon.store import open_to_read
+from brainsurgeon.store.events import KEPT_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -46,25 +47,22 @@ def events(
 def follow(
     settings: Settings, *, since: str | None = None, session: str | None = None,
     kinds: Collection[str] = (), wait: Callable[[], bool],
+    replaced: Callable[[], None] = lambda: None,
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield what happens from now on, or from an id or a moment on, each event once and in order.
 
     The store is opened anew, read-only, for each look, and looked at again whenever `wait` returns
     True; False ends it. It may be in another's hands, or not be there yet: then the next look
-    finds what this one has not.
+    finds what this one has not. `replaced` is called where another file stands in its place.
     """
     _check_kinds(kinds)
-    seen = None
-    wanted = _Wanted(settings, session)
+    following = _Following(_Wanted(settings, session), since, kinds, replaced)
     failed = 0
     while True:
         try:
             with open_to_read(settings.state_dir) or nullcontext() as store:
-                if seen is None:
-                    seen = _newest(store) if since is None else _begin(store, since)
-                newest = max(seen, _newest(store))
-                found = _behind(store, seen, kinds, wanted.id(store), newest)
-            seen, failed = newest, 0
+                found = following.look(store)
+            failed = 0
         except (BusyError, StoreUnusableError):
             failed += 1
             if failed > _PATIENCE:
@@ -73,6 +71,68 @@ def follow(
         yield found
         if not wait():
             return
+
+
+class _Following:
+    """What was told of which store, so that nothing comes twice where another takes its place.
+
+    One that a backup was put into the place of tells what it has in common with the old one by the
+    same events under the same ids; behind that the same ids mean others.
+    """
+
+    def __init__(
+        self, wanted: _Wanted, since: str | None, kinds: Collection[str],
+        replaced: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._wanted, self._since, self._kinds, self._replaced = wanted, since, kinds, replaced
+        self._seen: int | None = None
+        self._start: Event | None = None
+        self._place: tuple[int, int] | None = None
+        self._told: dict[int, int] = {}
+
+    def look(self, store: Store | None) -> list[Event]:
+        """Give what is new in a store since the last look."""
+        place = store.identity if store else None
+        other = None not in (place, self._place) and place != self._place
+        seen = self._begin(store) if self._seen is None else self._seen
+        if store and other:
+            seen = self._begin_anew(store)
+            self._wanted.forget()
+        newest = max(seen, _newest(store))
+        behind = _behind(store, seen, self._kinds, self._wanted.id(store), newest)
+        found = [one for one in behind if self._told.get(one.id) != _mark(one)]
+        if store:
+            store.check_still_there()
+        # One that comes after none was there is another one, whichever number its file has.
+        self._seen, self._place = newest, place or (self._place and (0, 0))
+        self._told |= {one.id: _mark(one) for one in found}
+        while len(self._told) > KEPT_ROWS:
+            self._told.pop(next(iter(self._told)))
+        if other:
+            self._replaced()
+        return found
+
+    def _begin(self, store: Store | None) -> int:
+        seen = _newest(store) if self._since is None else _begin(store, self._since)
+        self._start = store.events.up_to(seen) if store else None
+        return seen
+
+    def _begin_anew(self, store: Store) -> int:
+        """Give the id behind which to begin in another store: where it was begun, if it knows that.
+
+        What was told already is passed over.
+        """
+        start = self._start
+        if start is None:
+            return 0
+        there = store.events.up_to(start.id)
+        known = there is not None and _mark(there) == _mark(start)
+        return start.id if known else store.events.before(start.at)
+
+
+def _mark(one: Event) -> int:
+    """Give what an event is known by, whatever its session is called by now."""
+    return hash(repr((one.id, one.at, one.kind, one.facts)))
 
 
 def _behind(
@@ -105,6 +165,10 @@ class _Wanted:
         self._settings, self._name = settings, name
         self._path: str | None = None
         self._id: int | None = None
+
+    def forget(self) -> None:
+        """Ask for its id again: another store may have given it another."""
+        self._id = None
 
     def id(self, store: Store | None) -> int | None:
         """Give its id, None where every session is wanted."""

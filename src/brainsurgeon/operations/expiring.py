@@ -86,7 +86,7 @@ class Expiring:
             orphans = self._store.expiry.orphans(self._now, last)
 
     def finish(self, ages: Iterable[Age], facts: dict[str, object]) -> None:
-        """Note how the run went, let go of old events, and give back the room of what is gone."""
+        """Note how the run went, drop old events and passes, and give back their room."""
         for entries in self._store.rows.unneeded() if self.values else ():
             if entries:
                 with self._turn(len(entries)):
@@ -100,6 +100,9 @@ class Expiring:
         while old := self._store.events.old(self._now):
             with self._turn(len(old)):
                 self._store.events.drop(old)
+        while old := self._store.passes.old(self._now):
+            with self._turn(len(old)):
+                self._store.passes.drop(old)
         while self.values and self._store.expiry.shrink():
             give_way()
 

@@ -58,7 +58,7 @@ def relieve(
     file = file_of(chosen)
     if moved_away(file):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
-    if why := excluded(file, settings.model_copy(update={"min_session_bytes": 0})):
+    if why := excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
         with _translated(file), store.passes.run("relieve", clock()):
@@ -172,7 +172,7 @@ def _told(one: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
     return Relief(
         one.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
         room=fitting.room, before=fitting.before, after=fitting.after, went=_amounts(went),
-        stays=_amounts(stays), values=len(planned.cuts), bytes_before=size,
+        stays=_amounts(stays), values=sum(not cut.folds for cut in planned.cuts), bytes_before=size,
         bytes_after=size - planned.gain,
         seals=sum(cut.empties and cut.reason in _SEALS for cut in planned.cuts),
     )  # fmt: skip

@@ -143,7 +143,10 @@ def _page(
 ) -> SessionPage:  # fmt: skip
     ident = session.record.id if session.record else None
     found = store.extractions.of_sessions([ident]) if store and ident is not None else []
-    held = [one for one in found if one.state == "standing" or one.blob_id is not None]
+    held = [
+        one for one in found
+        if one.archive_id is None and (one.state == "standing" or one.blob_id is not None)
+    ]  # fmt: skip
     return SessionPage(about, *_values(store, held, previews=previews), untold=untold)
 
 

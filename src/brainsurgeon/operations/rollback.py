@@ -54,7 +54,7 @@ def rollback(
     """
     undone = store.passes.named(number) if store else None
     if store is None or undone is None:
-        raise NotFoundError(f"there is no pass {number}; `brainsurgeon passes` lists them")
+        raise NotFoundError(_none(store, number))
     run = _Rollback(settings, store, undone, clock, dry_run=dry_run)
     chosen = run.chosen(sessions)
     if dry_run:
@@ -62,6 +62,14 @@ def rollback(
     with store.passes.run("rollback", clock(), rolls_back=number):
         done = run.undo(chosen)
         return run.report(store.passes.so_far, done)
+
+
+def _none(store: Store | None, number: int) -> str:
+    """Say that there is no pass of this number any more, or never was one."""
+    known = "`brainsurgeon passes` lists them"
+    if store and number <= store.passes.last:
+        return f"pass {number} is kept no longer: nothing of it could be taken back; {known}"
+    return f"there is no pass {number}; {known}"
 
 
 class _Rollback:
@@ -186,12 +194,14 @@ class _Rollback:
         """Say what of a plan is this pass, and what of this pass is not in the plan."""
         cuts = self._cuts.get(record_id(record), ())
         put_back = {edit.extraction_id for edit in planned.putbacks}
-        back = sum(one.id in put_back for listed in self._cuts.values() for one in listed)
+        back = [one for some in self._cuts.values() for one in some if one.id in put_back]
+        values = sum(one.archive_id is None for one in back)
+        turns = len({one.archive_id for one in back} - {None})
         reasons = dict(planned.missed) | dict.fromkeys(planned.unfit, UNFIT)
         not_done = missed(planned)
         since: Counter[str] = Counter()
         for one in cuts:
-            if one.id in put_back:
+            if one.id in put_back or one.links:
                 continue
             if one.replacement is not None and one.entry_id in planned.unfit:
                 not_done += (f"{one.entry_id}: {UNFIT}",)
@@ -199,13 +209,14 @@ class _Rollback:
                 since[_since(one)] += 1
         undone = removed(planned)
         return SessionRollback(
-            session.title, "rolled back" if back or undone else "nothing to undo", back, undone,
-            tuple(dict.fromkeys(not_done)), dict(since),
+            session.title, "rolled back" if back or undone else "nothing to undo", values, turns,
+            undone, tuple(dict.fromkeys(not_done)), dict(since),
         )  # fmt: skip
 
 
 def _since(one: Extraction) -> str:
     """Say what became of a value whose stub stands nowhere in its session."""
+    turn = "" if one.archive_id is None else "archived turn, "
     if one.blob_id is None:
-        return EXPIRED
-    return PUT_BACK if one.state == "restored" else CHANGED
+        return turn + EXPIRED
+    return turn + (PUT_BACK if one.state == "restored" else CHANGED)

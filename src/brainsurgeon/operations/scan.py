@@ -20,6 +20,7 @@ from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
 from brainsurgeon.operations.databases import describe_machine
 from brainsurgeon.operations.fullness import asked_relief, remember
 from brainsurgeon.operations.growing import Look, begin_anew, look_at_growth
+from brainsurgeon.operations.lapsing import let_go
 from brainsurgeon.operations.planning import plan_due
 from brainsurgeon.operations.summarise import Told
 from brainsurgeon.operations.verdicts import left_as_it_is, tell_failures
@@ -176,15 +177,14 @@ class _Pass:
         if isinstance(grown, Planned):
             self._batch.add(grown)
             return None
-        return grown or self._whole(file, now, cut=left_alone is None)
+        return grown or self._whole(file, now)
 
-    def _whole(self, file: SessionFile, now: float, *, cut: bool) -> Look | None:
-        """Plan a session by all of its lines; unless it may be `cut` only what is asked for."""
+    def _whole(self, file: SessionFile, now: float) -> Look | None:
+        """Plan a session by all of its lines; where it is excluded only what is asked for."""
         state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
         with ExitStack() as held:
-            one = held.enter_context(
-                examine_quiet(self._settings, file, state, now, self._check, check_touchable)
-            )
+            quiet = examine_quiet(self._settings, file, state, now, self._check, check_touchable)
+            one = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise UnsettledError(HELD)
             if self._batch.decides(one):
@@ -192,8 +192,9 @@ class _Pass:
             record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
-            put_off = None if self._named or asked_relief(records) else one.kept_in_memory()
-            cut = cut and put_off is None
+            asked = asked_relief(records) is not None
+            put_off = None if self._named or asked else one.kept_in_memory()
+            cut = not (put_off or excluded(file, self._settings, asked=asked))
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
             told = Told(one, record, self._places, self._check)
             fitting = plan_due(
@@ -207,12 +208,12 @@ class _Pass:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
             outcome = fitting.outcome(one, planned)
-            if outcome.outcome == "changed":
+            if changes := outcome.outcome == "changed":
                 check_alone(one.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:
-                rules, changes = self._memory.rules, outcome.outcome == "changed"
+                rules = self._memory.rules
                 begin = begins_at(one, frontier, planned, record, rules, one.now)
                 self._memory.begin_at(file.path, None if changes else begin)
                 if changes:
@@ -287,7 +288,7 @@ class _Pass:
         try:
             with self._store.transaction():
                 self._memory.write_down(self._store, forget=whole and not troubled)
-                self._store.wishes.lapse(now, self._store.passes.so_far)
+                let_go(self._settings, self._store, self._memory, self._report, now, whole=whole)
                 tell_failures(self._store, self._memory, self._report.sessions, now)
                 remember(self._store, self._full, now)
                 if whole:

@@ -44,6 +44,8 @@ class SessionSummary:
     changed_at: float | None = None
 
 
+LAPSED = "the relief that was asked for lapsed"
+"""What is said of a session that is left alone now, for as long as it is."""
 Sort = Literal["size", "saved", "age", "name"]
 
 
@@ -78,6 +80,7 @@ def summaries(
     """Sum up sessions that were found already, the largest first."""
     totals = store.extractions.totals() if store else {}
     states = store.files.all() if store else {}
+    lapsed = store.wishes.reliefs_lapsed() if store else {}
     listed = []
     for session in known:
         record = session.record
@@ -89,6 +92,8 @@ def summaries(
             size = session.file.fingerprint.size
             seen = states.get(os.fsencode(session.path))
             form, state, reason = _state(session.file, settings, seen, now)
+        if record and record.id in lapsed and state in ("gone", "skipped"):
+            reason = f"{reason}; {LAPSED}"
         where = claude_code.place(session.path) if form == claude_code.FORMAT else None
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,

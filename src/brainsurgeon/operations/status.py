@@ -49,7 +49,7 @@ class Status:
     """Everything `status` shows; moments are seconds since 1970, None where unknown.
 
     `tokens_saved` is an estimate. `passes` are the newest, and `failures` those since the oldest
-    of them, or of the last day where that is longer; the newest last.
+    of them, or of the last day where that is longer, with the reliefs that lapsed; the newest last.
     """
 
     enabled: bool
@@ -74,6 +74,7 @@ class Status:
     homes: tuple[UnusedHome, ...]
     loads: Loads = NO_LOADS
     tokens_saved: int = 0
+    turns_archived: int = 0
     passes: tuple[Pass, ...] = ()
     failures: tuple[Event, ...] = ()
 
@@ -112,6 +113,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         homes=tuple(unused_homes(settings)),
         loads=store.calibrations.loads() if store else NO_LOADS,
         tokens_saved=store.sums.tokens() if store else 0,
+        turns_archived=store.sums.archived() if store else 0,
         passes=tuple(passes),
         failures=tuple(_failures(store, passes, now) if store else ()),
     )
@@ -119,7 +121,9 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
 
 def _failures(store: Store, passes: list[Pass], now: float) -> list[Event]:
     since = min([now - _DAY, *(one.at for one in passes)])
-    return store.events.after(store.events.before(since), kinds=("failure",))[-_NEWEST:]
+    found = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
+    told = (one for one in found if one.kind == "failure" or one.facts.get("action") == "relieve")
+    return list(told)[-_NEWEST:]
 
 
 def _next(trigger: object, last: float | None, now: float) -> float | None:

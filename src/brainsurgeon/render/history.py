@@ -75,8 +75,9 @@ def rollback_json(done: RollbackReport) -> dict[str, Any]:
         "rolls_back": done.undone.id, "pass_id": done.made, "dry_run": done.dry_run,
         "sessions": [
             {"session": one.session, "state": one.state, "reason": one.reason,
-             "values_restored": one.values, "insertions_removed": list(one.insertions_removed),
-             "missed": list(one.missed), "reasons": one.since}
+             "values_restored": one.values, "turns_unarchived": one.turns,
+             "insertions_removed": list(one.insertions_removed), "missed": list(one.missed),
+             "reasons": one.since}
             for one in done.sessions
         ],
     })  # fmt: skip
@@ -98,7 +99,9 @@ def rollback(done: RollbackReport) -> str:
 
 def _session(one: SessionRollback, *, dry_run: bool) -> list[str]:
     state = f"would be {one.state}" if dry_run and one.state == "rolled back" else one.state
-    values = f", {count(one.values, 'value')} put back" if one.values else ""
+    counts = ((one.values, "value"), (one.turns, "archived turn"))
+    back = " and ".join(count(number, what) for number, what in counts if number)
+    values = f", {back} put back" if back else ""
     reason = f" ({safe(one.reason)})" if one.reason else ""
     return [
         f"{safe(one.session)}: {state}{values}{reason}",
@@ -147,6 +150,8 @@ def _told(one: Event) -> str:
         parts.append("waits")
     if facts.get("entry_id"):
         parts.append(f"{facts.get('action', '')} of {facts['entry_id']}".strip())
+    elif one.kind == "lapse":
+        parts.append(f"{facts.get('action', '')} lapsed".strip())
     if facts.get("values"):
         size = f" ({bytes_(facts['size_bytes'])})" if facts.get("size_bytes") else ""
         parts.append(f"{count(facts['values'], 'value')}{size}")

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.opening import AnyOpen
 
 
-def excluded(file: SessionFile, settings: Settings) -> str | None:
-    """Say why the configuration leaves this session alone, or None."""
+def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
+    """Say why the configuration leaves this session alone, or None.
+
+    Where its relief was `asked` for, its size is no reason.
+    """
     agents = openclaw.agent_names(file.agent)
     for pattern in settings.exclude:
         kind, _, name = pattern.partition(":")
@@ -28,7 +31,7 @@ def excluded(file: SessionFile, settings: Settings) -> str | None:
         )
         if hit:
             return f"excluded by {pattern}"
-    if file.fingerprint.size < settings.min_session_bytes:
+    if not asked and file.fingerprint.size < settings.min_session_bytes:
         return "smaller than min_session_bytes"
     return None
 

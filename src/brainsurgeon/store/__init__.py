@@ -77,7 +77,7 @@ class Store:
         self.wishes = Wishes(connection)
         self._connection = connection
         self._locks = locks
-        self._identity = _identity(directory)
+        self.identity = _identity(directory)
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class Store:
 
     def check_still_there(self) -> None:
         """Raise StoreUnusableError where the database was removed or replaced while it is open."""
-        if _identity(self.directory) != self._identity:
+        if _identity(self.directory) != self.identity:
             raise StoreUnusableError(
                 f"{database_path(self.directory)} vanished or was replaced while it was in use: "
                 "nothing more is done. Start this again"
@@ -237,10 +237,15 @@ def open_to_read(directory: str) -> Store | None:
     """Open the store without ever writing to it; None where there is none yet."""
     from brainsurgeon.store.older import read_as_today
 
-    opened = read_database(directory)
-    if opened is None:
-        return None
-    connection, lacking = opened
+    before = None
+    while True:
+        before, opened = _identity(directory), read_database(directory)
+        if opened is None:
+            return None
+        connection, lacking = opened
+        if before is None or _identity(directory) == before:
+            break
+        connection.close()  # another took its place meanwhile
     try:
         with translated(directory):
             read_as_today(connection, lacking)

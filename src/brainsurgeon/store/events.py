@@ -69,6 +69,13 @@ class Events:
         """Give the id of the newest event; 0 without any."""
         return int(self._connection.execute("SELECT max(id) FROM events").fetchone()[0] or 0)
 
+    def up_to(self, ident: int) -> Event | None:
+        """Give the newest event that is no newer than one; None without any."""
+        rows = self._connection.execute(
+            f"{_EVENT} WHERE e.id <= ? ORDER BY e.id DESC LIMIT 1", (ident,)
+        )
+        return next(map(_event, rows), None)
+
     def before(self, moment: float) -> int:
         """Give the id behind which everything stands that happened at a moment or later."""
         row = self._connection.execute(

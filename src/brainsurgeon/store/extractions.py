@@ -236,15 +236,19 @@ class Extractions:
         return stubs
 
     def totals(self) -> dict[int, tuple[int, int]]:
-        """Give, by session, how many values stand extracted and how many bytes that saves."""
+        """Give, by session, how many values stand extracted and how many bytes are saved in all.
+
+        Archived turns change how large a session is, and are no values.
+        """
         rows = self._connection.execute(
-            "SELECT session_id, stub, block, length(replacement), count(*), sum(size)"
+            "SELECT session_id, stub, block, length(CAST(replacement AS BLOB)) AS instead,"
+            " count(*), count(*) - count(archive_id), sum(size)"
             " FROM extractions WHERE state = 'standing'"
-            " GROUP BY session_id, length(stub), block, length(replacement)"
+            " GROUP BY session_id, length(stub), block, instead"
         )
         totals: dict[int, tuple[int, int]] = {}
-        for session, stub, block, replacement, values, size in rows:
+        for session, stub, block, replacement, number, values, size in rows:
             token = replacement or len(stub_token(stub, block=bool(block)))
             count, saved = totals.get(session, (0, 0))
-            totals[session] = (count + values, saved + size - values * token)
+            totals[session] = (count + values, saved + size - number * token)
         return totals

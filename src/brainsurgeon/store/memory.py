@@ -48,6 +48,7 @@ class FileMemory:
         self._resumes: dict[str, Resume | None] = {}
         self._moved: set[str] = set()
         self._met: set[str] = set()
+        self._asked: dict[str, SessionFile] = {}
         self._rested: dict[str, list[str]] = {}
         self._insisted: set[bytes] = set()
 
@@ -104,6 +105,10 @@ class FileMemory:
         """Tell whether something was asked for in this session."""
         return os.fsencode(file.path) in self._waiting
 
+    def asked(self, path: str) -> tuple[bool, SessionFile | None]:
+        """Tell whether something was asked for in a session before this pass, and if it met it."""
+        return os.fsencode(path) in self._waiting, self._asked.get(path)
+
     def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
         """Tell whether a file needs no look: it is as it was, and nothing in it falls due.
 
@@ -111,6 +116,8 @@ class FileMemory:
         """
         path = os.fsencode(file.path)
         self._met.add(file.path)
+        if path in self._waiting:
+            self._asked[file.path] = file
         state = self._still_true(path, file.fingerprint)
         if state is None or (named and state.outcome == "deferred"):
             return False

@@ -15,7 +15,7 @@ from brainsurgeon.store.schema_archives import ARCHIVES
 from brainsurgeon.store.schema_due import AGES, LOOSE
 from brainsurgeon.store.schema_identities import IDENTITIES
 from brainsurgeon.store.schema_loads import CALIBRATION
-from brainsurgeon.store.schema_passes import PASSES
+from brainsurgeon.store.schema_passes import PASSES, PASSES_FOUND
 from brainsurgeon.store.schema_resume import RESUMES
 from brainsurgeon.store.schema_small import SMALLER, SMALLER_BLOBS
 
@@ -126,6 +126,13 @@ def m009_remember_loads(db: Database) -> None:
 def m010_keep_archives(db: Database) -> None:
     """Say which turns were folded, and which values belong to that; no older row does."""
     for statement in ARCHIVES:
+        db.execute(statement)
+
+
+@migrations()
+def m012_find_what_passes_made(db: Database) -> None:
+    """Let what a pass made be found without a look at all rows."""
+    for statement in PASSES_FOUND:
         db.execute(statement)
 
 

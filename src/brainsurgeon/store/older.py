@@ -88,6 +88,7 @@ _BEFORE = {
     "m008_name_passes": _BEFORE_PASSES,
     "m009_remember_loads": _BEFORE_LOADS,
     "m010_keep_archives": _BEFORE_ARCHIVES,
+    "m012_find_what_passes_made": (),
 }
 """What stands in for each migration that a store may lack."""
 _ADDED: dict[str, dict[str, tuple[str, ...]]] = {

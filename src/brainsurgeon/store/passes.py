@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.events import Pass
+from brainsurgeon.store.events import KEPT_SECONDS
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
+_TOGETHER = 1000
+"""Rows that are trimmed in one transaction."""
 _PASS = "SELECT id, at, command, facts FROM passes"  # noqa: S105  no password
 Run = tuple[str, float, dict[str, Any]]
 
@@ -92,6 +95,48 @@ class Passes:
             f"{_PASS} ORDER BY id DESC LIMIT ?", (-1 if most is None else most,)
         )
         return [_pass(row) for row in rows][::-1]
+
+    @property
+    def last(self) -> int:
+        """The highest number that any pass ever had; 0 before the first."""
+        row = self._connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'passes'"
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def old(self, now: float) -> list[int]:
+        """Name some passes that are kept no longer, the oldest first.
+
+        They are as old as events get, no event names them, and nothing of them is left that could
+        be taken back: no value of theirs is held, no field stands, and nothing is under way.
+        """
+        rows = self._connection.execute(
+            "SELECT id FROM passes WHERE at < ? AND id NOT IN"
+            " (SELECT pass_id FROM fields WHERE pass_id IS NOT NULL"
+            " UNION SELECT rolls_back FROM wishes WHERE rolls_back IS NOT NULL AND state = 'open'"
+            " UNION SELECT json_extract(note, '$.pass_id') FROM journal"
+            " WHERE json_extract(note, '$.pass_id') IS NOT NULL)"
+            " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = passes.id)"
+            " AND NOT EXISTS (SELECT 1 FROM extractions WHERE pass_id = passes.id"
+            " AND blob_id IS NOT NULL) ORDER BY id LIMIT ?",
+            (now - KEPT_SECONDS, _TOGETHER),
+        )
+        return [ident for (ident,) in rows]
+
+    def drop(self, ids: Collection[int]) -> None:
+        """Let go of passes: tombstones of theirs name none then. Part of a transaction."""
+        those = json.dumps(list(ids))
+        for table, column in (
+            ("extractions", "pass_id"), ("archives", "pass_id"), ("wishes", "rolls_back"),
+        ):  # fmt: skip
+            self._connection.execute(
+                f"UPDATE {table} SET {column} = NULL"  # noqa: S608
+                f" WHERE {column} IN (SELECT value FROM json_each(?))",
+                (those,),
+            )
+        self._connection.execute(
+            "DELETE FROM passes WHERE id IN (SELECT value FROM json_each(?))", (those,)
+        )
 
 
 def add_up(connection: sqlite3.Connection, pass_id: int | None, **counts: int) -> None:

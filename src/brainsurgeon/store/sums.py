@@ -1,4 +1,7 @@
-"""Sums over all values that stand extracted: by day, by kind and tool."""
+"""Sums over all values that stand extracted: by day, by kind and tool.
+
+The text and the link that an archived turn replaced are no values that left: turns are counted.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Sums:
         """Give each day (its number since 1970, UTC) with its values and their size, in order."""
         return self._connection.execute(
             "SELECT CAST(extracted_at / ? AS INTEGER), count(*), sum(size) FROM extractions"
-            " WHERE state = 'standing' GROUP BY 1 ORDER BY 1",
+            " WHERE state = 'standing' AND archive_id IS NULL GROUP BY 1 ORDER BY 1",
             (DAY,),
         ).fetchall()
 
@@ -32,15 +35,24 @@ class Sums:
         """Give each kind and tool with its values and their size, the largest first."""
         return self._connection.execute(
             "SELECT kind, tool, count(*), sum(size) FROM extractions"
-            " WHERE state = 'standing' GROUP BY kind, tool ORDER BY 4 DESC, 1, 2"
+            " WHERE state = 'standing' AND archive_id IS NULL"
+            " GROUP BY kind, tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
     def standing(self) -> tuple[int, int]:
         """Give how many values stand extracted, and their size."""
         row = self._connection.execute(
-            "SELECT count(*), coalesce(sum(size), 0) FROM extractions WHERE state = 'standing'"
+            "SELECT count(*), coalesce(sum(size), 0) FROM extractions"
+            " WHERE state = 'standing' AND archive_id IS NULL"
         ).fetchone()
         return int(row[0]), int(row[1])
+
+    def archived(self) -> int:
+        """Give how many turns stand folded into their last answers."""
+        row = self._connection.execute(
+            "SELECT count(DISTINCT archive_id) FROM extractions WHERE state = 'standing'"
+        ).fetchone()
+        return int(row[0])
 
     def tokens(self) -> int:
         """Estimate the tokens of what stands extracted and was sent.
@@ -50,7 +62,7 @@ class Sums:
         row = self._connection.execute(
             "SELECT total(max(0, e.chars - length(coalesce(e.replacement, e.stub)))"
             " * coalesce(c.rate, ?)) FROM extractions e LEFT JOIN calibration c"
-            " ON c.session_id = e.session_id WHERE e.state = 'standing'"
+            " ON c.session_id = e.session_id WHERE state = 'standing' AND archive_id IS NULL"
             " AND substr(e.path, 1, ?) != ? AND substr(e.path, 1, ?) != ?",
             (TOKENS_PER_CHAR, *(value for start in _UNSENT for value in (len(start), start))),
         ).fetchone()
@@ -59,7 +71,8 @@ class Sums:
     def ever(self) -> int:
         """Give how many values were ever extracted: ids are never used again."""
         row = self._connection.execute(
-            "SELECT seq FROM sqlite_sequence WHERE name = 'extractions'"
+            "SELECT seq - (SELECT count(archive_id) FROM extractions)"
+            " FROM sqlite_sequence WHERE name = 'extractions'"
         ).fetchone()
         return int(row[0]) if row else 0
 

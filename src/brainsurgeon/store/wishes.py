@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.records import Wish
@@ -117,6 +118,22 @@ class Wishes:
         self._connection.executemany(
             "UPDATE wishes SET state = 'done', why = ? WHERE id = ?", ((why, wish) for wish in ids)
         )
+
+    def reliefs(self) -> list[tuple[int, str, str]]:
+        """Give the open wishes to relieve, each with the path and the root of its session."""
+        rows = self._connection.execute(
+            "SELECT w.id, s.path, s.root FROM wishes w JOIN sessions s ON s.id = w.session_id"
+            " WHERE w.state = 'open' AND w.action = 'relieve' ORDER BY w.id"
+        )
+        return [(wish, os.fsdecode(path), os.fsdecode(root)) for wish, path, root in rows]
+
+    def reliefs_lapsed(self) -> dict[int, str]:
+        """Give, by session, why the last wish to relieve it lapsed, where that one did."""
+        rows = self._connection.execute(
+            "SELECT session_id, why FROM wishes WHERE state = 'lapsed' AND id IN"
+            " (SELECT max(id) FROM wishes WHERE action = 'relieve' GROUP BY session_id)"
+        )
+        return dict(rows)
 
     def let_go(self, ids: Iterable[int], why: str, now: float, pass_id: int | None) -> None:
         """Close wishes as lapsed, each with an event; part of a transaction."""
