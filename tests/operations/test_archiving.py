@@ -236,7 +236,7 @@ def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, folded):
     assert roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
 
 
-def test_a_fork_is_undone_though_its_parent_folded_on_before_it_was_seen(world, folded):
+def test_a_fork_is_undone_though_its_parent_folded_on_unseen(world, folded):
     """What the parent said of a turn is known where it stands, when it says something else now."""
     path, before, _ = folded
     header, *rest = path.read_bytes().splitlines(keepends=True)
