@@ -239,6 +239,23 @@ def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, folded):
     assert roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
 
 
+def test_a_fork_is_undone_though_its_parent_folded_on_unseen(world, folded):
+    """What the parent said of a turn is known where it stands, when it says something else now."""
+    path, before, _ = folded
+    header, *rest = path.read_bytes().splitlines(keepends=True)
+    header = {**json.loads(header), "id": "99999999-0000-4000-8000-000000000001",
+              "parentSession": str(path)}  # fmt: skip
+    rows = {**NEVER, "archive": {"enabled": True, "fold_after": 2, "depth_cap": 4}}
+    assert archived(world.scan(**rows)) != []
+    fork = world.put("fork.jsonl", b"".join([dump(header), *rest]))
+    whole = b"".join(cat(world.settings(), world.store, str(fork), 0.0))
+    world.scan(**NEVER)
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == before
+    assert whole == fork.read_bytes() == dump(header) + before.partition(b"\n")[2]
+
+
 def test_a_history_written_anew_gets_the_texts_back(world, folded):
     """Under new ids, and without the turns, the last answers still come back to their entries."""
     path, before, ends = folded

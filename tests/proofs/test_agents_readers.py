@@ -30,7 +30,7 @@ def look(tmp_path):
     def view(data):
         copy.write_bytes(data)
         done = subprocess.run(
-            [node, LOOK, modules, copy],
+            [node, LOOK, "pi", modules, copy],
             capture_output=True, timeout=120, check=False, env={"HOME": str(tmp_path)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()

@@ -1,6 +1,6 @@
 """The agents' own readers load a session with archived turns: the branch and requests as planned.
 
-pi's session manager (which OpenClaw's is a copy of) and pi-ai's providers run here as published;
+The session managers of pi and OpenClaw and what they build requests with run here as published;
 each provider builds the request that it would send, and is stopped before it sends anything.
 """
 
@@ -10,24 +10,30 @@ from itertools import pairwise
 
 import pytest
 
+from brainsurgeon.model.turns import MARK
 from building.requests import LOOK, SESSIONS, paired, partners, said, thought, walk
 from building.turns import long_turn
 from building.world import SAMPLES, Conversation
-from proofs.agent_packages import PI, node_binary, package
+from proofs.agent_packages import OPENCLAW, PI, PI_NOW, node_binary, package
 
+LONG = pytest.mark.long(proves=("formats", "decide"))
 ANY_SIZE = {"archive": {"enabled": True, "token_threshold": 0}}
 
 
-@pytest.fixture
-def look(tmp_path):
-    """Give pi's view of a session with these bytes."""
-    modules, node = package(PI), node_binary()
+@pytest.fixture(params=["pi", "pi-now", pytest.param("openclaw", marks=LONG)])
+def look(request, tmp_path):
+    """Give an agent's view of a session with these bytes."""
+    place = {
+        "pi": lambda: package(PI),
+        "pi-now": lambda: package(PI_NOW) / "@earendil-works" / "pi-coding-agent",
+        "openclaw": lambda: package(OPENCLAW) / "openclaw",
+    }[request.param]()
     copy = tmp_path / "looked-at.jsonl"
 
     def view(data):
         copy.write_bytes(data)
         done = subprocess.run(
-            [node, LOOK, modules, copy],
+            [node_binary(), LOOK, request.param, place, copy],
             capture_output=True, timeout=120, check=False, env={"HOME": str(tmp_path)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
@@ -47,6 +53,12 @@ def middles(data, archives):
         yield found
 
 
+def archived(messages):
+    """Name the archives that stand in what would be replayed."""
+    texts = [one["text"] for one in walk(messages) if one.get("type") == "text"]
+    return [text.split()[3] for text in texts if text.startswith(f"{MARK}\narchive: ")]
+
+
 def twice_the_user(messages):
     """Count the places where two messages of the user follow one another."""
     roles = [one["role"] for one in messages]
@@ -61,7 +73,7 @@ def unanswered(messages):
 
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
 @pytest.mark.parametrize("kinds", [[], ["thinking", "tool_result"]], ids=["alone", "with cuts"])
-def test_pi_sends_a_prompt_and_a_summary_for_each_archive(world, look, sample, kinds):
+def test_a_prompt_and_a_summary_are_sent_for_each_archive(world, look, sample, kinds):
     """The middles leave the branch and every request, all else is where it was, and it undoes."""
     data = SAMPLES.joinpath(*sample).read_bytes()
     path = world.put("11111111-0000-4000-8000-000000000001.jsonl", data)
@@ -74,6 +86,7 @@ def test_pi_sends_a_prompt_and_a_summary_for_each_archive(world, look, sample, k
     assert len(gone) == sum(one.entries for one in archives)
     assert after["branch"] == [ident for ident in before["branch"] if ident not in gone]
     assert after["held"] == before["held"]
+    assert archived(after["messages"]) == [one.entry_id for one in archives]
     assert not after["rewrote"]
     assert twice_the_user(after["messages"]) <= twice_the_user(before["messages"])
     assert unanswered(after["messages"]) <= unanswered(before["messages"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.model.entries import KINDS
+from brainsurgeon.model.turns import MARK
 from building.world import value_at
 from proofs.agent_packages import OPENCLAW, PI, PI_NOW, node_binary, package
 from proofs.live.binding import prefixes
@@ -168,6 +169,34 @@ def test_no_seal_stands_behind_a_change(world, converted, conversation):
     assert broken(restored) == []
     check(restored)
     assert "result of 0\\n" in json.dumps(restored)
+
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == data
+
+
+def test_no_seal_stands_behind_a_folded_turn(world, converted, conversation):
+    """While turns are folded, one is brought back, and all are undone, no seal is broken."""
+    for number in range(5):
+        turn(conversation, str(number))
+    data = signed(converted, conversation.bytes())
+    path = world.put(NAME, data)
+
+    (outcome,) = world.scan(archive={"enabled": True, "token_threshold": 0}).sessions
+
+    folded = converted(path.read_bytes())
+    told = [block["text"] for block in all_blocks(folded) if block.get("text", "").startswith(MARK)]
+    assert len(told) == len(outcome.plan.archives) == 3
+    assert [one["role"] for one in folded[:7]] == ["user", "assistant"] * 3 + ["user"]
+    assert broken(folded) == []
+    check(folded)
+
+    world.restore(outcome.plan.archives[1].entry_id)
+
+    restored = converted(path.read_bytes())
+    assert len(restored) == len(folded) + 2
+    assert broken(restored) == []
+    check(restored)
 
     world.restore_all(pristine=True)
 

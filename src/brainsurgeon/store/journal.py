@@ -106,10 +106,14 @@ class Journal:
         self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 
     def _confirm_cuts(self, journal_id: int, session_id: int) -> None:
-        """Let the new cuts count; for a place that was cut before, only the newest one does."""
+        """Let the new cuts count; for a place that was cut before, only the newest one does.
+
+        What says of it that another text stood there is kept: a fork may have copied that text.
+        """
         self._connection.execute(
             "DELETE FROM extractions WHERE state IN ('standing', 'restored') AND session_id = ?"  # noqa: S608
-            f" AND {_FRESH} AND fresh.digest = extractions.digest)",
+            f" AND {_FRESH} AND fresh.digest = extractions.digest"
+            " AND fresh.replacement IS extractions.replacement)",
             (session_id, journal_id),
         )
         self._connection.execute(

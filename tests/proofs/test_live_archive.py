@@ -1,0 +1,213 @@
+"""The live scenario: turns fold between the turns of a real agent, come back, fork and compact."""
+
+import contextlib
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from proofs.live.archived import Forgetful, Talk, folded_in
+from proofs.live.claw_messages import OnMessages
+from proofs.live.gateway import wait
+from proofs.live.pi import Pi
+
+pytestmark = pytest.mark.long(
+    proves=("formats", "decide", "rewrite", "operations", "mcp_server", "hosts")
+)
+
+PROTECTION = 4
+PRISTINE = ("restore", "--all", "--pristine")
+
+
+class OfPi(Pi):
+    """pi: turns in processes of their own, or several in one that runs on."""
+
+    tool, quiet, running = "bash", 0, None
+
+    def __init__(self, base, start, model):
+        super().__init__(base, model)
+        self.roots = self.sessions
+        begun = super().turn([("bash", {"command": "echo begun"})])
+        assert begun
+        self.first = self.path
+
+    def asks(self, path, rounds):
+        """Do one turn of a session."""
+        if self.running:
+            return self.running.turn(*rounds)
+        return self.turn(*rounds, session=("--session", str(path)))
+
+    @contextlib.contextmanager
+    def running_on(self, talk):
+        """Keep one process for what follows, which never reads its session again."""
+        with self.conversation(("--session", str(talk.path))) as self.running:
+            talk.whole = False
+            yield
+        talk.whole, self.running = True, None
+
+    def by_its_tool(self, ident):
+        """Give a call that brings a turn back, with all that was cut out of it."""
+        return self.tool, {"command": f"brainsurgeon restore --values {ident}"}
+
+    def fork(self, path, rounds):
+        """Do a turn in a fork of a session; give the fork's path and the requests."""
+        requests = self.turn(*rounds, session=("--fork", str(path)))
+        return self.path, requests
+
+    def compact(self, path):
+        """Compact a session."""
+        with self.conversation(("--session", str(path))) as running:
+            running.ask("compact", until=None)
+
+
+class OfOpenClaw(OnMessages):
+    """OpenClaw's gateway, on a model whose signatures hold only behind their own history."""
+
+    tool, quiet, name = "exec", 2, "claude-fable-5-1"
+
+    def __init__(self, base, start, model):
+        super().__init__(base, start, model)
+        self.roots, self.first = self.state / "agents", self.path
+
+    def asks(self, path, rounds):
+        """Do one turn of a session."""
+        self.session = path.stem.rpartition("_")[2]
+        return self.turn(*rounds)
+
+    @contextlib.contextmanager
+    def running_on(self, talk):
+        """Do nothing: the gateway runs on anyway, and reads a session that changed again."""
+        yield
+
+    def by_its_tool(self, ident):
+        """Give a call of our own tool that brings a turn back."""
+        return "brainsurgeon__purge_control", {"action": "restore", "entry": ident}
+
+    def fork(self, path, rounds):
+        """Do a turn in a fork of a session; give the fork's path and the requests."""
+        told = self._call("sessions.create", parentSessionKey=_key(path), fork=True)
+        fork = Path(told["entry"]["sessionFile"])
+        return fork, self.asks(fork, rounds)
+
+    def compact(self, path):
+        """Compact a session."""
+        told = self._call("sessions.compact", key=_key(path))
+        assert told["compacted"], told
+
+    def _call(self, method, **params):
+        """Call a method of the gateway; give what it says."""
+        done = subprocess.run(
+            [*self.program, "gateway", "call", method, "--json", "--params", json.dumps(params),
+             "--timeout", "120000"],
+            env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (method, done.stdout[-2000:], done.stderr[-2000:])
+        return json.loads(done.stdout)
+
+
+def _key(path):
+    return f"agent:main:explicit:{path.stem}"
+
+
+def printing(agent, tag, lines=60):
+    """Give a call that prints that many lines, and says at length why: that is never cut."""
+    why = f": '{tag} has to be printed, as was said before' ; " * 20
+    command = f"{why}yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    return agent.tool, {"command": command}
+
+
+def restoring(agent, ident):
+    """Give a call that brings a turn back by the program."""
+    return agent.tool, {"command": f"brainsurgeon restore {ident}"}
+
+
+@pytest.mark.parametrize("kind", [OfPi, OfOpenClaw], ids=["pi", "openclaw"])
+def test_turns_fold_while_their_agent_runs(tmp_path, start, kind):
+    """Ten turns with restores, a fork and a compaction: none fails, every request is valid.
+
+    After each of them the session can be read as the agent wrote it, and at the end it is that
+    again, to the byte; what is scanned in the middle of a turn is not touched.
+    """
+    began = time.monotonic()
+    with Forgetful() as model:
+        agent = kind(tmp_path, start, model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {agent.quiet}\nkeep_recent = 2\n'
+            f"min_reclaim = 0\nkeep_after_restore_seconds = {PROTECTION}\n"
+            f'[[roots]]\npath = "{agent.roots}"\n'
+            "[archive]\nenabled = true\ntoken_threshold = 0\nfold_after = 4\n"
+        )
+        if kind is OfOpenClaw:
+            agent.open()
+        talk = Talk(agent, agent.first)
+        _folds(agent, talk)
+        _comes_back(agent, talk)
+        fork = _forks(agent, talk)
+        _compacts(agent, talk)
+        lean = talk.path.stat().st_size
+        wait("it is at rest", lambda: time.time() - talk.path.stat().st_mtime > agent.quiet)
+        talk.runs(*PRISTINE)
+        assert talk.path.read_bytes() == b"".join(talk.lines)
+        fork.check_lines(fork.path.read_bytes())
+        model.forget()
+        model.during = None
+        agent.asks(talk.path, [[printing(agent, "after all")]])
+        assert model.refused == []
+        assert talk.touched == []
+        assert talk.looks >= 9
+        print(
+            f"{talk.turns} turns, {talk.requests} requests, none refused; "
+            f"{len(b''.join(talk.lines)):,} bytes, {lean:,} when folded; "
+            f"{time.monotonic() - began:.0f} s"
+        )
+
+
+def _folds(agent, talk):
+    """Let four turns pass; the older ones fold, one by one, while the agent goes on."""
+    for number in range(4):
+        two = [printing(agent, number), printing(agent, f"{number} too")]
+        talk.turn(two, [printing(agent, f"{number} again")])
+    assert len(talk.folded) >= 2
+
+
+def _comes_back(agent, talk):
+    """Bring a turn back in the middle of another, let it fold again, and bring one back again."""
+    ident = talk.folded[0]
+    short = talk.ids
+    talk.turn([restoring(agent, ident)], [printing(agent, "beside it")])
+    assert len(talk.ids) > len(short)
+    assert ident not in talk.folded
+    with agent.running_on(talk):
+        talk.turn([printing(agent, "while it is back")])
+        time.sleep(PROTECTION)
+        talk.scans()
+        assert ident in talk.folded
+    ident = talk.folded[-1]
+    talk.turn([agent.by_its_tool(ident)], [printing(agent, "beside its tool")])
+    assert ident not in talk.folded
+
+
+def _forks(agent, talk):
+    """Fork the session and go on in both; the old one folds on before the new one is known."""
+    before = talk.folded
+    agent.model.during = lambda *_: talk.runs("scan", "--once")
+    path, requests = agent.fork(talk.path, [[printing(agent, "fork")]])
+    assert folded_in(requests[0]) == before
+    fork = Talk(agent, path, talk)
+    fork.turn([printing(agent, "in the fork")])
+    talk.turn([printing(agent, "beside the fork")])
+    return fork
+
+
+def _compacts(agent, talk):
+    """Compact the session and go on: no archive is sent that stands before it."""
+    agent.compact(talk.path)
+    agent.model.forget()
+    talk.scans()
+    talk.whole = False
+    requests = talk.turn([printing(agent, "after the compaction")])
+    assert "a few words" in json.dumps(requests[0]["messages"])
+    talk.turn([printing(agent, "the end")])
