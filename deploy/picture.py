@@ -142,4 +142,6 @@ def text(left: float, top: float, said: str, kind: str = "", anchor: str = "star
 
 
 if __name__ == "__main__":
+    if not SAMPLE.exists():
+        sys.exit("the sample sessions are not in the source package: this takes a clone")
     PICTURE.write_text(picture())

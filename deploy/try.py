@@ -16,6 +16,8 @@ PROGRAM = Path(sys.executable).parent / "brainsurgeon"
 
 def main() -> int:
     """Run the demonstration; 0 when every byte came back."""
+    if not SAMPLES.exists():
+        sys.exit("the sample sessions are not in the source package: this takes a clone")
     with tempfile.TemporaryDirectory(prefix="brainsurgeon-try-") as scratch:
         code = demonstrate(Path(scratch))
     dry_run_of_your_own()

@@ -13,12 +13,18 @@ from brainsurgeon.config import PREFIX, Settings
 from brainsurgeon.config_glance import config_path
 from brainsurgeon.config_saying import ALIASES
 from brainsurgeon.config_values import RootTable, Table, is_duration
+from brainsurgeon.config_words import SAID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
+_WITHIN = {
+    "ArchiveTable": "archive.", "BudgetTable": "budget.", "RootTable": "roots.",
+    "RuleTable": "rules.", "UseTable": "use.",
+}  # fmt: skip
+"""What stands before the keys of the tables within; those of a profile are called as at the top."""
 _UNITS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -52,10 +58,11 @@ def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
 def schema() -> dict[str, Any]:
     """Give the JSON schema of a configuration file, for editors."""
     made = Settings.model_json_schema()
-    for table in (made, *made.get("$defs", {}).values()):
+    for name, table in (("", made), *made.get("$defs", {}).items()):
         table.pop("description", None)
         for key, one in table.get("properties", {}).items():
             one.pop("title", None)
+            one["description"] = SAID.get(f"{_WITHIN.get(name, '')}{key}", SAID.get(key))
             if table is made and "default" in one:
                 _say_default(key, one)
     return {

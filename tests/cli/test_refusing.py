@@ -28,6 +28,25 @@ def bytes_below(directory):
 # --- bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(["rollback"], "missing argument 'PASS'"), (["scan", "--bogus"], "no such option: --bogus"),
+     (["sessions", "--sort", "bogus"], "'bogus' is not one of 'size', 'saved', 'age', 'name'"),
+     (["bogus"], "no such command 'bogus'")],
+    ids=lambda one: one[0] if isinstance(one, list) else "",
+)  # fmt: skip
+def test_wrong_words_are_named_in_one_line(cli, words, why):
+    """It says what is wrong and where help is, with exit code 2; in JSON the same."""
+    done = cli(*words)
+    line = complaint(done)
+    in_json = cli(*words, "--json")
+
+    assert done.returncode == in_json.returncode == 2
+    assert why in line
+    assert "--help` says more" in line
+    assert why in document(in_json)["error"]
+
+
 @pytest.fixture
 def shared_world(own_home):
     """Give a world that an ordinary user owns and reaches, also where the tests run as root."""

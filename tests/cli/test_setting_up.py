@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import subprocess
 import tomllib
 from pathlib import Path
@@ -166,6 +167,7 @@ def test_many_sessions_are_counted_not_listed(newcomer):
 
     assert len(short.splitlines()) < 30
     assert "… and 20 more sessions (--verbose" in short
+    assert short.endswith("nothing was done: this was a look; brainsurgeon init --yes does it\n")
     assert long.count("tool_result of 5,000 characters") >= 31
 
 
@@ -288,6 +290,7 @@ def test_undoing_takes_back_exactly_what_was_done(newcomer):
         ["systemctl", "--user", "disable"], ["systemctl", "--user", "daemon-reload"],
     ]  # fmt: skip
     again = newcomer.types("--undo", "--yes")
+    assert b"store purge" not in done.stdout  # nothing was ever stored
     assert (again.returncode, again.stdout) == (0, b"there is nothing to undo\n")
 
 
@@ -463,3 +466,20 @@ def test_the_answer_to_a_program_is_one_document(newcomer):
         "configuration"
     )
     assert Path(said["offers"][0]["steps"][0]["path"]).exists() is False
+
+
+def test_after_an_undo_the_store_is_found_where_it_lies(newcomer):
+    """Where only the configuration that went named the directory, what is typed next says it."""
+    state = newcomer.home / "kept here"
+    assert newcomer.types("--yes", BRAINSURGEON_STATE_DIR=str(state)).returncode == 0
+    assert run("scan", "--once").returncode == 0
+    assert run("restore", "--all", "--pristine").returncode == 0
+    done = newcomer.types("--undo", "--yes")
+    said = done.stdout.decode().splitlines()[-1]
+    *_, variable, program, store, purge = shlex.split(said)
+    name, _, directory = variable.partition("=")
+
+    assert (program, store, purge) == ("brainsurgeon", "store", "purge")
+    assert directory == str(state)
+    assert run("store", "purge", "--yes", **{name: directory}).returncode == 0
+    assert not state.exists()

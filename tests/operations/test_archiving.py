@@ -437,6 +437,23 @@ def test_a_turn_folds_by_hand_whatever_its_size(world):
     assert archives(world.settings(), world.store, "main/s") == []
 
 
+def test_a_turn_folds_by_hand_in_a_session_that_a_scan_has_looked_at(world, clock):
+    """Nothing changed in it since, and all the same what is asked for is done."""
+    talk, ends = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    keys = {"min_value_length": 1_000_000}
+    assert world.scan(**keys).sessions_changed == 0
+    clock.now += 60
+    assert world.scan(**keys).files_unchanged == 1
+
+    done = archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
+
+    assert not done.pending
+    assert [one.turn.closing_id for one in done.archived] == [closing for _, closing in ends[:2]]
+    listed = archives(world.settings(), world.store, "main/s")
+    assert [one.archive.entry_id for one in listed] == [closing for _, closing in ends[:2]]
+
+
 def test_what_is_asked_of_a_busy_session_waits(world):
     """In a session that is not settled it is noted, and the next pass that may does it."""
     talk, ends = turns(4)

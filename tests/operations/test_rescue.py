@@ -10,7 +10,7 @@ import pytest
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.operations.rescue import rescue
+from brainsurgeon.operations.rescue import rescue, rescued
 from brainsurgeon.store import opening
 from brainsurgeon.store.salvage import LOST
 from building.world import LATER, Conversation, sql
@@ -170,3 +170,62 @@ def test_without_the_names_of_agents_values_go_back_all_the_same(world):
     assert (done.saved.values, done.saved.unread) == (total, {"agents"})
     assert sum(one.values for one in world.restore_all()) == total
     assert sql(world, "PRAGMA foreign_key_check") == []
+
+
+def ruin(world, *tables):
+    """Spoil every page of these tables."""
+    world.close()
+    for table in tables:
+        for page in leaf_pages(world, table):
+            spoil(world, page)
+
+
+def stubs_below(world):
+    """Count the stubs that stand in the sessions of a world."""
+    return sum(one.read_bytes().count(b'"[[extracted-') for one in world.root.rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("tables", [("sessions",), ("sessions", "agents")], ids=len)
+def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables):
+    """Where every page of sessions is ruined, their paths and identities still lead to them."""
+    total = many(world, turns=15)
+    known = sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
+    ruin(world, *tables)
+
+    done = rescue(world.settings(), NOW)
+
+    assert (done.saved.values, done.saved.values_lost) == (total, 0)
+    assert (done.saved.sessions_made, done.saved.sessions_lost) == (4, 0)
+    assert "sessions: 4 rows were put together again from an index" in [
+        one.what for one in rescued(done) if one.level == "warning"
+    ]
+    assert sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id") == known
+    assert sql(world, "PRAGMA integrity_check") == [("ok",)]
+    assert sql(world, "PRAGMA foreign_key_check") == []
+    assert sum(one.values for one in world.restore_all(pristine=True)) == total
+    assert stubs_below(world) == 0
+
+
+def test_a_session_that_was_moved_meanwhile_is_known_by_its_identity(world):
+    """Where its row is lost and its file lies elsewhere now, what it says of itself is enough."""
+    total = many(world, turns=15)
+    ruin(world, "sessions")
+    rescue(world.settings(), NOW)
+    (world.directory / "many0.jsonl").rename(world.directory / "elsewhere.jsonl")
+
+    assert sum(one.values for one in world.restore_all(pristine=True)) == total
+    assert stubs_below(world) == 0
+
+
+def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
+    """What is cut later is cut of the same sessions, and everything goes back."""
+    many(world, turns=15)
+    ruin(world, "sessions")
+    rescue(world.settings(), NOW)
+    for path in world.directory.glob("many*.jsonl"):
+        path.touch()
+    assert world.scan(keep_recent=0).files_failed == 0
+
+    assert sql(world, "SELECT DISTINCT format FROM sessions") == [("openclaw",)]
+    world.restore_all(pristine=True)
+    assert stubs_below(world) == 0

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from brainsurgeon import cli, errors
+from brainsurgeon.config_words import SAID
 from building.world import TOP
 
 README = (TOP / "README.md").read_text()
@@ -77,6 +78,13 @@ def test_the_table_of_keys_has_every_key_with_its_default():
     assert {key: value for key, value in told.items() if key not in in_words} == {
         key: _default(value) for key, value in found.items() if key not in in_words
     }
+
+
+def test_the_table_of_keys_says_of_each_what_the_schema_says():
+    """Editors and readers get the same words, from one place in the program."""
+    table = re.search(r"<!-- keys -->\n(.*?)<!-- end of keys -->", README, re.DOTALL)[1]
+    told = dict(re.findall(r"^\| `(\S+)` \| .*? \| (.*) \|$", table, re.MULTILINE))
+    assert told == {key: SAID[key] for key in told}
 
 
 def _default(value):

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from brainsurgeon.operations import report as operation
 from brainsurgeon.operations.report import report
 from brainsurgeon.render.report import report as render
 from building.processes import bound
@@ -119,3 +120,40 @@ def test_the_page_is_its_owners_alone(world, page):
 
     assert done.returncode == 0
     assert stat.S_IMODE((world.base / "page.html").stat().st_mode) == 0o600
+
+
+def test_a_page_of_many_sessions_has_the_largest_and_says_what_it_leaves_out(world, monkeypatch):
+    """Its figures count all sessions; those beyond the cap are summed up, with how to see them."""
+    for number in range(5):
+        one = Conversation(f"{number:08}-0000-4000-8000-000000000009")
+        for _ in range(3):
+            one.turn("x" * 3000 * (number + 1))
+        world.put(f"many{number}.jsonl", one.bytes())
+    world.scan()
+    whole = report(world.settings(), world.store, world.clock())
+    monkeypatch.setattr(operation, "LISTED", 2)
+    told = report(world.settings(), world.store, world.clock())
+    text = render(told)
+
+    assert (len(whole.sessions), whole.smaller.number) == (5, 0)
+    assert told.sessions == whole.sessions[:2]
+    assert told.smaller.size == sum(one.about.size for one in whole.sessions[2:])
+    assert text.count("<details>") == 2
+    assert "These are the 2 largest. 3 smaller sessions (" in text
+    assert "<code>brainsurgeon sessions</code> lists all" in text
+    assert "5 settled" in text
+    assert "These are the" not in render(whole)
+
+
+def test_many_places_with_copies_are_summed_up(world, monkeypatch):
+    """Of the directories that no pruning reaches the largest are named, the others added up."""
+    for number in range(4):
+        side = world.directory / f"many{number}" / "tool-results"
+        side.mkdir(parents=True)
+        (side / "copy.txt").write_bytes(b"x" * (number + 1))
+        world.put(f"many{number}.jsonl", Conversation().bytes())
+    monkeypatch.setattr(operation, "_PLACES", 1)
+    told = report(world.settings(), world.store, world.clock())
+
+    assert [(one.number, one.size) for one in told.unreached] == [(1, 4), (3, 6)]
+    assert told.unreached[1].name == "3 smaller places of this kind"

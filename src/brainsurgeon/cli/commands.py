@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,9 +69,13 @@ def complain_unexpectedly(error: Exception) -> int:
     show = getattr(error, "show", None)
     if show is not None:  # what typer says of wrong words
         code = int(getattr(error, "exit_code", 2))
+        said = _of_wrong_words(error)
         if "--json" in sys.argv:
-            _complain_in_json(getattr(error, "message", str(error)), code)
-        show()
+            _complain_in_json(said or "a command is missing", code)
+        if said is None:
+            show()
+        else:
+            print(f"brainsurgeon: {readable_lines(said)}", file=sys.stderr)
         return code
     from brainsurgeon.render import unexpected
 
@@ -79,6 +83,16 @@ def complain_unexpectedly(error: Exception) -> int:
         _complain_in_json(unexpected(error), 1)
     print(f"brainsurgeon: {unexpected(error)}", file=sys.stderr)
     return 1
+
+
+def _of_wrong_words(error: Any) -> str | None:
+    """Say in one line what typer found wrong, and where help is; None where it shows the help."""
+    words = getattr(getattr(error, "ctx", None), "command_path", "brainsurgeon")
+    message = error.format_message()
+    if message.startswith("Usage: "):
+        return None
+    said = message.replace("Value error, ", "").strip().rstrip(".")
+    return f"{said[:1].lower()}{said[1:]}; `{words} --help` says more"
 
 
 def _print_version(wanted: bool) -> None:

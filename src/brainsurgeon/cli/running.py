@@ -39,6 +39,9 @@ def scan(
     session: Annotated[
         list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --dry-run, name every value that would go.")
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -53,8 +56,8 @@ def scan(
       brainsurgeon scan --once --session main/0f3c
     """  # noqa: D301  \b keeps the examples from being folded
     if not once and not dry_run:
-        if session or json:
-            raise UsageError("--session and --json go with --once")
+        if session or json or verbose:
+            raise UsageError("--session, --verbose and --json go with --once")
         run(config)
         return
     settings = settings_of(config, json=json)
@@ -80,11 +83,11 @@ def scan(
 
             write_whole(settings.metrics_file, render(metrics(settings, store, report)), READABLE)
     _log_scan(settings, report)
-    _print_scan(report)
+    _print_scan(report, verbose=verbose)
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _print_scan(report: ScanReport) -> None:
+def _print_scan(report: ScanReport, *, verbose: bool) -> None:
     """Print a pass; nothing at all when nobody watches and nothing happened."""
     from brainsurgeon.render import passes
 
@@ -93,7 +96,7 @@ def _print_scan(report: ScanReport) -> None:
     if given.json:
         print_json(passes.report_json(report))
     elif happened or sys.stdout.isatty():
-        say(passes.report(report))
+        say(passes.report(report, verbose=verbose))
 
 
 def _log_scan(settings: Settings, report: ScanReport) -> None:

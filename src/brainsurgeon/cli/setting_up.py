@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -33,6 +34,7 @@ class Agent(StrEnum):
 NEXT = """
 to prune now: brainsurgeon scan --once; how it stands: brainsurgeon status
 to take this back: brainsurgeon init --undo"""
+ONLY_LOOKED = "\nnothing was done: this was a look; brainsurgeon init --yes does it"
 NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run to only look"
 
 
@@ -96,6 +98,8 @@ def init(
     elif done and not any(one.left for one in done):
         say(NEXT)
     waits = any(one.waiting for one in setup.offers)
+    if dry_run and waits and not json:
+        say(ONLY_LOOKED)
     if waits and not (yes or dry_run or asks):
         raise UsageError(NO_ANSWER)
     raise typer.Exit(1 if any(one.left for one in done) else 0)
@@ -163,6 +167,7 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
             done = take_back(record)
             if not given.json:
                 say(render.done(done))
+                _say_how_to_purge(record.directory)
     if given.json:
         print_json(render.init_json(None, None, done))
     raise typer.Exit(1 if any(one.left for one in done) else 0)
@@ -182,6 +187,16 @@ def _say_what_stays(record: Record) -> None:
     if os.path.lexists(os.path.join(record.directory, "store.db")):
         say(f"the values in {record.directory} stay, and so do stubs in sessions;")
         say("to put everything back first: brainsurgeon restore --all --pristine")
+
+
+def _say_how_to_purge(directory: str) -> None:
+    """Say how the store is found from now on: a configuration that named it may be gone."""
+    if os.path.lexists(os.path.join(directory, "store.db")):
+        from brainsurgeon.config_glance import default_state_dir
+
+        usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
+        where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
+        say(f"to remove the values once nothing leads to them: {where}brainsurgeon store purge")
 
 
 def config(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+NOTHING_FOLDED = "none of them could be folded now"
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveAnswer:
     """What became of the turns that were to fold: those that did, and why others did not.
@@ -104,7 +107,7 @@ def _answer(
         if outcome.outcome == "changed":
             return ArchiveAnswer(title, folds, kept, dry_run=False)
         return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=outcome.reason)
-    return ArchiveAnswer(title, (), (*kept, *folds), dry_run=False)
+    return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=NOTHING_FOLDED)
 
 
 def done(

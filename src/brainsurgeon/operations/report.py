@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
 TAKEN_APART = 25
 """Sessions, the largest, that are read to say what the next scan would take."""
+LISTED = 500
+"""Sessions, the largest, that the page has one by one: a browser has to open it."""
 _VALUES = 40
 """Extracted values, the largest, that are listed of one session."""
+_PLACES = 50
+"""Places with copies, the largest, that are listed one by one."""
 _SIDE = ("tool-results", "file-history")
 """Directories beside a session in which agents keep copies of values."""
 
@@ -77,7 +81,8 @@ class Report:
     """Everything that the page shows; sizes are bytes, moments seconds since 1970.
 
     `days` are the day's number since 1970, its values and their size. `unreached` are files in
-    which agents keep copies that no pruning reaches.
+    which agents keep copies that no pruning reaches. `states` counts all sessions by their state;
+    `smaller` sums those up that are too many to be among `sessions`.
     """
 
     made_at: float
@@ -86,7 +91,9 @@ class Report:
     agents: tuple[Sum, ...]
     kinds: tuple[Sum, ...]
     tools: tuple[Sum, ...]
+    states: tuple[tuple[str, int], ...]
     sessions: tuple[SessionPage, ...]
+    smaller: Sum
     waiting: tuple[SessionSummary, ...]
     unreached: tuple[Sum, ...]
     previews: bool
@@ -101,7 +108,7 @@ def report(
     listed = summaries(settings, store, known, now)
     by_path = {one.path: one for one in known}
     pages = []
-    for number, about in enumerate(listed):
+    for number, about in enumerate(listed[:LISTED]):
         session = by_path[about.path]
         if session.file and number < TAKEN_APART:
             progress(session.file)
@@ -113,8 +120,10 @@ def report(
         now, status(settings, store, now), tuple(store.sums.by_day() if store else ()),
         _agents(listed), _added((kind, values, size) for kind, _, values, size in kinds),
         _added((tool or f"({kind})", values, size) for kind, tool, values, size in kinds),
-        tuple(pages), tuple(one for one in listed if one.state not in ("settled", "gone")),
-        tuple(_unreached(known)), previews,
+        tuple(Counter(one.state for one in listed).most_common()), tuple(pages),
+        _together("", listed[LISTED:]),
+        tuple(one for one in listed if one.state not in ("settled", "gone")),
+        _largest(_unreached(known)), previews,
     )  # fmt: skip
 
 
@@ -160,6 +169,21 @@ def _values(
         for one in largest
     )  # fmt: skip
     return values, len(found) - len(values)
+
+
+def _together(name: str, listed: list[SessionSummary]) -> Sum:
+    return Sum(name, len(listed), sum(one.size for one in listed), sum(one.saved for one in listed))
+
+
+def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
+    """Give the largest places, and the sum of the others."""
+    ranked = sorted(places, key=lambda one: (-one.size, one.name))
+    rest = ranked[_PLACES:]
+    if not rest:
+        return tuple(ranked)
+    others = Sum(f"{len(rest):,} smaller places of this kind",
+                 sum(one.number for one in rest), sum(one.size for one in rest))  # fmt: skip
+    return (*ranked[:_PLACES], others)
 
 
 def _agents(listed: list[SessionSummary]) -> tuple[Sum, ...]:

@@ -57,7 +57,15 @@ def rescued(done: Rescue) -> list[Finding]:
             "error", f"{counted(saved.values_lost, 'stored value is', 'stored values are')} lost",
             "their stubs lead to a tombstone now; a backup may have them: store restore FILE",
         ))  # fmt: skip
-    for table in sorted(saved.unread):
+    if saved.sessions_made:
+        rows = counted(saved.sessions_made, "row was", "rows were")
+        findings.append(Finding(
+            "warning", f"sessions: {rows} put together again from an index",
+            "the next scan says anew what else belongs there; of a fork it is lost what it was"
+            " forked from",
+        ))  # fmt: skip
+    unread = saved.unread if saved.sessions_lost else saved.unread - {"sessions"}
+    for table in sorted(unread):
         level: Level = "error" if table in _NEEDED else "warning"
         advice = "what is said below tells which stubs lead nowhere now; a backup may know them"
         findings.append(Finding(level, f"{table}: some of its rows could not be read", advice))

@@ -49,7 +49,7 @@ def archived(answer: ArchiveAnswer) -> str:
     """Give it as text."""
     lines = [verdict_text(one) for one in (*answer.archived, *answer.kept)]
     if answer.pending:
-        lines.append(f"noted, since the session is not settled: {safe(answer.reason)}")
+        lines.append(f"noted for the next scan: {safe(answer.reason)}")
     verb = "would be archived" if answer.dry_run else "archived"
     lines.append(f"{safe(answer.session)}: {count(len(answer.archived), 'turn')} {verb}")
     return "\n".join(lines)

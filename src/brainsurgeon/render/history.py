@@ -132,7 +132,7 @@ def _event_json(one: Event) -> dict[str, Any]:
 def event(one: Event) -> str:
     """Give an event as a line of text."""
     of_pass = f" (pass {one.pass_id})" if one.pass_id is not None else ""
-    return f"{one.id}  {local(one.at)}  {one.kind:11}  {of_session(one)}{of_pass}"
+    return f"{one.id:<5} {local(one.at)}  {one.kind:11}  {of_session(one)}{of_pass}"
 
 
 def of_session(one: Event) -> str:
@@ -157,6 +157,8 @@ def _told(one: Event) -> str:
         parts.append(f"{count(facts['values'], 'value')}{size}")
     if facts.get("archives"):
         parts.append(count(facts["archives"], "turn"))
+    if one.kind == "relief" and not parts:
+        parts.append("turns folded")
     if facts.get("reason"):
         parts.append(str(facts["reason"]))
     return safe(", ".join(parts)) or "-"

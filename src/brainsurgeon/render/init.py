@@ -42,7 +42,7 @@ def found(setup: Setup, nothing: str | None) -> str:
 def totals(report: ScanReport, *, verbose: bool) -> str:
     """Say what a first pass would do: a line a session, the largest gain first, and the sum."""
     if verbose:
-        return passes.report(report)
+        return passes.report(report, verbose=True)
     changed = [one for one in report.sessions if one.outcome == "changed"]
     changed.sort(key=lambda one: one.bytes_after - one.bytes_before)
     lines = [f"{safe(one.path)}: {safe(one.why)}" for one in report.problems if one.failed]

@@ -72,15 +72,18 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
     return answer
 
 
-def report(done: ScanReport) -> str:
-    """Give a pass as text: sessions that changed or failed, then the figures."""
+def report(done: ScanReport, *, verbose: bool = False) -> str:
+    """Give a pass as text: sessions that changed or failed, then the figures.
+
+    Of a dry run the first values of each session, or with `verbose` all.
+    """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
     for problem in done.problems:
         lines.append(f"{safe(problem.path)}: {safe(problem.why)}; nothing there was touched")
     lines += databases(done.databases)
     for outcome in done.sessions:
-        lines += _outcome(outcome, done.dry_run)
+        lines += _outcome(outcome, done.dry_run, verbose=verbose)
     if not done.enabled:
         lines.append(DISABLED)
     lines.append(summary(done))
@@ -88,14 +91,22 @@ def report(done: ScanReport) -> str:
 
 
 def homes(unused: Iterable[UnusedHome]) -> list[str]:
-    """Name the homes of agents that no root covers, each with the lines that would add it."""
+    """Name the homes of agents that no root covers, with the lines that would add them all."""
+    listed = list(unused)
     lines = []
-    for home in unused:
+    for home in listed:
         note = f" ({home.note})" if home.note else ""
-        where = f"{home.agent} keeps sessions in {safe(home.path)}, which no root covers{note}."
-        lines += ["", where, "To add them, put this into the configuration:"]
-        lines += [f"  {safe(line)}" for line in home.config.splitlines()]
-    return lines
+        lines.append(
+            f"{home.agent} keeps sessions in {safe(home.path)}, which no root covers{note}."
+        )
+    if not lines:
+        return []
+    tables = dict.fromkeys(
+        f"[[roots]]{table}".rstrip()
+        for home in listed for table in home.config.split("[[roots]]")[1:]
+    )  # fmt: skip
+    roots = [f"  {safe(line)}" for table in tables for line in table.splitlines()]
+    return ["", *lines, "To add them, put this into the configuration:", *roots]
 
 
 def databases(listed: Iterable[DatabaseStatus]) -> list[str]:
@@ -109,7 +120,7 @@ def databases(listed: Iterable[DatabaseStatus]) -> list[str]:
     return [*lines, WHAT_STAYS] if lines else []
 
 
-def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
+def _outcome(outcome: Outcome, dry_run: bool, *, verbose: bool) -> list[str]:
     name = safe(outcome.session)
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(outcome.reason)}"]
@@ -118,20 +129,20 @@ def _outcome(outcome: Outcome, dry_run: bool) -> list[str]:
     lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}{step}"]
     if outcome.plan:
         if dry_run:
-            lines += _explain(outcome.plan)
+            lines += _explain(outcome.plan, len(outcome.plan.extracted) if verbose else _MOST_ROWS)
         lines += [f"  warning: {safe(warning)}" for warning in outcome.plan.warnings[:3]]
         lines += [f"  {safe(entry)}: {safe(why)}" for entry, why in outcome.plan.missed[:3]]
     return lines
 
 
-def _explain(plan: Plan) -> list[str]:
-    """Say what would go and what would stay, with the reasons."""
+def _explain(plan: Plan, most: int) -> list[str]:
+    """Say what would go, of the values the first `most`, and what would stay, with the reasons."""
     lines = [
         f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {safe(cut.reason)}"
-        for cut in plan.extracted[:_MOST_ROWS]
+        for cut in plan.extracted[:most]
     ]
-    if len(plan.extracted) > _MOST_ROWS:
-        lines.append(f"  - … and {len(plan.extracted) - _MOST_ROWS} more")
+    if len(plan.extracted) > most:
+        lines.append(f"  - … and {len(plan.extracted) - most:,} more (--verbose names each)")
     folding = [one for one in plan.turns if one.folds]
     lines += [f"  - {verdict_text(one)}" for one in folding[:_MOST_ROWS]]
     if len(folding) > _MOST_ROWS:
@@ -154,7 +165,7 @@ def _explain(plan: Plan) -> list[str]:
 def summary(done: ScanReport) -> str:
     """Give the figures of a pass in one line."""
     verb = "would change" if done.dry_run else "changed"
-    parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed} {verb}"]
+    parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed:,} {verb}"]
     if done.sessions_changed:
         share = 100 * (1 - done.bytes_after / done.bytes_before) if done.bytes_before else 0
         change = f"{abs(share):.0f} % {'more' if share < 0 else 'less'}"
@@ -166,7 +177,7 @@ def summary(done: ScanReport) -> str:
         (done.files_failed, "failed"),
     ):  # fmt: skip
         if number:
-            parts.append(f"{number} {word}")
+            parts.append(f"{number:,} {word}")
     end = "; nothing was written" if done.dry_run else ""
     return f"{', '.join(parts)}, {done.duration_seconds:.1f} s{end}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from brainsurgeon import __version__
@@ -73,7 +72,7 @@ def _section(name: str, lead: str, body: str) -> str:
 def _figures(one: Report) -> str:
     now = one.status
     net = now.bytes_saved - now.store_bytes
-    size = sum(page.about.size for page in one.sessions)
+    size = sum(agent.size for agent in one.agents)
     share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
     when = "never" if now.last_run_at is None else lasting(max(0.0, one.made_at - now.last_run_at))
     ago = "" if now.last_run_at is None else " ago"
@@ -104,8 +103,7 @@ def _net(net: int) -> str:
 
 
 def _states(one: Report) -> str:
-    states = Counter(page.about.state for page in one.sessions)
-    return ", ".join(f"{number:,} {state}" for state, number in states.most_common()) or "none"
+    return ", ".join(f"{number:,} {state}" for state, number in one.states) or "none"
 
 
 def _time(one: Report) -> str:
@@ -217,7 +215,22 @@ def _unreached(one: Report) -> str:
 
 def _sessions(one: Report) -> str:
     body = "".join(_session(page, one.made_at) for page in one.sessions)
-    return _section("sessions", "", body or '<p class="quiet">No sessions were found.</p>')
+    return _section(
+        "sessions", _left_out(one), body or '<p class="quiet">No sessions were found.</p>'
+    )
+
+
+def _left_out(one: Report) -> str:
+    """Say which sessions are too many to be here, and how to see them."""
+    rest = one.smaller
+    if not rest.number:
+        return ""
+    return (
+        f"These are the {len(one.sessions):,} largest. {count(rest.number, 'smaller session')} "
+        f"({bytes_(rest.size)}, {bytes_(rest.saved)} saved) would make the page too long: "
+        "<code>brainsurgeon sessions</code> lists all, <code>brainsurgeon context SESSION</code> "
+        "shows what is in one. All figures above count them."
+    )
 
 
 def _session(page: SessionPage, now: float) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import DamagedError, StoreUnusableError
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.opening import PAGE, database_path, refuse_unknown
+from brainsurgeon.store.salvage_sessions import copy_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,12 +41,18 @@ _OURS = (
 
 @dataclass(slots=True)
 class Salvaged:
-    """What was saved: rows by table, and the tables of which some were not; values by number."""
+    """What was saved: rows by table, and the tables of which some were not; values by number.
+
+    `sessions_made` are sessions whose rows were put together from an index, `sessions_lost` those
+    of which something was cut and nothing else is left.
+    """
 
     rows: dict[str, int] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
     values: int = 0
     values_lost: int = 0
+    sessions_made: int = 0
+    sessions_lost: int = 0
 
 
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
@@ -63,6 +70,8 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
             for table in _tables(new):
                 _copy(old, new, table, saved)
             _copy_agents(old, new)
+            saved.sessions_made, saved.sessions_lost = copy_sessions(old, new)
+            saved.rows["sessions"] += saved.sessions_made
             _drop_broken(new)
             _mend(new, saved, now)
             saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]

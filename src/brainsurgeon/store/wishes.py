@@ -106,10 +106,15 @@ class Wishes:
         return [_wish(row) for row in rows]
 
     def sessions_waiting(self) -> dict[bytes, float]:
-        """Give the paths of the sessions with open wishes, and when the newest was made."""
+        """Give the paths of the sessions with open wishes, and when the newest was made.
+
+        That a turn is to be folded is one, too.
+        """
         rows = self._connection.execute(
-            "SELECT s.path, max(w.asked_at) FROM wishes w JOIN sessions s ON s.id = w.session_id"
-            " WHERE w.state = 'open' GROUP BY s.path"
+            "SELECT s.path, max(w.asked_at) FROM ("
+            "SELECT session_id, asked_at FROM wishes WHERE state = 'open' UNION ALL"
+            " SELECT session_id, made_at FROM archives WHERE state = 'asked'"
+            ") w JOIN sessions s ON s.id = w.session_id GROUP BY s.path"
         )
         return dict(rows)
 
