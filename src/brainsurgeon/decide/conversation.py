@@ -218,7 +218,8 @@ def turn_of(
     folded = one.archived and not linked
     return Turn(
         one.number, one.prompt.ident or "", closing.ident if closing else None, after,
-        OLD if one.dead else one.position, unformed(talk, one, form), one.opened, one.dead, one.held, one.until,
+        OLD if one.dead else one.position, unformed(talk, one, form), one.opened, one.dead,
+        one.held, one.until,
         referrer(one) if linked else None,
         middle=0 if folded else one.middle,
         leaves=weight.chars if linked else weight.going,
