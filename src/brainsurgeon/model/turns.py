@@ -36,11 +36,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A tool's result: the call it answers, whether that failed, and its first line."""
+    """A tool's result: the call it answers, whether that failed, and its first line.
+
+    `exit_code` and `took_ms`, its time in milliseconds, are those that its agent recorded, if any.
+    """
 
     call_id: str | None
     failed: bool = False
     finding: str = ""
+    exit_code: int | None = None
+    took_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlite_utils import Migrations
 
-from brainsurgeon.store.schema_archives import ARCHIVES
+from brainsurgeon.store.schema_archives import ARCHIVES, COUNTS
 from brainsurgeon.store.schema_due import AGES, LOOSE
 from brainsurgeon.store.schema_identities import IDENTITIES
 from brainsurgeon.store.schema_loads import CALIBRATION
@@ -126,6 +126,13 @@ def m009_remember_loads(db: Database) -> None:
 def m010_keep_archives(db: Database) -> None:
     """Say which turns were folded, and which values belong to that; no older row does."""
     for statement in ARCHIVES:
+        db.execute(statement)
+
+
+@migrations()
+def m011_count_what_folded(db: Database) -> None:
+    """Say how many turns and calls an archive holds; of older ones nobody knows."""
+    for statement in COUNTS:
         db.execute(statement)
 
 
