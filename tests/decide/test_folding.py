@@ -86,3 +86,27 @@ def test_a_key_that_stands_twice_keeps_the_turn():
         )  # fmt: skip
 
     assert told[0][1] not in [one.entry_id for one in made.archives]
+
+
+def test_turns_that_fold_with_others_say_so():
+    """A small turn that goes into an archive with others is not told as one that stays."""
+    talk, _ = turns(6)
+    half = len(roles(talk.bytes())) // 2
+    made = planned(talk, Folding(replace(ON, tool_call_threshold=99), beyond=half))
+
+    assert [one.folds for one in made.turns] == [True] * 3 + [False] * 3
+    assert {one.reason for one in made.turns[:3]} == {"with 2 other turns"}
+    (archive,) = made.archives
+    assert (archive.turns, archive.calls, archive.failed) == (3, 15, 0)
+    assert len(archive.prompts) == 3
+
+
+def test_what_stands_before_a_compaction_is_never_sent_and_not_recent():
+    """Turns that no request carries are no recent ones, however few came after."""
+    talk, _ = turns(4)
+    first = talk.user()
+    talk.entry("compaction", summary="so it was", firstKeptEntryId=first, tokensBefore=9)
+    talk.assistant()
+
+    said = [one.reason for one in planned(talk, Folding(ON)).turns]
+    assert {one.partition(":")[0] for one in said[:4]} == {"never sent"}

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from brainsurgeon.errors import UsageError
+from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.operations.archive import archive, archives
 from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.context import context
 from brainsurgeon.operations.metrics import metrics
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.restore import restore
@@ -17,7 +18,7 @@ from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.operations.status import status
 from building.turns import ON, branch, long_turn, roles, texts, turns
-from building.world import SAMPLES, Conversation, append, copy_tree, dump
+from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
 NEVER = {"archive": {"enabled": True}, "trigger_types": []}
 """Turns fold, and nothing else goes."""
@@ -504,3 +505,145 @@ def test_archived_turns_are_counted_apart_from_values_that_left(world, folded, c
     }  # fmt: skip
     assert (page.days, page.kinds, page.tools) == ((), (), ())
     assert [one.values for one in page.sessions] == [()]
+
+
+def test_values_come_back_also_after_a_turn_came_back_without_them(world):
+    """`--values` brings what was cut out of a turn that was restored before, and then nothing."""
+    talk, ends = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    ask = lambda: restore(  # noqa: E731
+        world.settings(), world.store, ends[0][1], clock=world.clock, whole=True
+    )
+    world.restore(ends[0][1])
+    assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
+
+    done = ask()
+    assert (done.already, done.others, done.missed) == (True, 5, ())
+    now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
+    assert now.splitlines()[1:13] == talk.bytes().splitlines()[1:13]
+    assert ask().others == 0
+
+
+def test_turns_that_fold_into_one_are_asked_for_no_more(world):
+    """Of turns that were asked for and became one archive, none still waits."""
+    talk, _ = turns(8)
+    world.put("s.jsonl", talk.bytes())
+    keys = {"archive": {"fold_after": 4}, "trigger_types": []}
+    done = archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
+    listed = archives(world.settings(), world.store, "main/s")
+
+    assert len(done.archived) == 6
+    assert [one.archive.turns for one in listed] == [3, 1, 1, 1]
+    assert [one.archive.calls for one in listed] == [15, 5, 5, 5]
+    assert not world.store.archives.asked(listed[0].archive.session_id)
+
+
+def test_an_archive_counts_its_calls_and_those_that_failed(world):
+    """What folded says how many calls it held; one that takes it in adds them up."""
+    talk, ends = turns(8)
+    talk.lines[3]["message"]["isError"] = True
+    world.put("s.jsonl", talk.bytes())
+    world.scan(**NEVER)
+    counted = {one.archive.entry_id: one.archive for one in archives(
+        world.settings(), world.store, "main/s")}  # fmt: skip
+    assert (counted[ends[0][1]].calls, counted[ends[0][1]].failed) == (5, 1)
+
+    world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
+    (taken_in,) = [one.archive for one in archives(world.settings(), world.store, "main/s")
+                   if one.archive.depth == 2]  # fmt: skip
+    assert (taken_in.turns, taken_in.calls, taken_in.failed) == (3, 15, 1)
+
+
+def test_the_index_tells_what_is_known_of_each_result(world):
+    """The exit code and the time, where the agent recorded them, the bytes, and a failure."""
+    talk, ends = turns(4)
+    talk.lines[3]["message"]["details"] = {"exitCode": 1, "durationMs": 1156}
+    talk.lines[5]["message"]["content"] = [{"type": "text", "text": "ü" * 300}]
+    world.put("s.jsonl", talk.bytes())
+    world.scan(**ON)
+    turn = show_turn(world.settings(), world.store, ends[0][1], None, world.clock())
+
+    size = len(json.loads(turn.lines[2])["message"]["content"][0]["text"])
+    assert turn.index[0] == f"1. exec [exit=1, 1,156 ms, {size} B] FAILED"
+    assert turn.index[1] == "2. exec [600 B]"
+
+
+def test_context_tells_what_the_next_pass_would_archive(world):
+    """Before a pass the turns that would fold are told, afterwards the archives that stand."""
+    talk, ends = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    look = lambda: context(world.settings(**NEVER), world.store, "main/s", world.clock())  # noqa: E731
+    before = look()
+    world.scan(**NEVER)
+    after = look()
+
+    assert [one.turn.closing_id for one in before.turns if one.folds] == [
+        closing for _, closing in ends[:2]
+    ]
+    assert (before.archives, [one.entry_id for one in after.archives]) == (
+        (), [closing for _, closing in ends[:2]],
+    )  # fmt: skip
+    assert not any(one.folds for one in after.turns)
+
+
+@pytest.mark.parametrize("keys", [{"exclude": ["agent:main"]}, {"enabled": False}])
+def test_what_is_left_alone_is_not_noted_to_fold_later(world, keys):
+    """Where nothing may fold that is said at once, and nothing waits for ever."""
+    talk, _ = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan(**NEVER, dry_run=True)
+    with pytest.raises(FailedError):
+        archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
+
+    assert sql(world, "SELECT count(*) FROM archives") == [(0,)]
+    assert path.read_bytes() == talk.bytes()
+
+
+def test_a_look_wants_no_store(world):
+    """What would fold is told without a store, and none is made for it."""
+    talk, _ = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    looked = archive(world.settings(), None, "main/s", clock=world.clock, dry_run=True)
+
+    assert [one.reason for one in looked.archived] == ["asked for"] * 2
+    assert not world.state.exists()
+
+
+def test_a_turn_that_was_asked_for_and_never_folds_is_let_go_of(world):
+    """A task that its agent closed in a turn too small to fold does not wait for ever."""
+    talk = Conversation()
+    prompt = talk.user("hello")
+    talk.assistant("hello yourself")
+    for _ in range(2):
+        long_turn(talk)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan()
+    (ident,) = [row[0] for row in sql(world, "SELECT id FROM sessions")]
+    with world.store.transaction():
+        world.store.archives.ask(ident, prompt, "said hello", 1.0)
+        world.store.archives.ask(ident, "gone", "is gone", 1.0)
+    os.utime(path, (1, 1))
+    world.scan()
+
+    assert not world.store.archives.asked(ident)
+    told = [json.loads(facts) for (facts,) in sql(
+        world, "SELECT facts FROM events WHERE kind = 'lapse' ORDER BY id")]  # fmt: skip
+    assert {one["entry_id"]: one["reason"] for one in told} == {
+        prompt: "no gain", "gone": "the turn stands in its session no more",
+    }  # fmt: skip
+
+
+def test_search_finds_what_a_block_of_thinking_said(world):
+    """A block that left whole is looked through as well, and its signature is not."""
+    path = world.copy("pi", "pi-1.5.2-tree.jsonl")
+    before = {one["id"]: one for one in lines(path.read_bytes())}
+    world.scan()
+    now = {one["id"]: one for one in lines(path.read_bytes())}
+    block = before["30867252"]["message"]["content"][0]
+    assert now["30867252"]["message"]["content"][0] != block
+    find = lambda text: search(world.settings(), world.store, text)  # noqa: E731
+
+    found = find(block["thinking"][3:60])
+    assert ("30867252", True, 3) in [(one.entry_id, one.held, one.offset) for one in found]
+    assert find(block["thinkingSignature"][:60]) == []

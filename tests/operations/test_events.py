@@ -126,7 +126,7 @@ def test_who_follows_waits_for_a_store(world, conversation):
 
 
 @pytest.mark.parametrize("since", ["0", "1", None])
-def test_who_follows_goes_on_where_a_backup_takes_the_place_of_the_store(
+def test_who_follows_goes_on_where_a_backup_takes_the_place(
     world, pruned, clock, tmp_path, since
 ):  # fmt: skip
     """It says so once, tells nothing twice, and tells what comes under an id that was told."""

@@ -192,7 +192,7 @@ def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables)
     known = sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
     ruin(world, *tables)
 
-    done = rescue(world.settings(), NOW)
+    done = rescue(world.settings(), LATER)
 
     assert (done.saved.values, done.saved.values_lost) == (total, 0)
     assert (done.saved.sessions_made, done.saved.sessions_lost) == (4, 0)
@@ -210,7 +210,7 @@ def test_a_session_that_was_moved_meanwhile_is_known_by_its_identity(world):
     """Where its row is lost and its file lies elsewhere now, what it says of itself is enough."""
     total = many(world, turns=15)
     ruin(world, "sessions")
-    rescue(world.settings(), NOW)
+    rescue(world.settings(), LATER)
     (world.directory / "many0.jsonl").rename(world.directory / "elsewhere.jsonl")
 
     assert sum(one.values for one in world.restore_all(pristine=True)) == total
@@ -221,7 +221,7 @@ def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
     """What is cut later is cut of the same sessions, and everything goes back."""
     many(world, turns=15)
     ruin(world, "sessions")
-    rescue(world.settings(), NOW)
+    rescue(world.settings(), LATER)
     for path in world.directory.glob("many*.jsonl"):
         path.touch()
     assert world.scan(keep_recent=0).files_failed == 0

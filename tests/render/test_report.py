@@ -122,7 +122,7 @@ def test_the_page_is_its_owners_alone(world, page):
     assert stat.S_IMODE((world.base / "page.html").stat().st_mode) == 0o600
 
 
-def test_a_page_of_many_sessions_has_the_largest_and_says_what_it_leaves_out(world, monkeypatch):
+def test_a_page_of_many_sessions_names_what_it_leaves_out(world, monkeypatch):
     """Its figures count all sessions; those beyond the cap are summed up, with how to see them."""
     for number in range(5):
         one = Conversation(f"{number:08}-0000-4000-8000-000000000009")

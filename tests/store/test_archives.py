@@ -1,6 +1,7 @@
 """What the store says of archives: asked for, made, standing, and what was said of their turns."""
 
 from brainsurgeon.model.turns import Archive
+from brainsurgeon.store import open_store, open_to_read
 from brainsurgeon.store.archives import confirm_archives
 from building.turns import turns
 from building.world import sql
@@ -55,3 +56,20 @@ def test_what_a_command_said_is_kept_by_the_digest_of_its_turn(world):
         world.store.archives.keep_summary(agent, b"one", "what came of it: ü", 1.0)
     assert world.store.archives.summary(b"one") == "what came of it: ü"
     assert world.store.archives.summary(b"other") is None
+
+
+def test_a_store_that_does_not_count_them_yet_is_read_as_it_is(world):
+    """What folded before is listed without counts, by who looks and by who migrates."""
+    talk, _ = turns(4)
+    world.put("s.jsonl", talk.bytes())
+    world.scan(archive={"enabled": True})
+    (session,) = {row[0] for row in sql(world, "SELECT session_id FROM archives")}
+    world.close()
+    for name in ("turns", "calls", "failed"):
+        sql(world, f"ALTER TABLE archives DROP COLUMN {name}")
+    sql(world, "DELETE FROM _sqlite_migrations WHERE name = 'm011_count_what_folded'")
+
+    with open_to_read(str(world.state)) as store:
+        assert [one.turns for one in store.archives.standing(session)] == [None, None]
+    with open_store(str(world.state)) as store:
+        assert [one.calls for one in store.archives.standing(session)] == [None, None]

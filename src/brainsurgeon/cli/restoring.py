@@ -19,6 +19,7 @@ from brainsurgeon.cli.given import (
     print_json,
     say,
     settings_of,
+    store_to_read,
     store_to_write,
 )
 from brainsurgeon.cli.printing import print_values
@@ -156,8 +157,9 @@ def archive(
     from brainsurgeon.render import archives as render
     from brainsurgeon.rewrite.recover import recover
 
-    with store_to_write(settings) as store:
-        recover(store)
+    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+        if store is not None and not dry_run:
+            recover(store)
         answer = operation(
             settings, store, session, clock=time.time, turns=span, note_said=note, dry_run=dry_run
         )

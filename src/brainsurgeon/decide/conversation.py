@@ -1,33 +1,33 @@
 """Gather the turns of a session: what each holds, and all that decides about it.
 
-One walk over the lines, made only where turns may fold. What is kept of an entry is its id, its
-place and some numbers; of its texts only those that a summary quotes.
+One walk over the lines, made only where turns may fold. What is kept of an entry is little: a
+session may have a million of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import pairwise
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.summary import FINDING
-from brainsurgeon.decide.turns import tokens_of
+from brainsurgeon.decide.findings import Ids, Twice
+from brainsurgeon.decide.gathered import End, Gathered, weight_of
+from brainsurgeon.decide.summary import archive_text, reduced, summary_of
+from brainsurgeon.decide.turns import tokens_of, worth_folding
 from brainsurgeon.formats import base
 from brainsurgeon.formats.sending import DIALECTS
-from brainsurgeon.model.entries import stub_in, value_at
+from brainsurgeon.model.entries import OLD, stub_in, value_at
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
-from brainsurgeon.model.turns import MARK, Told, Turn
+from brainsurgeon.model.turns import MARK, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from brainsurgeon.decide.extract import EntryState
+    from brainsurgeon.decide.gathered import Weight
     from brainsurgeon.decide.turns import ArchiveRules
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.calls import Sent
     from brainsurgeon.model.entries import Entry, Line, Lines
     from brainsurgeon.model.records import Extraction, Wish
     from brainsurgeon.model.sessions import Survey
@@ -38,59 +38,24 @@ _CUT_FLAT = ("thinking", "tool_result")
 """Kinds that leave the middle of a turn that stays where it stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One entry of a turn: its place in the file and what it comes to.
-
-    `chars` and `going` count its values, and those that leave in the flat form; `sent` is what a
-    request carries of it.
-    """
-
-    offset: int
-    ident: str | None
-    said: Said
-    chars: int
-    going: int
-    kind: str
-    sent: Sent
-
-
-@dataclass(slots=True)
-class Gathered:
-    """One turn as it stands: its entries from the prompt on, and what is known of them."""
-
-    number: int
-    steps: list[Step]
-    dead: str | None = None
-    held: str | None = None
-    until: float | None = None
-    position: int = 0
-    archived: bool = False
-
-    @property
-    def prompt(self) -> Step:
-        """The entry that it begins with."""
-        return self.steps[0]
-
-    @property
-    def closing(self) -> Step | None:
-        """Its last reply, whether or not that closes it."""
-        return next((one for one in reversed(self.steps) if one.said.role == "reply"), None)
-
-    @property
-    def middle(self) -> list[Step]:
-        """The entries between its prompt and its last reply."""
-        last = self.closing
-        return self.steps[1 : self.steps.index(last)] if last else self.steps[1:]
-
-
 @dataclass(slots=True)
 class Conversation:
-    """All turns of a session, oldest first, and which entries name which others."""
+    """All turns of a session, oldest first, and which ids stand in it twice.
+
+    `names` says which entries name which others, by the hashes of their ids, but for those that
+    continue the one before them: in their turn, or beside the active branch.
+    """
 
     turns: list[Gathered] = field(default_factory=list)
-    named: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
-    ids: Counter[str] = field(default_factory=Counter)
+    names: dict[int, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    twice: Twice = field(default_factory=lambda: Twice(frozenset()))
+
+    def unsure(self, one: Gathered, last: int) -> bool:
+        """Tell whether an entry of a turn up to a place has no id, or one that stands twice."""
+        if one.nameless is not None and one.nameless <= last:
+            return True
+        hashes = self.twice.hashes
+        return bool(hashes) and not hashes.isdisjoint(one.ids[: last + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +63,8 @@ class Context:
     """What gathering goes by.
 
     `archived` are the records of archives by the ids of their closing entries, `restores` the open
-    wishes to put something back.
+    wishes to put something back, `asked` what is asked of turns by the ids of their prompts.
+    `together` says that any turn may fold with others.
     """
 
     form: Format
@@ -108,58 +74,112 @@ class Context:
     restores: tuple[Wish, ...]
     keep_after_restore: float
     now: float
+    asked: Mapping[str, str | None] = field(default_factory=dict)
+    together: bool = False
 
 
 def converse(lines: Lines, context: Context, knows: Callable[..., EntryState]) -> Conversation:
     """Walk the lines of a session and gather its turns."""
-    talk, number = Conversation(), 0
-    for line in lines:
-        entry = base.parse(line.raw) if line.raw and line.terminated else None
-        said = context.form.said(entry) if entry is not None else None
-        if entry is None or line.raw is None or said is None:
-            continue
-        ident = context.form.identity(entry, line.raw, line.number)
-        _note_names(talk, line.offset, ident, said)
+    talk, number, ids, aside = Conversation(), 0, Ids(), None
+    for line, entry, ident, said in _entries(lines, context.form):
+        if ident is not None:
+            ids.meet(ident)
         dead = context.survey.dead(line.offset)
+        before = talk.turns[-1] if talk.turns else None
+        last = before.last if before and said.role != "prompt" else None
+        if context.form.archives == "linked":
+            _note_names(talk, line.offset, ident, said, aside if dead == OFF_BRANCH else last)
         if dead == OFF_BRANCH:
+            aside = ident
             continue
         if said.role == "prompt":
+            _end(before, context)
             number += dead is None
-            talk.turns.append(Gathered(number, [], dead=dead))
+            talk.turns.append(Gathered(number, dead=dead))
         if not talk.turns:
             continue
         turn = talk.turns[-1]
-        turn.steps.append(_step(context, line, entry, ident, said, dead))
+        turn.add(End(line.offset, ident, said), *_weighed(context, line, entry, said, dead))
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
         _hold(turn, context, knows(line, entry, ident))
         if said.role == "reply":
             turn.position = context.survey.position(line.offset)
             turn.archived = _is_archive(context, entry, ident, said)
+    _end(talk.turns[-1] if talk.turns else None, context)
+    talk.twice = ids.twice()
+    for one in talk.turns if talk.names else ():
+        one.named = list(_named(talk, one))
     return talk
 
 
-def _note_names(talk: Conversation, offset: int, ident: str | None, said: Said) -> None:
-    if ident is not None:
-        talk.ids[ident] += 1
-    for name in (said.parent, *said.names):
+def _entries(lines: Lines, form: Format) -> Iterator[tuple[Line, Entry, str | None, Said]]:
+    """Yield the entries that are part of a turn, or may name some that are."""
+    for line in lines:
+        entry = base.parse(line.raw) if line.raw and line.terminated else None
+        said = form.said(entry) if entry is not None else None
+        if entry is not None and line.raw is not None and said is not None:
+            yield line, entry, form.identity(entry, line.raw, line.number), said
+
+
+def _note_names(
+    talk: Conversation, offset: int, ident: str | None, said: Said, before: str | None
+) -> None:
+    """Note which entries an entry names, but for the one `before` it, which it may continue."""
+    named = said.names if before is not None and said.parent == before else (
+        said.parent, *said.names,
+    )  # fmt: skip
+    for name in named:
         if name is not None:
-            talk.named[name].append((offset, ident or "an entry"))
+            talk.names[hash(name)].append((offset, ident or "an entry"))
 
 
-def _step(
-    context: Context, line: Line, entry: Entry, ident: str | None, said: Said, dead: str | None
-) -> Step:
-    parts = [
-        part for part in context.form.parts(entry, context.survey, line.offset)
-        if not (part.dead or dead)
+def _named(talk: Conversation, one: Gathered) -> Iterator[tuple[int, int, str]]:
+    """Yield the places in a turn of entries that are named, with who names them."""
+    for place, known in enumerate(one.ids):
+        for offset, ident in talk.names.get(known, ()):
+            yield place, offset, ident
+
+
+def _weighed(
+    context: Context, line: Line, entry: Entry, said: Said, dead: str | None
+) -> tuple[str, Weight]:
+    """Say what kind an entry is, and what it comes to."""
+    parts = [] if dead else [
+        part for part in context.form.parts(entry, context.survey, line.offset) if not part.dead
     ]  # fmt: skip
     going = sum(p.chars for p in parts if p.kind in _CUT_FLAT and p.locked is None)
     message = entry.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     kind = str(role or entry.get("type"))[:_LONGEST_NAME]
-    chars, sent = sum(part.chars for part in parts), DIALECTS[context.form.name].sent(entry)
-    return Step(line.offset, ident, said, chars, going, kind, sent)
+    sent = DIALECTS[context.form.name].sent(entry)
+    return kind, weight_of(sum(part.chars for part in parts), going, sent, said)
+
+
+def _end(turn: Gathered | None, context: Context) -> None:
+    """End a turn, and keep of its texts only what may be quoted."""
+    if turn is None:
+        return
+    turn.over()
+    told, rules = turn.told, context.rules
+    if told is None:
+        return
+    note, closing = context.asked.get(turn.prompt.ident or ""), turn.closing
+    if closing is not None and turn.middle:
+        text = archive_text(closing.ident or "", summary_of(
+            replace(told, note=note), rules.style, rules.summary_chars
+        ))  # fmt: skip
+        turn.grows = len(text) - turn.closing_chars
+    asked = (turn.prompt.ident or "") in context.asked
+    cut_short = closing is not None and closing.said.cut_short
+    tokens = tokens_of(turn.weight.chars, rules.rate)
+    if turn.archived or asked or context.together or (
+        turn.middle and worth_folding(rules, tokens, turn.weight.calls, cut_short=cut_short)
+    ):  # fmt: skip
+        turn.told = reduced(told, rules.summary_chars)
+        turn.shorten()
+    else:
+        turn.forget()
 
 
 def _is_archive(context: Context, entry: Entry, ident: str | None, said: Said) -> bool:
@@ -193,92 +213,48 @@ def turn_of(
     depth: int, asked: bool, grows: int,
 ) -> Turn:  # fmt: skip
     """Give a turn as it is decided about."""
-    closing, middle = one.closing, one.middle
+    closing, weight = one.closing, one.weight
     linked = form.archives == "linked"
-    chars = sum(step.chars for step in middle)
     folded = one.archived and not linked
     return Turn(
         one.number, one.prompt.ident or "", closing.ident if closing else None, after,
-        one.position, unformed(talk, one, form), opened(one), one.dead, one.held, one.until,
-        referrer(talk, one) if linked else None,
-        middle=0 if folded else len(middle),
-        leaves=chars if linked else sum(step.going for step in middle),
-        grows=grows, depth=depth, tokens=tokens_of(chars, rules.rate),
-        calls=sum(len(step.said.asked) for step in middle), asked=asked,
+        OLD if one.dead else one.position, unformed(talk, one, form), one.opened, one.dead,
+        one.held, one.until,
+        referrer(one) if linked else None,
+        middle=0 if folded else one.middle,
+        leaves=weight.chars if linked else weight.going,
+        grows=grows, depth=depth, tokens=tokens_of(weight.chars, rules.rate),
+        calls=weight.calls, asked=asked,
         cut_short=closing is not None and closing.said.cut_short,
     )  # fmt: skip
-
-
-def opened(one: Gathered) -> str | None:
-    """Say why a turn is not closed, or None."""
-    closing = one.closing
-    if closing is None or not closing.said.closes or closing.said.text_path is None:
-        return "its last reply does not close it"
-    behind = one.steps[one.steps.index(closing) + 1 :]
-    if any(step.said.role in ("result", "aside") for step in behind):
-        return "something stands behind its last reply"
-    asked = [call.call_id for step in one.steps for call in step.said.asked]
-    answered = [result.call_id for step in one.steps for result in step.said.answered]
-    if len(asked) != len(answered) or Counter(filter(None, asked)) != Counter(
-        filter(None, answered)
-    ):
-        return "a call has no result, or more than one"
-    if any(count > 1 for count in Counter(filter(None, asked)).values()):
-        return "a call stands in it twice"
-    return None
 
 
 def unformed(talk: Conversation, one: Gathered, form: Format) -> str | None:
     """Say why a turn has no form in which it could fold, or None."""
     if form.archives is None:
         return "sessions of this kind have no form for it"
-    closing = one.closing
-    if closing is None:
+    closing, at = one.closing, one.at
+    if closing is None or at is None:
         return None
-    steps = [one.prompt, *one.middle, closing]
-    if any(step.ident is None for step in (one.prompt, closing)):
+    if one.prompt.ident is None or closing.ident is None:
         return "an entry of it has no usable id"
     if stub_in(closing.said.text):
         return "its last answer is extracted"
     if form.archives == "flat":
-        return "its id stands twice" if talk.ids[closing.ident or ""] > 1 else None
-    if any(talk.ids[step.ident or ""] != 1 for step in steps):
+        ends = (one.prompt.ident, closing.ident)
+        return "its id stands twice" if any(name in talk.twice for name in ends) else None
+    if talk.unsure(one, at):
         return "an id stands twice, or not at all"
-    if any(step.said.parent != before.ident for before, step in pairwise(steps)):
+    if not one.follows(at):
         return "its entries do not follow one another"
-    fixed = next((step.kind for step in one.middle if step.said.role == "fixed"), None)
-    return f"a {fixed} stands in it" if fixed else None
+    return f"a {one.fixed[1]} stands in it" if one.fixed and one.fixed[0] < at else None
 
 
-def referrer(talk: Conversation, one: Gathered) -> str | None:
+def referrer(one: Gathered) -> str | None:
     """Name an entry outside of a turn that names one of its middle, or None."""
-    closing = one.closing
-    if closing is None:
+    at = one.at
+    if at is None:
         return None
-    inside = {one.prompt.offset, closing.offset, *(step.offset for step in one.middle)}
-    for step in one.middle:
-        for offset, ident in talk.named.get(step.ident or "", ()):
-            if offset not in inside:
-                return ident
-    return None
-
-
-def told(one: Gathered, note: str | None) -> Told:
-    """Gather what a summary of a turn is made of."""
-    answers = [answer for step in one.steps for answer in step.said.answered]
-    failed = {answer.call_id for answer in answers if answer.failed and answer.call_id}
-    calls = [call for step in one.steps for call in step.said.asked]
-    closing = one.closing
-    return Told(
-        closing.said.text if closing else "", note,
-        tuple(answer.finding[:FINDING] for answer in answers if answer.finding),
-        tuple((call.tool, path) for call in calls for path in call.files),
-        tuple((call.tool, call.call_id in failed) for call in calls),
-    )  # fmt: skip
-
-
-def digest_of(one: Gathered, note: str | None) -> bytes:
-    """Give the digest of a closed turn: it never says anything else again."""
-    closing = one.closing
-    said = [*(step.ident or "" for step in one.steps), closing.said.text if closing else "", note]
-    return blake2b(json.dumps(said).encode(), digest_size=16).digest()
+    inside = frozenset(one.offsets[: at + 1]) if one.named else frozenset[int]()
+    named = (ident for place, offset, ident in one.named if 0 < place < at and offset not in inside)
+    return next(named, None)

@@ -5,27 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.conversation import (
-    Context,
-    Gathered,
-    converse,
-    digest_of,
-    told,
-    turn_of,
-)
+from brainsurgeon.decide.conversation import Context, converse, turn_of
 from brainsurgeon.decide.fields import FieldWishes
+from brainsurgeon.decide.gathered import Offsets, Weight
 from brainsurgeon.decide.judging import Judge
 from brainsurgeon.decide.resume import Frontier
-from brainsurgeon.decide.rows import group_rows, outcomes_of
+from brainsurgeon.decide.rows import between, group_rows, outcomes_of, sum_of, weight_between
 from brainsurgeon.decide.summary import archive_text, summary_of
 from brainsurgeon.decide.turns import ArchiveRules, decide, tokens_of
 from brainsurgeon.model.calls import NOTHING, Sent
-from brainsurgeon.model.turns import Archive, Verdict
+from brainsurgeon.model.turns import Archive, Told, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from brainsurgeon.decide.conversation import Conversation
+    from brainsurgeon.decide.gathered import Gathered
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import KeyPath, Line, Lines
@@ -49,7 +44,7 @@ class Fold:
     parent: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Folds:
     """All turns that fold, by the offsets of the lines that change, and why each turn does or not.
 
@@ -60,8 +55,8 @@ class Folds:
 
     made: dict[int, Fold] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
-    left: set[int] = field(default_factory=set)
-    emptied: set[int] = field(default_factory=set)
+    left: Offsets = field(default_factory=Offsets)
+    emptied: Offsets = field(default_factory=Offsets)
     lighter: Sent = NOTHING
 
     def at(self, line: Line, ident: str | None, *, hindered: bool) -> Fold | None:
@@ -140,8 +135,9 @@ def fold_turns(
     archived = {one.entry_id: one for one in records.extractions
                 if one.archive_id is not None and not one.links}  # fmt: skip
     context = Context(
-        form, survey, folding.rules, archived, restores, rules.keep_after_restore, now
-    )
+        form, survey, folding.rules, archived, restores, rules.keep_after_restore, now,
+        folding.asked, together=folding.beyond > 0,
+    )  # fmt: skip
     talk = converse(lines, context, judge.state)
     return _Folder(talk, form, records, folding).fold()
 
@@ -154,35 +150,41 @@ class _Folder:
     ) -> None:
         self._talk, self._form, self._folding = talk, form, folding
         self._rules = folding.rules
-        depths = {one.id: one.depth for one in records.archives}
-        self._depths = {
-            one.entry_id: depths.get(one.archive_id, 1)
-            for one in records.extractions if one.archive_id is not None
+        known = {one.id: one for one in records.archives}
+        self._archives = {
+            one.entry_id: known[one.archive_id]
+            for one in records.extractions if one.archive_id in known
         }  # fmt: skip
         self._live = [one for one in talk.turns if one.dead is None]
         self._after = {id(one): len(self._live) - 1 - at for at, one in enumerate(self._live)}
 
     def fold(self) -> Folds:
         """Decide about the turns one by one, and then about rows of archives."""
-        folds = Folds()
         verdicts = [self._decide(one) for one in self._talk.turns]
         chosen = [
             one for one, verdict in zip(self._talk.turns, verdicts, strict=True) if verdict.folds
         ]
         grouped = self._rows(chosen)
-        inside = {id(one) for group in grouped for one in group}
-        for one in chosen:
-            if id(one) not in inside:
-                self._add(folds, [one])
-        for group in grouped:
-            self._add(folds, group)
-        folds.verdicts = tuple(verdicts)
-        return folds
+        inside = {id(one): len(group) for group in grouped for one in group}
+        groups = [*([one] for one in chosen if id(one) not in inside), *grouped]
+        folds = Folds(
+            made={fold.offset: fold for group in groups if (fold := self._folded(group))},
+            verdicts=tuple(
+                _together(verdict, one, inside.get(id(one), 1))
+                for verdict, one in zip(verdicts, self._talk.turns, strict=True)
+            ),
+            lighter=self._lighter(groups),
+        )
+        middles = Offsets(offset for group in groups for offset in between(group))
+        if self._form.archives == "linked":
+            return replace(folds, left=middles)
+        return replace(folds, emptied=middles)
 
     def _decide(self, one: Gathered) -> Verdict:
         note, asked = self._note(one)
         turn = turn_of(
-            self._talk, one, self._rules, self._form, after=self._after.get(id(one), 0),
+            self._talk, one, self._rules, self._form,
+            after=self._after.get(id(one), len(self._live) + self._rules.keep_turns),
             depth=self._depth(one), asked=asked, grows=self._grows(one, note),
         )  # fmt: skip
         verdict = decide(turn, self._rules)
@@ -198,24 +200,31 @@ class _Folder:
         closing = one.closing
         if not one.archived or closing is None:
             return 0
-        return self._depths.get(closing.ident or "", 1)
+        known = self._archives.get(closing.ident or "")
+        return known.depth if known else 1
+
+    def _counts(self, one: Gathered) -> tuple[int | None, int | None, int | None]:
+        """Count the turns and calls of one that may be an archive already, and the failed calls."""
+        if not one.archived:
+            return 1, one.called, one.failed
+        known = self._archives.get((one.closing.ident if one.closing else None) or "")
+        return (known.turns, known.calls, known.failed) if known else (None, None, None)
 
     def _text(self, group: list[Gathered], note: str | None) -> str:
         """Give the text of an archive: of one turn its summary, of several their outcomes."""
         closing = group[-1].closing
         ident = (closing.ident if closing else None) or ""
         chars, style = self._rules.summary_chars, self._rules.style
+        said = [replace(one.told or Told(""), note=self._note(one)[0]) for one in group]
         if len(group) > 1:
-            said = [told(one, self._note(one)[0]) for one in group]
             return archive_text(ident, outcomes_of(said, style, chars))
-        made = self._folding.summaries.get(digest_of(group[0], note))
-        return archive_text(ident, made or summary_of(told(group[0], note), style, chars))
+        made = self._folding.summaries.get(group[0].digest_of(note))
+        return archive_text(ident, made or summary_of(said[0], style, chars))
 
     def _grows(self, one: Gathered, note: str | None) -> int:
-        closing = one.closing
-        if closing is None or not one.middle:
-            return 0
-        return len(self._text([one], note)) - len(closing.said.text)
+        if not (self._folding.summaries and one.told and one.middle):
+            return one.grows
+        return len(self._text([one], note)) - one.closing_chars
 
     def _rows(self, chosen: list[Gathered]) -> list[list[Gathered]]:
         """Give the rows of turns that fold into one archive."""
@@ -229,34 +238,47 @@ class _Folder:
         together = sum(0 < beyond <= one.position for one in self._live)
         return group_rows(self._talk, self._live, depths, self._rules, self._form, together)
 
-    def _add(self, folds: Folds, group: list[Gathered]) -> None:
-        """Add what folding these turns into the last of them changes."""
-        last = group[-1]
-        closing, prompt = last.closing, group[0].prompt
+    def _folded(self, group: list[Gathered]) -> Fold | None:
+        """Say what folding these turns into the last of them changes."""
+        last, prompt = group[-1], group[0].prompt
+        closing = last.closing
         if closing is None or closing.said.text_path is None:
-            return
+            return None
         note = self._note(last)[0]
         text = self._text(group, note)
-        steps = [step for one in group for step in one.steps]
-        middle = steps[1 : steps.index(closing)]
         depth = max(max((self._depth(one) for one in group), default=0), len(group) > 1) + 1
-        before = sum(step.chars for step in middle) + len(closing.said.text)
+        turns, calls, failed = zip(*map(self._counts, group), strict=True)
+        before, rate = weight_between(group).chars + last.closing_chars, self._rules.rate
         archive = Archive(
-            closing.ident or "", prompt.ident or "", len(middle),
-            tokens_of(before, self._rules.rate), tokens_of(len(text), self._rules.rate), depth,
-            self._rules.style, note, digest_of(last, note),
+            closing.ident or "", prompt.ident or "", sum(1 for _ in between(group)),
+            tokens_of(before, rate), tokens_of(len(text), rate), depth,
+            self._rules.style, note, last.digest_of(note),
             takes_in=tuple(
                 one.closing.ident or "" for one in group if one.closing and one.archived
             ),
+            prompts=tuple(one.prompt.ident or "" for one in group),
+            turns=sum_of(turns), calls=sum_of(calls), failed=sum_of(failed),
         )  # fmt: skip
         linked = self._form.archives == "linked"
-        folds.made[closing.offset] = Fold(
+        return Fold(
             closing.offset, archive, closing.said.text_path, text,
             prompt.ident if linked else None, closing.said.parent if linked else None,
         )  # fmt: skip
-        (folds.left if linked else folds.emptied).update(step.offset for step in middle)
-        gone, less = [step.sent for step in middle] if linked else [], folds.lighter
-        folds.lighter = Sent(
-            less.chars + sum(one.chars for one in gone) + len(closing.said.text) - len(text),
-            less.pictures + sum(one.pictures for one in gone),
-        )
+
+    def _lighter(self, groups: list[list[Gathered]]) -> Sent:
+        """Say what the next request carries less, beside what is cut."""
+        chars = pictures = 0
+        for group in groups:
+            gone = weight_between(group) if self._form.archives == "linked" else Weight()
+            text = self._text(group, self._note(group[-1])[0])
+            chars += gone.sent + group[-1].closing_chars - len(text)
+            pictures += gone.pictures
+        return Sent(chars, pictures)
+
+
+def _together(verdict: Verdict, one: Gathered, many: int) -> Verdict:
+    """Say of a turn that folds with others that it does, whatever its own size."""
+    if many == 1 or verdict.folds:
+        return verdict
+    why = "taken into a larger archive" if one.archived else f"with {many - 1:,} other turns"
+    return replace(verdict, folds=True, reason=why, until=None)

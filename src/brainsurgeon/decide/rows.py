@@ -6,13 +6,15 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from brainsurgeon.decide.gathered import NO_WEIGHT
 from brainsurgeon.decide.summary import shortened
 from brainsurgeon.model.turns import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from brainsurgeon.decide.conversation import Conversation, Gathered
+    from brainsurgeon.decide.conversation import Conversation
+    from brainsurgeon.decide.gathered import Gathered, Weight
     from brainsurgeon.decide.turns import ArchiveRules
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.turns import Told
@@ -31,7 +33,7 @@ def group_rows(
     as many of them as may.
     """
     groups: list[tuple[Group, int]] = []
-    oldest = (live[:count] for count in range(together, 1, -1))
+    oldest = (live[:count] for count in range(_reach(live, together), 1, -1))
     done = next((one for one in oldest if _may(talk, one, rules, form)), [])
     if done:
         groups.append((list(done), max(depths[: len(done)]) + 1))
@@ -39,6 +41,16 @@ def group_rows(
     for row in _rows(talk, live, depths, rules, form):
         groups += _folded(row, rules)
     return [group for group, _ in groups if len(group) > 1]
+
+
+def _reach(live: Sequence[Gathered], together: int) -> int:
+    """Tell how many of the oldest turns may fold together at most: up to one that has to stay."""
+    for count, one in enumerate(live[:together]):
+        if one.held or one.dead:
+            return count
+        if one.broken or one.fixed:
+            return count + 1
+    return together
 
 
 def _rows(
@@ -79,24 +91,41 @@ def _may(talk: Conversation, group: Sequence[Gathered], rules: ArchiveRules, for
     closing = group[-1].closing
     if closing is None or not closing.said.closes or closing.said.text_path is None:
         return False
-    steps = [step for one in group for step in one.steps]
-    steps = steps[: steps.index(closing) + 1]
-    follow = all(
-        step.said.parent == before.ident and talk.ids[step.ident or ""] == 1
-        for before, step in pairwise(steps)
-    )
-    first, last = steps[0].offset, closing.offset
-    named = (offset for step in steps[1:-1] for offset, _ in talk.named.get(step.ident or "", ()))
-    inside = all(first <= offset <= last for offset in named)
-    fixed = any(step.said.role == "fixed" for step in steps[1:-1])
-    return follow and inside and not fixed and rules.depth_cap > 1
+    last = group[-1]
+    inner, at = group[:-1], last.at or 0
+    if any(one.broken or one.fixed for one in inner) or not last.follows(at):
+        return False
+    if last.fixed and last.fixed[0] < at:
+        return False
+    joined = all(one.prompt.said.parent == before.last for before, one in pairwise(group))
+    sure = not any(talk.unsure(one, len(one.ids)) for one in inner) and not talk.unsure(last, at)
+    return joined and sure and _hangs_together(group) and rules.depth_cap > 1
+
+
+def _hangs_together(group: Sequence[Gathered]) -> bool:
+    """Tell whether no entry outside of a group names one that would leave with it."""
+    first, closing = group[0].prompt, group[-1].closing
+    last = closing.offset if closing else first.offset
+    for one in group:
+        begin = 1 if one is group[0] else 0
+        end = (one.at or 0) if one is group[-1] else len(one.ids)
+        if any(
+            begin <= place < end and not first.offset <= offset <= last
+            for place, offset, _ in one.named
+        ):
+            return False
+    return True
 
 
 def outcomes_of(said: Iterable[Told], style: str, chars: int) -> str:
     """List what several turns came to, each with its share of the characters."""
     listed = list(said)
     share = max(1, chars // max(1, len(listed)))
-    outcomes = [shortened(one.note or outcome_in(one.closing), share) for one in listed]
+    outcomes = [
+        shortened(one.note, share) if one.note
+        else shortened(outcome_in(one.closing), share, one.missing)
+        for one in listed
+    ]  # fmt: skip
     if style == "paragraph":
         return "\n".join(f"- {one}" for one in outcomes)
     return json.dumps({"outcomes": outcomes}, ensure_ascii=False)
@@ -117,3 +146,25 @@ def outcome_in(text: str) -> str:
     if isinstance(several, list):
         return "; ".join(map(str, several))
     return str(said.get("outcome", summary))
+
+
+def between(group: list[Gathered]) -> Iterator[int]:
+    """Yield the offsets of what leaves: behind the first prompt, before the last reply."""
+    for one in group:
+        begin = 1 if one is group[0] else 0
+        end = one.at if one is group[-1] else len(one.offsets)
+        yield from one.offsets[begin:end]
+
+
+def weight_between(group: list[Gathered]) -> Weight:
+    """Give what those entries come to."""
+    whole = NO_WEIGHT
+    for one in group[:-1]:
+        whole = whole.plus(one.all_of_it)
+    return whole.plus(group[-1].to_reply).less(group[0].asks)
+
+
+def sum_of(numbers: Iterable[int | None]) -> int | None:
+    """Add numbers up; None where one of them is not known."""
+    listed = list(numbers)
+    return None if None in listed else sum(one or 0 for one in listed)

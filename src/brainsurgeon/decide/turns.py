@@ -89,10 +89,15 @@ def _folds(turn: Turn, rules: ArchiveRules) -> str | None:
     """Say why a turn folds that may, or None."""
     if turn.asked:
         return "asked for"
-    if rules.on_failed and turn.cut_short:
+    return worth_folding(rules, turn.tokens, turn.calls, cut_short=turn.cut_short)
+
+
+def worth_folding(rules: ArchiveRules, tokens: int, calls: int, *, cut_short: bool) -> str | None:
+    """Say why a turn is worth folding, asked for or not, or None."""
+    if rules.on_failed and cut_short:
         return "it was cut short"
-    if turn.tokens > rules.token_threshold:
-        return f"{turn.tokens:,} tokens"
-    if turn.calls >= rules.tool_call_threshold:
-        return f"{turn.calls:,} calls"
+    if tokens > rules.token_threshold:
+        return f"{tokens:,} tokens"
+    if calls >= rules.tool_call_threshold:
+        return f"{calls:,} calls"
     return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats.claude_lines import blocks_of, entry_id, message_of
 from brainsurgeon.formats.claude_turn import CLOSING_STOPS, is_prompt
-from brainsurgeon.formats.turning import files_in, first_line, references, texts_in
+from brainsurgeon.formats.turning import files_in, first_line, number_in, references, texts_in
 from brainsurgeon.model.turns import GAVE_UP, Answered, Asked, Said
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry, KeyPath
 
+_EXIT = re.compile(r"Exit code ([0-9]{1,9})$")
+"""How the result of a command begins that failed: the code stands nowhere else."""
 _CUT_SHORT = ("max_tokens", "refusal", "model_context_window_exceeded")
 
 
@@ -26,7 +29,8 @@ def said(entry: Entry) -> Said | None:
         return _reply(entry, *linked)
     if kind != "user":
         return Said("note" if kind in ("system", "progress") else "aside", *linked)
-    answered = tuple(_answered(block) for _, block in blocks_of(entry) if _is_result(block))
+    kept = entry.get("toolUseResult")
+    answered = tuple(_answered(block, kept) for _, block in blocks_of(entry) if _is_result(block))
     if answered:
         return Said("result", *linked, answered=answered)
     return Said("prompt" if is_prompt(entry) else "aside", *linked)
@@ -57,10 +61,13 @@ def _is_result(block: Entry) -> bool:
     return block.get("type") == "tool_result"
 
 
-def _answered(block: Entry) -> Answered:
+def _answered(block: Entry, kept: object) -> Answered:
     failed = block.get("is_error") is True
     finding = first_line(text for _, text in texts_in(block.get("content"))) if failed else ""
-    return Answered(_text(block.get("tool_use_id")), failed, finding)
+    code, took = _EXIT.match(finding), number_in(kept, "durationMs", "totalDurationMs")
+    return Answered(
+        _text(block.get("tool_use_id")), failed, finding, int(code[1]) if code else None, took
+    )
 
 
 def _text(value: object) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.formats.turning import files_in, first_line, references, texts_in
+from brainsurgeon.formats.turning import files_in, first_line, number_in, references, texts_in
 from brainsurgeon.model.turns import GAVE_UP, Answered, Asked, Said
 
 if TYPE_CHECKING:
@@ -74,10 +74,11 @@ def _reply(message: dict[str, Any], parent: str | None, names: tuple[str, ...]) 
 
 def _answered(message: dict[str, Any]) -> Answered:
     details = message.get("details")
-    code = details.get("exitCode") if isinstance(details, dict) else None
-    failed = message.get("isError") is True or (isinstance(code, int) and code != 0)
+    code = number_in(details, "exitCode")
+    failed = message.get("isError") is True or bool(code)
     finding = first_line(text for _, text in texts_in(message.get("content"))) if failed else ""
-    return Answered(_text(message.get("toolCallId")), failed, finding)
+    took = number_in(details, "durationMs", "tookMs")
+    return Answered(_text(message.get("toolCallId")), failed, finding, code, took)
 
 
 def _text(value: object) -> str | None:

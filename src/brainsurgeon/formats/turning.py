@@ -40,6 +40,12 @@ def first_line(texts: Iterable[object]) -> str:
     return ""
 
 
+def number_in(record: Any, *keys: str) -> int | None:
+    """Give the first whole number that a record has under one of some keys."""
+    values = (record.get(key) for key in keys) if isinstance(record, dict) else ()
+    return next((value for value in values if type(value) is int), None)
+
+
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
     """Give the texts of a content with the index of their block, None where it is one string."""
     if isinstance(content, str):

@@ -170,10 +170,10 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     return tuple(value for value in wanted if value.blob_id is not None)
 
 
-def archive_in(named: EntryValues) -> Extraction | None:
-    """Give the record of the archive that stands in an entry, if one does."""
+def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
+    """Give the record of the archive that stands in an entry, or with `undone` once stood there."""
     parts = (one for one in named.values if one.archive_id is not None and not one.links)
-    return next((one for one in parts if one.state == "standing"), None)
+    return next((one for one in parts if undone or one.state == "standing"), None)
 
 
 def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:

@@ -12,7 +12,6 @@ from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, 
 from brainsurgeon.lookup.entries import is_extracted_from
 from brainsurgeon.lookup.scope import Scope, session_for
 from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, understood
-from brainsurgeon.operations.archive import archives as standing
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.restore import note_answer, restore
@@ -109,17 +108,18 @@ def _get_context(asked: _Asked) -> str:
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = one.extracted[::-1][start : start + most]
         listed = [described(settings, store, one, value, now, preview=True) for value in newest]
-        folded = standing(settings, store, chosen)
     whole = taken_apart.context_json(one, listed)
     more = start + most < len(one.extracted)
     return _text({
         **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
         "extracted_total": len(one.extracted),
         "extracted": listed,
-        "archives": [archives.archive_json(each, now) for each in folded[::-1][:most]],
+        "archives": whole["archives"][::-1][:most],
+        "fullness": whole["fullness"],
         "next_offset": start + most if more else None,
         "would_extract_total": len(one.next),
         "would_extract": whole["would_extract"][:most],
+        "would_archive": [turn for turn in whole["turns"] if turn["folds"]][:most],
         "gain_bytes": one.gain,
         "keep_after_restore_seconds": settings.keep_after_restore_seconds,
     })  # fmt: skip

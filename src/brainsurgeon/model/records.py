@@ -172,8 +172,15 @@ class Records:
 
     @property
     def to_archive(self) -> dict[str, str | None]:
-        """What was asked to be archived: by the prompts of the turns, what is to be said there."""
-        return {one.prompt_id: one.note for one in self.archives if one.state == "asked"}
+        """What was asked to be archived: by the prompts of the turns, what is to be said there.
+
+        What was asked of a session is not asked of its forks.
+        """
+        return {
+            one.prompt_id: one.note
+            for one in self.archives
+            if one.state == "asked" and one.session_id == self.own
+        }
 
     @property
     def pins(self) -> dict[str, bool | int]:
@@ -209,6 +216,7 @@ class Confirmation:
     of the wishes that are fulfilled, the ids of the entries that were restored, and the moment.
     `rows` are those that a rewrite in a database changes: the number of each event, and digests
     (as hexadecimal text) of what it says before and afterwards. `pass_id` is the pass that does it.
+    `folded` are the prompts of the turns that fold beside the first of each archive.
     """
 
     put_back: list[int] = field(default_factory=list)
@@ -218,6 +226,7 @@ class Confirmation:
     at: float = 0.0
     rows: list[tuple[int, str, str]] = field(default_factory=list)
     pass_id: int | None = None
+    folded: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -36,11 +36,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A tool's result: the call it answers, whether that failed, and its first line."""
+    """A tool's result: the call it answers, whether that failed, and its first line.
+
+    `exit_code` and `took_ms`, its time in milliseconds, are those that its agent recorded, if any.
+    """
 
     call_id: str | None
     failed: bool = False
     finding: str = ""
+    exit_code: int | None = None
+    took_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,9 @@ class Told:
 
     `closing` is the text of its last answer, `note` what its agent says of it instead. `failures`
     are the first lines of failed results, oldest first, `files` those touched with the tool that
-    touched them, `tools` the calls in order, each with whether it failed.
+    touched them, `tools` the calls in order, each with whether it failed. Where not all of it is
+    kept, `closing` lacks so many bytes in its middle (`missing`) and `files` so many at the end
+    (`more`), and `questions` are those that `closing` asked.
     """
 
     closing: str
@@ -79,6 +86,9 @@ class Told:
     failures: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     tools: tuple[tuple[str, bool], ...] = ()
+    missing: int = 0
+    more: int = 0
+    questions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,9 @@ class Archive:
     """A turn that is folded: its closing entry's id, its prompt's, and what that changes.
 
     `entries` counts those that stand between them, tokens are those that the model gets for it.
-    `takes_in` are the ids of the archives that it holds. `digest` is that of the turn as it stood.
+    `takes_in` are the ids of the archives that it holds, `prompts` those of the prompts of all its
+    turns, of which it has `turns`, with `calls` of which so many `failed`; None where that is not
+    known of an older archive in it. `digest` is that of the turn as it stood.
     """
 
     entry_id: str
@@ -142,7 +154,11 @@ class Archive:
     note: str | None
     digest: bytes
     reason: str = ""
-    takes_in: tuple[str, ...] = field(default=())
+    takes_in: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    turns: int | None = 1
+    calls: int | None = 0
+    failed: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +166,8 @@ class ArchiveRecord:
     """What the store says of an archive, or of a turn that is to become one.
 
     `state` is `asked` (it is to fold when it can), `made`, or `undone` where it was taken back.
-    Whether it stands is told by the extractions that name it: its agent may write it again.
+    Whether it stands is told by the extractions that name it: its agent may write it again. How
+    many `turns` and `calls` it holds, and how many of these `failed`, is not known of older ones.
     """
 
     id: int
@@ -167,3 +184,6 @@ class ArchiveRecord:
     pass_id: int | None
     state: str
     made_at: float
+    turns: int | None = None
+    calls: int | None = None
+    failed: int | None = None

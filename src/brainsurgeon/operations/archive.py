@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.turns import without_thresholds
-from brainsurgeon.errors import UsageError
+from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.lookup.noting import note
 from brainsurgeon.lookup.places import Places
 from brainsurgeon.lookup.sessions import all_sessions, file_of, record_of, session_named
 from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.examine import examine_to_show, records_of
+from brainsurgeon.rewrite.untouchable import excluded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from brainsurgeon.lookup.sessions import Session
     from brainsurgeon.model.records import Records
     from brainsurgeon.model.reports import ScanReport
+    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.model.turns import ArchiveRecord, Verdict
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
@@ -54,21 +56,24 @@ class StandingArchive:
 
 
 def archive(
-    settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
-    turns: tuple[int, int] | None = None, note_said: str | None = None, dry_run: bool = False,
+    settings: Settings, store: Store | None, session: str | Session, *,
+    clock: Callable[[], float], turns: tuple[int, int] | None = None,
+    note_said: str | None = None, dry_run: bool = False,
 ) -> ArchiveAnswer:  # fmt: skip
     """Fold the turns of a session, or those between two numbers, whatever their size.
 
     `note_said` is what is told of the last of them. In a session that is not settled it is noted,
-    and a later scan carries it out. Raise NotFoundError or AmbiguousError for the session,
-    UsageError for numbers that no turn has.
+    and a later scan carries it out. Without a store, which a look can do without, nothing is known
+    of the session. Raise NotFoundError or AmbiguousError for the session, FailedError where its
+    turns never fold, UsageError for numbers that no turn has.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
     file, now = file_of(chosen), clock()
-    if file.in_database:
-        raise UsageError(f"{chosen.title}: sessions in a database have no form for archives")
-    with examine_to_show(settings, file, store.files.at(file.path), now) as one:
-        records = records_of(settings, store, record_of(store, chosen), now)
+    _check_may_fold(settings, chosen.title, file)
+    state = store.files.at(file.path) if store else None
+    with examine_to_show(settings, file, state, now) as one:
+        record = record_of(store, chosen) if store else None
+        records = records_of(settings, store, record, now)
         listed = _turns(one, records)
         numbers = {verdict.turn.number for verdict in listed}
         first, last = turns or (1, max(numbers, default=0))
@@ -82,14 +87,24 @@ def archive(
             asked[next(reversed(asked))] = note_said
         kept = tuple(verdict for verdict in meant if not verdict.folds)
         folds = tuple(verdict for verdict in meant if verdict.folds)
-        if dry_run or not asked:
+        if store is None or dry_run or not asked:
             return ArchiveAnswer(chosen.title, folds, kept, dry_run)
         noted = note(store, one.session, one.survey, places=Places(settings.root_directories()))
         with store.transaction():
             for prompt_id, said in asked.items():
                 store.archives.ask(noted.id or 0, prompt_id, said, now)
     report = scan(settings, store, clock=clock, only=[file.path], named=True, command="archive")
-    return _answer(chosen.title, report, folds, kept)
+    return _answer(chosen.title, report, asked, meant)
+
+
+def _check_may_fold(settings: Settings, title: str, file: SessionFile) -> None:
+    """Raise FailedError where nothing folds, whatever is asked for."""
+    if not settings.enabled:
+        raise FailedError(f"{title}: nothing folds while enabled = false")
+    if file.in_database:
+        raise FailedError(f"{title}: sessions in a database have no form for archives")
+    if why := excluded(file, settings.model_copy(update={"min_session_bytes": 0})):
+        raise FailedError(f"{title}: {why}; its file was left as it is")
 
 
 def _turns(one: Examination, records: Records) -> list[Verdict]:
@@ -97,17 +112,33 @@ def _turns(one: Examination, records: Records) -> list[Verdict]:
     asking = without_thresholds(one.settings.archive_rules())
     folding = replace(folding_of(one, records, asking), beyond=0)
     planned = one.plan(records, folding=folding)
-    return [verdict for verdict in planned.turns if verdict.turn.dead is None]
+    return [
+        replace(verdict, reason="asked for") if verdict.folds else verdict
+        for verdict in planned.turns if verdict.turn.dead is None
+    ]  # fmt: skip
 
 
 def _answer(
-    title: str, report: ScanReport, folds: tuple[Verdict, ...], kept: tuple[Verdict, ...]
+    title: str, report: ScanReport, asked: Collection[str], meant: list[Verdict]
 ) -> ArchiveAnswer:
+    """Say what came of a pass over the one session: which of the turns folded indeed."""
+    kept = tuple(verdict for verdict in meant if verdict.turn.prompt_id not in asked)
     for outcome in report.sessions:
-        if outcome.outcome == "changed":
-            return ArchiveAnswer(title, folds, kept, dry_run=False)
-        return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=outcome.reason)
-    return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=NOTHING_FOLDED)
+        if outcome.outcome in ("skipped", "failed"):
+            raise FailedError(f"{title}: {outcome.reason}; its file was left as it is")
+        if outcome.outcome == "deferred" or outcome.plan is None:
+            reason = outcome.reason
+            return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=reason)
+        came = {one.turn.prompt_id: one for one in outcome.plan.turns}
+        done = [came.get(one.turn.prompt_id, one) for one in meant]
+        folded = outcome.outcome == "changed"
+        return ArchiveAnswer(
+            title, tuple(one for one in done if one.folds and folded),
+            tuple(one for one in done if not (one.folds and folded)), dry_run=False,
+        )  # fmt: skip
+    return ArchiveAnswer(
+        title, (), tuple(meant), dry_run=False, pending=True, reason=NOTHING_FOLDED
+    )
 
 
 def done(
@@ -118,6 +149,7 @@ def done(
     The turn folds as soon as it may, with the text as its outcome.
     """
     file, now = file_of(session), clock()
+    _check_may_fold(settings, session.title, file)
     with examine_to_show(settings, file, store.files.at(file.path), now) as one:
         records = records_of(settings, store, record_of(store, session), now)
         listed = _turns(one, records)

@@ -8,8 +8,33 @@ from brainsurgeon.decide.folding import NOTHING_ASKED, Folding
 
 if TYPE_CHECKING:
     from brainsurgeon.decide.turns import ArchiveRules
-    from brainsurgeon.model.records import Records
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import Records, SessionRecord
     from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.store import Store
+
+
+_FOR_GOOD = ("no gain", "depth", "format", "never sent")
+"""Why a turn stays that will never fold: nothing about it changes any more."""
+GONE = "the turn stands in its session no more"
+
+
+def end_hopeless(
+    store: Store, record: SessionRecord, records: Records, planned: Plan, now: float
+) -> None:
+    """Let go of turns that were asked for and never fold: each look would be at everything."""
+    asked = records.to_archive
+    if record.id is None or not (asked and planned.turns):
+        return
+    said = {one.turn.prompt_id: one for one in planned.turns}
+    why = {prompt: GONE for prompt in asked if prompt not in said}
+    why |= {
+        prompt: one.reason for prompt, one in said.items()
+        if prompt in asked and not one.folds and one.reason.startswith(_FOR_GOOD)
+    }  # fmt: skip
+    if why:
+        with store.transaction():
+            store.archives.let_go(record.id, why, now, store.passes.so_far)
 
 
 def folding_of(one: Examination, records: Records, rules: ArchiveRules | None = None) -> Folding:

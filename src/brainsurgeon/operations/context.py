@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import KeptPart, Plan
     from brainsurgeon.model.records import Extraction, Records
     from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.model.turns import ArchiveRecord, Verdict
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
 
@@ -60,6 +61,8 @@ class Context:
     changed, None where that is gone. `deferred` is why the
     plan for it may not be carried out, `unsent` how many values no request carries any more, and
     how many characters they are. `full` is how full it is now, None where that is not known.
+    `turns` says of each turn whether the next scan would fold it, and why; they are told where
+    turns may fold. `archives` are those that stand.
     """
 
     session: str
@@ -78,6 +81,8 @@ class Context:
     deferred: str | None = None
     unsent: tuple[int, int] = (0, 0)
     full: Fullness | None = None
+    turns: tuple[Verdict, ...] = ()
+    archives: tuple[ArchiveRecord, ...] = ()
 
 
 def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
@@ -106,10 +111,19 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
                 if value.id in standing and value.archive_id is None
             ),
             tuple(planned.extracted), planned.gain,
-            fitting.rules.pays(planned.gain, fingerprint.size),
+            planned.forced or fitting.rules.pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
             fingerprint.mtime_ns / 1e9, planned.deferred, _unsent(planned), weighed.full,
+            planned.turns, archives_of(store, chosen),
         )  # fmt: skip
+
+
+def archives_of(store: Store | None, session: Session) -> tuple[ArchiveRecord, ...]:
+    """Give the archives that stand in a session, oldest first."""
+    record = record_of(store, session) if store else None
+    if store is None or record is None or record.id is None:
+        return ()
+    return tuple(store.archives.standing(record.id))
 
 
 def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:

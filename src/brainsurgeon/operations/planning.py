@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brainsurgeon.operations.archiving import folding_of
+from brainsurgeon.operations.archiving import end_hopeless, folding_of
 from brainsurgeon.operations.fullness import fit_in
 from brainsurgeon.operations.summarise import summaries
 
@@ -31,6 +31,8 @@ def plan_due(
     folding = folding_of(one, records)
     make = partial(one.plan, records, cut=cut, explain=dry_run, frontier=frontier)
     fitting = fit_in(one, records, store, make, folding, cut=cut)
+    if store and told.record and cut and not dry_run:
+        end_hopeless(store, told.record, records, fitting.plan, one.now)
     if store is None or dry_run or not (fitting.plan.archives and one.settings.archive.command):
         return fitting
     said, warnings = summaries(told, store, fitting.plan)

@@ -97,11 +97,11 @@ def restore(
     there = replace(answer, already=True, at=answer.at if previous is None else previous)
     places = {value.id: value.path for value in values}
     put_back = all(value.state == "restored" for value in values)
-    if put_back and not pristine and _stand(file, named.entry_id, tokens, places):
+    more = entries_of_turn(settings, store, found, now) if whole else ()
+    if put_back and not (pristine or more) and _stand(file, named.entry_id, tokens, places):
         at_work = _unsettled(settings, store, file, now)
         redacts = bool(at_work) and not settings.keep_purge_control_calls
         return replace(there, why_pending=at_work, redacts=redacts)
-    more = entries_of_turn(settings, store, found, now) if whole else ()
     wishes = (
         wish_to_restore(named.record, named.entry_id, paths, pristine, now),
         *(wish_to_restore(named.record, entry_id, None, pristine, now) for entry_id in more),
@@ -121,21 +121,26 @@ def restore(
         )  # fmt: skip
     unfinished = rewrite is not None and not rewrite.finish()
     at = store.extractions.restores(ident).get(named.entry_id, now)
+    others = sum(edit.entry_id in more for edit in planned.putbacks)
     if not _done(planned, named.entry_id) and _stand(
         as_it_is_now(file), named.entry_id, tokens, places
     ):
-        return there
-    done = _answer_when_done(replace(answer, at=at), planned, values)
+        told = (*missed(planned), *([UNFINISHED] if unfinished else []))
+        return replace(there, others=others, missed=told if more else ())
+    done = _answer_when_done(replace(answer, at=at, others=others), planned, values)
     return replace(done, missed=(*done.missed, UNFINISHED)) if unfinished else done
 
 
 def entries_of_turn(
     settings: Settings, store: Store, named: EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Name the entries of the turn that is folded into an entry, out of which values were cut."""
+    """Name the entries out of which values were cut of the turn that is folded into an entry.
+
+    It may have been brought back already, without them.
+    """
     from brainsurgeon.operations.turns import archived_turn  # noqa: PLC0415  few are turns
 
-    turn = archived_turn(settings, store, named, now)
+    turn = archived_turn(settings, store, named, now, undone=True)
     lines = turn.lines if turn else ()
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
     family = store.extractions.of_sessions(store.sessions.family(named.record))

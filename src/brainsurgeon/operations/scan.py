@@ -213,8 +213,7 @@ class _Pass:
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:
-                rules = self._memory.rules
-                begin = begins_at(one, frontier, planned, record, rules, one.now)
+                begin = begins_at(one, frontier, planned, record, self._memory.rules, one.now)
                 self._memory.begin_at(file.path, None if changes else begin)
                 if changes:
                     kept = held.pop_all()

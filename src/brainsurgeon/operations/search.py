@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.formats.base import parse
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.store import Store
 
 MOST = 50
 """Hits that are told."""
+_READ = ("text", "thinking")
+"""Keys of a block below which something stands that somebody wrote; signatures are nobody's."""
 AROUND = 120
 """Characters of a hit's surroundings that are told."""
 
@@ -85,8 +88,16 @@ def _in_session(store: Store | None, session: Session, wanted: re.Pattern[str]) 
             value = decode(store.extractions.value(one.id))
         except BrainsurgeonError:
             continue  # one damaged value hides no other
-        if isinstance(value, str):
-            yield from _hits(session, one.entry_id, dotted(one.path), value, wanted, held=True)
+        for path, text in _texts(one.path, value):
+            yield from _hits(session, one.entry_id, dotted(path), text, wanted, held=True)
+
+
+def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what can be read in a value: it may be a whole block, of thinking or with a picture."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        yield from (((*path, key), value[key]) for key in _READ if isinstance(value.get(key), str))
 
 
 def _in_file(session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import archive_in
 from brainsurgeon.lookup.sessions import file_of
+from brainsurgeon.model.entries import value_at
 from brainsurgeon.model.records import Records, Wish
+from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.rewrite.examine import examine_open, failing
 from brainsurgeon.sessions.opening import open_session
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Format
     from brainsurgeon.lookup.entries import EntryValues
     from brainsurgeon.model.edits import Putback
+    from brainsurgeon.model.entries import Entry
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.turns import Answered, ArchiveRecord, Asked
     from brainsurgeon.sessions.opening import AnyOpen
@@ -36,32 +39,55 @@ class ArchivedTurn:
 
     @property
     def index(self) -> tuple[str, ...]:
-        """Its tool calls in order: the tool, how large its result is, and whether it failed."""
+        """Its tool calls in order: the tool, and what is known of its result.
+
+        That is its exit code and its time, where they were recorded, its size, and a failure.
+        """
         asked: list[Asked] = []
-        answered: dict[str | None, tuple[Answered, int]] = {}
+        answered: dict[str | None, tuple[Answered, int | None]] = {}
         for line in self.lines:
             entry = parse(line)
             said = self.form.said(entry) if entry is not None else None
             if said is None:
                 continue
             asked += said.asked
-            answered.update({one.call_id: (one, len(line)) for one in said.answered})
-        told = []
-        for number, call in enumerate(asked, 1):
-            result, size = answered.get(call.call_id, (None, 0))
-            failed = " FAILED" if result and result.failed else ""
-            told.append(f"{number}. {call.tool} [{size:,} B]{failed}")
-        return tuple(told)
+            size = self._size(entry) if entry and len(said.answered) == 1 else None
+            answered.update({one.call_id: (one, size) for one in said.answered})
+        return tuple(
+            f"{number}. {call.tool} {_result(*answered.get(call.call_id, (None, None)))}"
+            for number, call in enumerate(asked, 1)
+        )
+
+    def _size(self, entry: Entry) -> int:
+        """Give the bytes of the texts of a result."""
+        texts = (
+            value_at(entry, part.path) for part in self.form.parts(entry, NO_SURVEY, None)
+            if part.kind == "tool_result" and not part.dead
+        )  # fmt: skip
+        return sum(len(t.encode("utf-8", "surrogatepass")) for t in texts if isinstance(t, str))
+
+
+def _result(result: Answered | None, size: int | None) -> str:
+    """Say in brackets what is known of a result."""
+    if result is None:
+        return "[no result]"
+    known = (
+        None if result.exit_code is None else f"exit={result.exit_code}",
+        None if result.took_ms is None else f"{result.took_ms:,} ms",
+        None if size is None else f"{size:,} B",
+    )
+    told = ", ".join(one for one in known if one)
+    return f"[{told}]{' FAILED' if result.failed else ''}"
 
 
 def archived_turn(
-    settings: Settings, store: Store, named: EntryValues, now: float
-) -> ArchivedTurn | None:
+    settings: Settings, store: Store, named: EntryValues, now: float, *, undone: bool = False
+) -> ArchivedTurn | None:  # fmt: skip
     """Give the turn that is folded into an entry; None where none is, or it stands nowhere.
 
-    Raise GoneError where its session went away.
+    With `undone` also one that was brought back. Raise GoneError where its session went away.
     """
-    part = archive_in(named)
+    part = archive_in(named, undone=undone)
     known = store.archives.by_id(part.archive_id) if part and part.archive_id else None
     if known is None:
         return None

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
-from brainsurgeon.render import count, printable, table
+from brainsurgeon.render import count, in_local_time, printable, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from brainsurgeon.model.turns import Verdict
+    from brainsurgeon.model.turns import ArchiveRecord, Verdict
     from brainsurgeon.operations.archive import ArchiveAnswer, StandingArchive
     from brainsurgeon.operations.search import Hit
     from brainsurgeon.operations.turns import ArchivedTurn
+
+
+_MOST_ROWS = 8
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -55,14 +59,41 @@ def archived(answer: ArchiveAnswer) -> str:
     return "\n".join(lines)
 
 
+def turns(verdicts: Sequence[Verdict]) -> list[str]:
+    """Say which turns would fold, and of the others how many stay for which reason."""
+    folding = [one for one in verdicts if one.folds]
+    lines = [f"  - {verdict_text(one)}" for one in folding[:_MOST_ROWS]]
+    if len(folding) > _MOST_ROWS:
+        lines.append(f"  - … and {len(folding) - _MOST_ROWS} more turns")
+    unfolded = Counter(one.reason.partition(":")[0] for one in verdicts if not one.folds)
+    return lines + [
+        f"  = {count(number, 'turn')} not archived: {safe(why)}"
+        for why, number in unfolded.most_common()
+    ]
+
+
+def standing(listed: Sequence[ArchiveRecord]) -> str:
+    """Say in a line what the archives of a session come to."""
+    before = sum(one.tokens_before for one in listed)
+    after = sum(one.tokens_after for one in listed)
+    last = in_local_time(iso(max(one.made_at for one in listed)))
+    return f"archived: {count(len(listed), 'turn')}, {before:,} -> {after:,} tokens, last {last}"
+
+
 def archive_json(one: StandingArchive, now: float) -> dict[str, Any]:
     """Give one archive as other programs read it."""
-    record = one.archive
+    age = max(0, round(now - one.archive.made_at))
+    return {"session": one.session, **record_json(one.archive), "age_seconds": age}
+
+
+def record_json(record: ArchiveRecord) -> dict[str, Any]:
+    """Give what is recorded of an archive as other programs read it."""
     return {
-        "session": one.session, "entry_id": record.entry_id, "prompt_id": record.prompt_id,
+        "entry_id": record.entry_id, "prompt_id": record.prompt_id,
         "entries": record.entries, "tokens_before": record.tokens_before,
         "tokens_after": record.tokens_after, "depth": record.depth, "style": record.style,
-        "archived_at": iso(record.made_at), "age_seconds": max(0, round(now - record.made_at)),
+        "turns_folded": record.turns, "calls": record.calls, "calls_failed": record.failed,
+        "archived_at": iso(record.made_at),
     }  # fmt: skip
 
 
@@ -76,15 +107,21 @@ def archives(listed: list[StandingArchive], now: float) -> str:
     """Give them as a table."""
     rows = [
         (
-            one.archive.entry_id, one.session, str(one.archive.entries),
+            one.archive.entry_id, one.session, _known(one.archive.turns),
             f"{one.archive.tokens_before:,} -> {one.archive.tokens_after:,}",
-            str(one.archive.depth), f"{max(0, round((now - one.archive.made_at) / 3600)):,} h",
+            _known(one.archive.calls), _known(one.archive.failed), str(one.archive.depth),
+            f"{max(0, round((now - one.archive.made_at) / 3600)):,} h",
         )
         for one in listed
     ]  # fmt: skip
     if not rows:
         return "nothing is archived"
-    return table(("id", "session", "entries", "tokens", "depth", "age"), rows)
+    return table(("id", "session", "turns", "tokens", "tools", "failed", "depth", "age"), rows)
+
+
+def _known(number: int | None) -> str:
+    """Write a number that is not known of what an earlier version folded."""
+    return "-" if number is None else f"{number:,}"
 
 
 def turn_json(turn: ArchivedTurn) -> dict[str, Any]:

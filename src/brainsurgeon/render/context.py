@@ -17,6 +17,7 @@ from brainsurgeon.render import (
     printable,
     table,
 )
+from brainsurgeon.render.archives import record_json, standing, turns, verdict_json
 from brainsurgeon.render.bars import bar
 from brainsurgeon.render.loads import fullness, fullness_json
 
@@ -46,6 +47,8 @@ def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any
         "never_sent": {"values": one.unsent[0], "chars": one.unsent[1]},
         "fullness": fullness_json(one.full),
         "would_keep": [asdict(item) for item in one.kept],
+        "turns": [verdict_json(turn) for turn in one.turns],
+        "archives": [record_json(archive) for archive in one.archives],
         "warnings": list(one.warnings),
     }  # fmt: skip
 
@@ -103,6 +106,8 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
     lines += [line for value in largest[:_MOST_ROWS] for line in _extracted(value)]
     if len(largest) > _MOST_ROWS:
         lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
+    if one.archives:
+        lines.append(standing(one.archives))
     values, chars = one.unsent
     if values:
         lines.append(f"never sent to a model: {count(values, 'value')}, {chars:,} characters")
@@ -116,6 +121,7 @@ def context(one: Context, extracted: list[dict[str, Any]]) -> str:
               for cut in one.next[:_MOST_ROWS]]  # fmt: skip
     if len(one.next) > _MOST_ROWS:
         lines.append(f"  - … and {len(one.next) - _MOST_ROWS} more")
+    lines += turns(one.turns)
     lines.append("and leave")
     lines += [
         f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.render import DISABLED, bytes_, count, printable
-from brainsurgeon.render.archives import verdict_json, verdict_text
+from brainsurgeon.render.archives import turns, verdict_json
 from brainsurgeon.render.loads import fullness_json
 
 if TYPE_CHECKING:
@@ -143,13 +142,7 @@ def _explain(plan: Plan, most: int) -> list[str]:
     ]
     if len(plan.extracted) > most:
         lines.append(f"  - … and {len(plan.extracted) - most:,} more (--verbose names each)")
-    folding = [one for one in plan.turns if one.folds]
-    lines += [f"  - {verdict_text(one)}" for one in folding[:_MOST_ROWS]]
-    if len(folding) > _MOST_ROWS:
-        lines.append(f"  - … and {len(folding) - _MOST_ROWS} more turns")
-    unfolded = Counter(one.reason.partition(":")[0] for one in plan.turns if not one.folds)
-    lines += [f"  = {count(number, 'turn')} not archived: {safe(why)}"
-              for why, number in unfolded.most_common()]  # fmt: skip
+    lines += turns(plan.turns)
     reasons: dict[str, list[int]] = {}
     for kept in plan.kept:
         counts = reasons.setdefault(kept.reason, [0, 0])

@@ -67,6 +67,8 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
     }
     if answer.already:
         told["already"] = True
+    if answer.others:
+        told["values_restored"] = answer.others + (0 if answer.already else len(answer.sizes))
     if answer.previous is not None:
         told["previous_restored_at"] = iso(answer.previous)
         told["suggestion"] = SUGGESTION
@@ -102,6 +104,8 @@ def restored(answer: RestoreAnswer) -> str:
     else:
         lines.append(f"{name}: {values} put back [answer {answer.answer_id}]")
         lines += [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
+    if answer.others:
+        lines.append(f"of its turn {count(answer.others, 'value')} put back")
     lines += [f"undone: {safe(one)}" for one in answer.insertions_removed]
     lines += [f"not done: {safe(one)}" for one in answer.missed]
     if answer.previous is not None:

@@ -157,4 +157,5 @@ def confirmation_of(plan: Plan, now: float) -> Confirmation:
         wishes=list(plan.wishes),
         restored=list(plan.restored),
         at=now,
+        folded=[prompt for one in plan.archives for prompt in one.prompts[1:]],
     )

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.model.turns import LINK, ArchiveRecord
 from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.events import Events
 from brainsurgeon.store.key_paths import key_path_text
 from brainsurgeon.store.texts import storable
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from brainsurgeon.model.turns import Archive
 
 _ARCHIVE = (
     "SELECT id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after, depth,"
-    " style, note, digest, pass_id, state, made_at FROM archives"
+    " style, note, digest, pass_id, state, made_at,"
+    " turns, calls, failed FROM archives"
 )
 _STANDS = (
     "id IN (SELECT archive_id FROM extractions WHERE archive_id IS NOT NULL"
@@ -55,11 +57,11 @@ class Archives:
         for one in archives:
             cursor = self._connection.execute(
                 "INSERT INTO archives (session_id, entry_id, prompt_id, entries, tokens_before,"
-                " tokens_after, depth, style, note, digest, pass_id, state, made_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'made', ?)",
+                " tokens_after, depth, style, note, digest, pass_id, state, made_at, turns, calls,"
+                " failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'made', ?, ?, ?, ?)",
                 (session_id, one.entry_id, one.prompt_id, one.entries, one.tokens_before,
                  one.tokens_after, one.depth, one.style, one.note and storable(one.note),
-                 one.digest, pass_id, now),
+                 one.digest, pass_id, now, one.turns, one.calls, one.failed),
             )  # fmt: skip
             ids[one.entry_id] = int(cursor.lastrowid or 0)
         return ids
@@ -83,6 +85,21 @@ class Archives:
             " VALUES (?, '', ?, 0, 0, 0, 0, '', ?, x'', 'asked', ?)",
             (session_id, prompt_id, note and storable(note), now),
         )
+
+    def let_go(
+        self, session_id: int, why: Mapping[str, str], now: float, pass_id: int | None
+    ) -> None:
+        """Forget turns, by their prompts, that were asked for and never fold, each with an event.
+
+        Part of a transaction.
+        """
+        for prompt_id, reason in why.items():
+            self._connection.execute(
+                "DELETE FROM archives WHERE session_id = ? AND prompt_id = ? AND state = 'asked'",
+                (session_id, prompt_id),
+            )
+            facts = {"action": "archive", "entry_id": prompt_id, "reason": reason}
+            Events(self._connection).add(now, "lapse", session_id, facts, pass_id)
 
     def summary(self, digest: bytes) -> str | None:
         """Give what a command said of a turn, by the turn's digest; None where that is not held."""
@@ -126,13 +143,18 @@ def taken_back(connection: sqlite3.Connection, put_back: Sequence[int]) -> list[
 
 
 def confirm_archives(
-    connection: sqlite3.Connection, session_id: int, made: Sequence[int], undone: Sequence[int]
-) -> None:
-    """Let archives count that a rewrite made and took back; what was asked for is done."""
+    connection: sqlite3.Connection, session_id: int, made: Sequence[int], undone: Sequence[int],
+    prompts: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Let archives count that a rewrite made and took back; what was asked for is done.
+
+    `prompts` are those of all turns that folded: several may have become one archive.
+    """
     connection.execute(
-        "DELETE FROM archives WHERE session_id = ? AND state = 'asked' AND prompt_id IN"
-        " (SELECT prompt_id FROM archives WHERE id IN (SELECT value FROM json_each(?)))",
-        (session_id, json.dumps(list(made))),
+        "DELETE FROM archives WHERE session_id = ?1 AND state = 'asked' AND (prompt_id IN"
+        " (SELECT prompt_id FROM archives WHERE id IN (SELECT value FROM json_each(?2)))"
+        " OR prompt_id IN (SELECT value FROM json_each(?3)))",
+        (session_id, json.dumps(list(made)), json.dumps(list(prompts))),
     )
     connection.execute(
         "UPDATE archives SET state = 'undone' WHERE session_id = ? AND state = 'made'"

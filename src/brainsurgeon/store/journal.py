@@ -96,7 +96,7 @@ class Journal:
         tell_rewrite(self._connection, journal_id, session_id, confirmation)
         made = ids_of(self._connection, journal_id)
         undone = taken_back(self._connection, confirmation.put_back)
-        confirm_archives(self._connection, session_id, made, undone)
+        confirm_archives(self._connection, session_id, made, undone, confirmation.folded)
         self._confirm_cuts(journal_id, session_id)
         self._confirm_putbacks(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)

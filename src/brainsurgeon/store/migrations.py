@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from sqlite_utils import Migrations
 
-from brainsurgeon.store.schema_archives import ARCHIVES
+from brainsurgeon.store.schema_archives import ARCHIVES, COUNTS
 from brainsurgeon.store.schema_due import AGES, LOOSE
 from brainsurgeon.store.schema_identities import IDENTITIES
 from brainsurgeon.store.schema_loads import CALIBRATION
 from brainsurgeon.store.schema_passes import PASSES, PASSES_FOUND
 from brainsurgeon.store.schema_resume import RESUMES
+from brainsurgeon.store.schema_rows import ROWS
 from brainsurgeon.store.schema_small import SMALLER, SMALLER_BLOBS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def m003_note_what_is_being_moved(db: Database) -> None:
 @migrations()
 def m004_keep_rows(db: Database) -> None:
     """Keep what rows in an agent's database held, and when we wrote to them; files need neither."""
-    for statement in _ROWS:
+    for statement in ROWS:
         db.execute(statement)
 
 
@@ -62,31 +63,6 @@ def m004_keep_rows(db: Database) -> None:
 def m005_resume(db: Database) -> None:
     """Remember where the next look at a file may begin; what is not known yet is read whole."""
     db.execute(RESUMES)
-
-
-_ROWS = (
-    # The columns in which an agent itself kept an event that we changed: `digest` is that of the
-    # event's text, which is put together again from the values cut out of it.
-    """
-    CREATE TABLE row_columns (
-        session_id INTEGER NOT NULL REFERENCES sessions,
-        entry_id TEXT NOT NULL,
-        digest BLOB NOT NULL,
-        packed BLOB,
-        size INTEGER,
-        navigation BLOB,
-        PRIMARY KEY (session_id, entry_id, digest)
-    ) STRICT
-    """,
-    "CREATE INDEX row_columns_digest ON row_columns (digest)",
-    # When we last wrote to a session, in the milliseconds that we noted there ourselves.
-    """
-    CREATE TABLE row_writes (
-        session_id INTEGER PRIMARY KEY REFERENCES sessions,
-        noted_ms INTEGER NOT NULL
-    ) STRICT
-    """,
-)
 
 
 @migrations()
@@ -126,6 +102,13 @@ def m009_remember_loads(db: Database) -> None:
 def m010_keep_archives(db: Database) -> None:
     """Say which turns were folded, and which values belong to that; no older row does."""
     for statement in ARCHIVES:
+        db.execute(statement)
+
+
+@migrations()
+def m011_count_what_folded(db: Database) -> None:
+    """Say how many turns and calls an archive holds; of older ones nobody knows."""
+    for statement in COUNTS:
         db.execute(statement)
 
 

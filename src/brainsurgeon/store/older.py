@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
 _BEFORE_IDENTITIES = (
     """
@@ -71,7 +71,7 @@ _BEFORE_ARCHIVES = (
     CREATE TEMP VIEW archives AS SELECT NULL AS id, NULL AS session_id, NULL AS entry_id,
     NULL AS prompt_id, NULL AS entries, NULL AS tokens_before, NULL AS tokens_after,
     NULL AS depth, NULL AS style, NULL AS note, NULL AS digest, NULL AS pass_id, NULL AS state,
-    NULL AS made_at WHERE 0
+    NULL AS made_at, NULL AS turns, NULL AS calls, NULL AS failed WHERE 0
     """,
     """
     CREATE TEMP VIEW summaries AS SELECT NULL AS digest, NULL AS blob_id, NULL AS blob_digest,
@@ -88,6 +88,7 @@ _BEFORE = {
     "m008_name_passes": _BEFORE_PASSES,
     "m009_remember_loads": _BEFORE_LOADS,
     "m010_keep_archives": _BEFORE_ARCHIVES,
+    "m011_count_what_folded": (),
     "m012_find_what_passes_made": (),
 }
 """What stands in for each migration that a store may lack."""
@@ -99,11 +100,14 @@ _ADDED: dict[str, dict[str, tuple[str, ...]]] = {
         "wishes": ("rolls_back",),
     },
     "m010_keep_archives": {"extractions": ("archive_id",)},
+    "m011_count_what_folded": {"archives": ("turns", "calls", "failed")},
 }
 """Columns that a migration added to a table that others added to, too: one view gives them all."""
+_MADE_BY = {"archives": "m010_keep_archives"}
+"""Tables that a store may lack as a whole: then what stands in for them has every column."""
 
 
-def read_as_today(connection: sqlite3.Connection, lacking: Iterable[str]) -> None:
+def read_as_today(connection: sqlite3.Connection, lacking: Collection[str]) -> None:
     """Make a store that some migrations have not reached readable by this program."""
     added: dict[str, list[str]] = {}
     for migration in lacking:
@@ -111,7 +115,8 @@ def read_as_today(connection: sqlite3.Connection, lacking: Iterable[str]) -> Non
         for statement in _BEFORE[migration]:
             connection.execute(statement)
         for table, names in _ADDED.get(migration, {}).items():
-            added.setdefault(table, []).extend(names)
+            if _MADE_BY.get(table) not in lacking:
+                added.setdefault(table, []).extend(names)
     for table, columns in added.items():
         unknown = ", ".join(f"NULL AS {column}" for column in columns)
         connection.execute(

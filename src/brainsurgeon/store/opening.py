@@ -42,6 +42,7 @@ KNOWN_MIGRATIONS = (
     "m001_create_tables", "m002_know_sessions_by_what_they_say",
     "m003_note_what_is_being_moved", "m004_keep_rows", "m005_resume", "m006_find_what_is_due",
     "m007_keep_records_small", "m008_name_passes", "m009_remember_loads", "m010_keep_archives",
+    "m011_count_what_folded",
     "m012_find_what_passes_made",
 )  # fmt: skip
 _PLAIN = frozenset(b"/-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")

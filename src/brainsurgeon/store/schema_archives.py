@@ -37,3 +37,7 @@ ARCHIVES = (
     "ALTER TABLE extractions ADD COLUMN archive_id INTEGER REFERENCES archives",
 )
 """The archives, and which values belong to them."""
+COUNTS = tuple(f"ALTER TABLE archives ADD COLUMN {name} INTEGER" for name in (
+    "turns", "calls", "failed",
+))  # fmt: skip
+"""How many turns and calls an archive holds, and how many of these failed."""
