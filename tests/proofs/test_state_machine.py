@@ -807,14 +807,17 @@ class Agents(RuleBasedStateMachine):
             row = self.world.store._connection.execute(
                 "SELECT max(expired_at) FROM extractions WHERE state = 'expired' AND"
                 " (path = ? AND (stub = ? OR replacement = ?)"
-                "  OR path = ? AND entry_id = ? AND replacement IS NOT NULL)",
+                "  OR path = ? AND (entry_id = ? AND replacement IS NOT NULL OR replacement = ?))",
                 (
                     key_path_text(place),
                     _text(value),
                     json.dumps(value),
                     key_path_text(place[:-1]),
                     true["id"],
-                ),  # arguments gave way as a whole
+                    dump(_at(json.loads(line), [str(step) for step in place[:-1]]))
+                    .decode()
+                    .strip(),
+                ),  # arguments gave way as a whole, and their entry may bear a new id since
             ).fetchone()
             assert row[0] is not None, f"{place} of {true['id']} is lost: {value!r:.80}"
             ident = STUB.fullmatch(_text(value).encode())
