@@ -392,19 +392,24 @@ def test_what_users_read_is_followed_word_by_word(tmp_path):
             claude.turn([printing(f"turn {number}")])
         wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)
 
-        _type(claude, _typed("Prune its sessions"))
+        lines = _typed("Prune its sessions")
+        _type(claude, lines[:2])
+        ours(claude, "archive", claude.session, "--turns", "1..1")
+        _type(claude, lines[2:])
         assert len(pruned(claude.path)) == 3
         _type(claude, _typed("Give it the tool"))
-        ident = _first(claude)
+        [folded] = json.loads(ours(claude, "archives", claude.session, "--json"))["archives"]
+        ident = list(results(claude.path))[1]
         claude.with_server = []
-        _follow_the_skill(claude, ident)
+        _follow_the_skill(claude, ident, folded["entry_id"])
         _uncomment_the_example(claude)
 
 
-def _follow_the_skill(claude, ident):
+def _follow_the_skill(claude, ident, folded):
     """Load the skill, then make each of its calls and type each of its lines."""
     text = SKILL.read_text().replace("3e7c9d52-8a41-4b6f-9c07-1d2e5f60a8b3", ident)
-    text = text.replace("0f3c5d1e", claude.session[:8])
+    text = text.replace("0f3c5d1e", claude.session[:8]).replace("7c01b9e2", folded)
+    value = VALUE.replace("turn 0", "turn 1")
     calls = [json.loads(one) for one in re.findall(r'\{"action".*?\}', text)]
     lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
     [tool] = set(re.findall(r"`(\w*purge_control)`", text))
@@ -418,16 +423,18 @@ def _follow_the_skill(claude, ident):
     assert refused(requests[-1]) == []
     told = [fresh(*pair)[0] for pair in itertools.pairwise(requests[1:-1])]
     for given, said in zip(calls, told, strict=True):
-        if given["action"] in ("show", "restore") and "offset" not in given:
-            assert VALUE in json.loads(said)["content"].values()
+        if given.get("entry") == folded:
+            assert "turn 0" in said
+        elif given["action"] in ("show", "restore") and "offset" not in given:
+            assert value in json.loads(said)["content"].values()
     typed = fresh(*requests[-2:])
     assert len(typed) == len(lines)
-    assert all(VALUE in said for said in typed[:2])
+    assert all(value in said for said in typed[:2])
 
     wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)
     ours(claude, "scan", "--once", "--session", claude.session)
     entry, said = chained(claude.path)[ident], results(claude.path)
-    assert said[ident] == VALUE
+    assert said[ident] == value
     assert (entry["_extractable"], "_restored" in entry) == (False, True)
     assert list(said.values()).count(f"Restored {ident}.") == 2
 

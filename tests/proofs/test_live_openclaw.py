@@ -127,6 +127,9 @@ def test_twenty_turns_leave_no_wish_open(tmp_path, start):
         )
 
 
+WAITS = "state = 'open' AND action = 'restore'"
+
+
 def _stubs_standing(claw):
     """Give the ids of the results that stand as stubs, the oldest first."""
     return [one["id"] for one in claw.results() if STUB.fullmatch(text(one))]
