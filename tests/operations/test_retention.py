@@ -24,6 +24,7 @@ from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
+from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import CHUNK, carry_on
 from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
 from brainsurgeon.store import journal, open_store, open_to_read
@@ -940,11 +941,17 @@ def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock
     assert (report.values_deleted, report.blobs_deleted) == (1, 1)
 
 
-def test_what_an_abandoned_rewrite_shelved_goes_after_a_day(world, company, clock):
+def opened_meanwhile(world, path, monkeypatch):
+    """Do a pass in which somebody opens a session between the first look and the exchange."""
+    with open(path, "rb"), monkeypatch.context() as patch:
+        patch.setattr(leases, "open_elsewhere", lambda _: False)
+        return world.scan()
+
+
+def test_what_an_abandoned_rewrite_shelved_goes_after_a_day(world, company, clock, monkeypatch):
     """A value that was stored and never cut waits for its grace, then it is swept."""
     path = put(world.directory, "s", talk())
-    with open(path, "rb"):
-        report = world.scan()
+    report = opened_meanwhile(world, path, monkeypatch)
 
     assert (report.values_extracted, report.files_deferred) == (0, 1)
     assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
@@ -959,12 +966,12 @@ def test_what_an_abandoned_rewrite_shelved_goes_after_a_day(world, company, cloc
     assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
 
 
-def test_a_value_that_is_shelved_again_has_a_new_grace(world, company, clock):
+def test_a_value_that_is_shelved_again_has_a_new_grace(world, company, clock, monkeypatch):
     """An orphan that the next rewrite takes up is not swept from under it."""
     path = put(world.directory, "s", talk())
     for _ in range(2):
-        with open(path, "rb"):
-            world.scan()
+        opened_meanwhile(world, path, monkeypatch)
+        assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
         clock.later(DAY - 1)
 
     assert run(world).blobs_deleted == 0
