@@ -39,6 +39,8 @@ SLOWEST = (
     "live_openclaw",
     "live_openclaw_rows",
     "live_openclaw_upgrade",
+    "live_archive",
+    "live_relief",
 )
 """The proofs that begin first, so that no worker is left alone with one at the end."""
 

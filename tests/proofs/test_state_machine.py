@@ -617,7 +617,8 @@ class Agents(RuleBasedStateMachine):
             if done is None:
                 return
             named |= {one.session for one in done.sessions if self._is_named(one)}
-        named |= self._redacted_since(passes[0].id if passes else 0)
+        named |= self._titles("e.pass_id > ?", passes[0].id if passes else 0)  # as it was due
+        named |= self._titles("e.state = 'expired' AND e.pass_id IS NULL")  # by a pass let go of
         for session in self.sessions.values():
             title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
             if title in named or session.source or not session.scanned:
@@ -627,12 +628,12 @@ class Agents(RuleBasedStateMachine):
             assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
             figures["rolled back"] += STUB.search(raw) is None
 
-    def _redacted_since(self, number):
-        """Name the sessions in which a rollback shortened the agent's own calls, as it was due."""
+    def _titles(self, which, *given):
+        """Name the sessions of some extractions."""
         return {title for (title,) in self.world.store._connection.execute(
             "SELECT DISTINCT a.name || '/' || s.name FROM extractions e JOIN sessions s"
-            " ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id WHERE e.pass_id > ?",
-            (number,),
+            f" ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id WHERE {which}",
+            given,
         )}  # fmt: skip
 
     def _roll_back(self, number):
