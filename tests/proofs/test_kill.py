@@ -22,7 +22,8 @@ LEAST = {
     ("followed", "kill"): 30, ("beat", "kill"): 30, ("followed", "eio"): 30, ("beat", "eio"): 30,
     ("redact", "kill"): 60, ("let-go", "kill"): 10,
     ("archive", "kill"): 60, ("unfold", "kill"): 40,
-    ("archive", "eio"): 40, ("archive", "enospc"): 40,
+    ("archive", "eio"): 40, ("archive", "enospc"): 40, ("unfold", "eio"): 40,
+    ("relieve", "kill"): 60, ("relieve", "eio"): 40,
     ("follow", "kill"): 100, ("follow-undo", "kill"): 80,
     ("follow", "eio"): 80, ("follow-undo", "eio"): 60, ("follow", "enospc"): 80,
     ("scan", "eio"): 100, ("restore", "eio"): 80, ("put-back", "eio"): 40,
@@ -38,6 +39,7 @@ LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
 AT_LENGTH = {
     ("follow", "eio"), ("follow", "enospc"), ("follow-undo", "eio"),
     ("rollback", "eio"), ("rollback", "enospc"), ("archive", "eio"), ("archive", "enospc"),
+    ("unfold", "eio"), ("relieve", "eio"),
 }  # fmt: skip
 """What a disk that fails does to what goes the way of a scan or a restore: a proof of its own."""
 RACES = ("late", "kept", "followed", "beat")

@@ -30,6 +30,8 @@ from brainsurgeon import clock as clocks
 from brainsurgeon import config
 from brainsurgeon.config_archive import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
@@ -156,6 +158,12 @@ def archive(world, store):
         "failed": report.failed or bool(report.interrupted),
         "changed": report.sessions_changed,
     }
+
+
+def ease(world, store):
+    """Take out of one session as much as can go."""
+    relief = relieve(world.settings, store, "0", Wanted(to=2), clock=clock)
+    return {"failed": relief.pending, "changed": int(relief.values > 0)}
 
 
 def undo(world, store):
@@ -287,6 +295,7 @@ SCENARIOS = {
     "put-back": Scenario(put_back, prepare=pruned),
     "redact": Scenario(prune, prepare=asked),
     "archive": Scenario(archive),
+    "relieve": Scenario(ease),
     "unfold": Scenario(undo, prepare=folded),
     "follow": Scenario(prune, prepare=moved),
     "follow-undo": Scenario(undo, prepare=moved),

@@ -11,6 +11,8 @@ import sys
 from brainsurgeon import clock as clocks
 from brainsurgeon import config
 from brainsurgeon.config_archive import ArchiveTable
+from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
@@ -65,6 +67,12 @@ def fold(settings, store, clock):
     """Fold every turn into its last answer, and cut everything that may be cut."""
     folding = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
     scan(settings.model_copy(update={"archive": folding}), store, clock=clock)
+
+
+def ease(settings, store, clock):
+    """Take out of the session as much as can go."""
+    recover(store)
+    relieve(settings, store, "main/one", Wanted(to=2), clock=clock)
 
 
 def pin(settings, store, clock):
@@ -138,7 +146,7 @@ def undo_and_let_go(settings, store, clock):
 VERBS = {
     "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
     "undo-and-let-go": undo_and_let_go, "rollback": roll_back, "follow": cut, "together": cut,
-    "fold": fold, "unfold": undo,
+    "fold": fold, "unfold": undo, "relieve": ease,
     **{verb: _with_lines(told) for verb, told in LINES.items()},
 }  # fmt: skip
 
