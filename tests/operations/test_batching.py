@@ -80,9 +80,14 @@ def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
     assert set(outcomes(report).values()) == {"changed"}
 
 
-def test_one_that_is_held_open_leaves_the_others_alone(world, paths, puppet):
-    """A session that somebody opens is deferred as it is; those that went with it are cut."""
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_one_that_is_held_open_leaves_the_others_alone(
+    world, paths, puppet, monkeypatch, meanwhile
+):  # fmt: skip
+    """A session that somebody opens, behind the first look or before, is deferred as it is."""
     before = paths[3].read_bytes()
+    if meanwhile:
+        monkeypatch.setattr(leases, "open_elsewhere", lambda _: False)
     puppet.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
     report = world.scan(keep_recent=0)
 
