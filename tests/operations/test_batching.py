@@ -80,9 +80,14 @@ def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
     assert set(outcomes(report).values()) == {"changed"}
 
 
-def test_one_that_is_held_open_leaves_the_others_alone(world, paths, puppet):
-    """A session that somebody opens is deferred as it is; those that went with it are cut."""
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_one_that_is_held_open_leaves_the_others_alone(
+    world, paths, puppet, monkeypatch, meanwhile
+):  # fmt: skip
+    """A session that somebody opens, behind the first look or before, is deferred as it is."""
     before = paths[3].read_bytes()
+    if meanwhile:
+        monkeypatch.setattr(leases, "open_elsewhere", lambda _: False)
     puppet.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
     report = world.scan(keep_recent=0)
 
@@ -96,13 +101,15 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeyp
     """Only the session that somebody comes late to waits; the late line has its place there."""
     monkeypatch.setattr("brainsurgeon.sessions.openers.WAIT_FOR_CLOSING", 20.0)
     exchange, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
+    opening = []
 
     def taking(descriptor):
         leased.append(descriptor)
         return take(descriptor)
 
     def exchanging(directory, one, other):
-        if other == paths[2].name and late not in paths[2].read_bytes():
+        if other == paths[2].name and not opening:  # a look into the file would break the lease
+            opening.append(other)
             held = leased[-1]
             puppet.say(
                 f"globals().update(fd=os.open({str(paths[2])!r}, os.O_WRONLY | os.O_APPEND))",

@@ -539,6 +539,25 @@ def test_a_session_in_a_database_is_relieved_and_comes_back(claw):
     assert claw.claw.sound() == []
 
 
+def test_a_relief_waits_while_its_database_rests(claw):
+    """A pass that need not open a database does not take the sessions in it for gone."""
+    claw.claw.sql(
+        "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
+        " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),
+    )  # fmt: skip
+    wanted = Wanted(100)
+    assert relieve(claw.settings(), claw.store, GATEWAY, wanted, clock=claw.clock).pending
+    for _ in range(4):
+        claw.later(60)
+        report = claw.scan()
+    assert (report.sessions, lapses(claw)) == ([], [])
+    claw.claw.sql("DELETE FROM context_engine_turn_outbox")
+    claw.scan()
+
+    assert "relief" in kinds_told(claw)
+    assert lapses(claw) == []
+
+
 def test_the_window_of_a_session_in_a_database_is_what_its_node_says(claw):
     """OpenClaw notes what the model takes beside each session; without that it is as usual."""
     change = "UPDATE session_nodes SET entry_json = json_{}(entry_json, '$.contextTokens'{})"

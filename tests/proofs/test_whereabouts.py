@@ -1177,6 +1177,58 @@ def test_a_session_that_moves_after_a_crash_is_recovered_where_it_is(world, monk
     is_undone(world, (place(path), original + late))
 
 
+@pytest.mark.parametrize("where", ["main", "other"])
+@pytest.mark.parametrize("mode", ["ab", "wb"])
+def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
+    world, monkeypatch, where, mode
+):  # fmt: skip
+    """After a crash the session is deleted, and the number of its inode is given out again."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Rewrite, "remove", killed)
+        patch.setattr(recover, "resolve", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            world.scan(**SHORT)
+    [left] = world.leftovers()
+    [rewrite] = world.store.journal.open_rewrites()
+    with open(world.directory / left, mode) as old:
+        old.write(dump({"type": "custom", "id": "late", "data": "secret"}))
+    path.unlink()
+    another = world.root / where / "sessions" / "t.jsonl"
+    another.parent.mkdir(parents=True, exist_ok=True)
+    _, said = write(another, talk("theirs", OTHER))
+    sql(world, "UPDATE journal SET new_inode = ?", (another.stat().st_ino,))
+    world.close()
+    done = recover.recover(world.store)
+
+    assert rewrite.new_inode is not None
+    assert another.read_bytes() == said
+    assert [one.what for one in done] == ["finished"]
+    assert world.leftovers() == []
+
+
+def test_a_session_written_anew_after_a_move_gets_its_late_lines(world, monkeypatch):
+    """Whose file it is where nothing in it is as it was: what its first line says tells that."""
+    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    late = dump({"type": "custom", "id": "late", "data": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(Rewrite, "remove", killed)
+        patch.setattr(recover, "resolve", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            world.scan(**SHORT)
+    [left] = world.leftovers()
+    world.close()
+    with open(world.directory / left, "ab") as old:
+        old.write(late)
+    place = moved_file(world)(path)
+    anew = talk("anew").bytes()
+    place.write_bytes(anew)
+    recover.recover(world.store)
+
+    assert place.read_bytes() == anew + late
+    assert world.leftovers() == []
+
+
 def test_a_root_that_moves_after_a_crash_is_recovered(world, monkeypatch):
     """So it is where the whole root was renamed: the next scan knows where the roots are."""
     path, original = write(world.directory / "s.jsonl", talk("secret"))

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from brainsurgeon.model.sessions import Root
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions.reading import open_session
@@ -14,6 +15,7 @@ from building.exchange import (
     NEW,
     OLD,
     TEMPORARY,
+    append,
     found_at,
     interrupted,
     names,
@@ -49,6 +51,22 @@ def test_recovery_from_each_halfway_point_without_leases(world, stop, path, unle
     assert path.read_bytes() == (OLD if untouched else NEW)
     assert names(path) == [NAME]
     assert path.stat().st_nlink == 1
+    assert waiting(world.store) == []
+
+
+def test_a_halfway_point_without_leases_is_recovered_where_it_moved(world, path, unleased):
+    """So it is where the directory was renamed before anybody recovered."""
+    new = path.with_name(TEMPORARY)
+    new.write_bytes(NEW)
+    interrupted(world, path, new)
+    os.link(path, f"{new}.old")
+    os.rename(new, path)
+    append(f"{new}.old", LATE)
+    moved = path.parent.rename(path.parent.with_name("moved")) / NAME
+    recover.recover(world.store, [Root(str(moved.parent.parent))])
+
+    assert moved.read_bytes() == NEW + LATE
+    assert names(moved) == [NAME]
     assert waiting(world.store) == []
 
 

@@ -32,13 +32,13 @@ def let_go(
     troubled = {problem.root for problem in report.problems}
     roots = {os.path.realpath(root.path) for root in settings.root_directories()}
     for wish, path, root in store.wishes.reliefs():
-        waited, file = memory.asked(path)
+        missed, file = memory.asked(path)
         why = None
         if file:
             why = excluded(file, settings, asked=True) or skipped.get(path)
-        elif waited and whole and root not in roots:
+        elif missed and whole and root not in roots:
             why = NO_ROOT
-        elif waited and whole and root not in troubled:
+        elif missed and whole and root not in troubled:
             why = NOT_FOUND
         if why:
             store.wishes.let_go([wish], why, now, pass_id)

@@ -17,10 +17,11 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.rewrite import recover_rows
-from brainsurgeon.sessions import retire
+from brainsurgeon.sessions import retire, tails
 from brainsurgeon.sessions.discover import discover
 from brainsurgeon.sessions.moving import Ledger, Place, StaysError
-from brainsurgeon.sessions.reading import open_below
+from brainsurgeon.sessions.opening import identity_at
+from brainsurgeon.sessions.reading import open_below, open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -110,7 +111,7 @@ def resolve(
     try:
         retire.put_old_name_back(directory, rewrite.temporary)
         if _is_here(directory, rewrite):
-            moved = _brought_to_its_session(rewrite, directory, roots)
+            moved = _brought_to_its_session(store, rewrite, directory, roots)
         else:
             moved = _where_it_is_now(rewrite, roots)
         if moved:
@@ -125,17 +126,18 @@ def resolve(
 def _where_it_is_now(rewrite: OpenRewrite, roots: tuple[Root, ...]) -> OpenRewrite | None:
     """Find a rewrite whose directory was renamed or moved, by the name of its temporary file."""
     own = Root(rewrite.root, required=False)
-    for item in discover((own, *roots), wanted=lambda name: name == rewrite.temporary):
+    names = {rewrite.temporary, rewrite.temporary + retire.OLD}
+    for item in discover((own, *roots), wanted=names.__contains__):
         if isinstance(item, SessionFile) and item.directory != rewrite.directory:
             return replace(rewrite, root=item.root, directory=item.directory)
     return None
 
 
 def _brought_to_its_session(
-    rewrite: OpenRewrite, directory: int, roots: tuple[Root, ...]
+    store: Store, rewrite: OpenRewrite, directory: int, roots: tuple[Root, ...]
 ) -> OpenRewrite | None:
     """Move the old file to its session where that alone was moved: late lines belong there."""
-    name = _under_its_name(directory, rewrite).name
+    name = _under_its_name(store, directory, rewrite).name
     if _which(directory, name, rewrite) in ("old", "new"):
         return None
     if _which(directory, rewrite.temporary, rewrite) != "old":
@@ -147,6 +149,8 @@ def _brought_to_its_session(
         if item.fingerprint.place == (rewrite.device, rewrite.new_inode):
             there = open_below(item.root, item.directory)
             try:
+                if not _is_the_session(store, there, item.name, rewrite):
+                    continue
                 retire.move(directory, rewrite.temporary, there)
             finally:
                 os.close(there)
@@ -162,14 +166,33 @@ def _is_here(directory: int, rewrite: OpenRewrite) -> bool:
     return _which(directory, rewrite.temporary, rewrite) in ("old", "new")
 
 
-def _under_its_name(directory: int, rewrite: OpenRewrite) -> OpenRewrite:
+def _under_its_name(store: Store, directory: int, rewrite: OpenRewrite) -> OpenRewrite:
     """Find the session under another name in its directory, where somebody renamed it."""
     if _which(directory, rewrite.name, rewrite) in ("none", "other"):
         for name in os.listdir(directory):
             ours = name.startswith(rewrite.temporary)
-            if not ours and _which(directory, name, rewrite) in ("old", "new"):
+            if not ours and _is_the_session(store, directory, name, rewrite):
                 return replace(rewrite, name=name)
     return rewrite
+
+
+def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrite) -> bool:
+    """Tell whether a name stands for the session of a rewrite, by the inode and by what it says.
+
+    Where the session was deleted, another one may have got the number of its inode.
+    """
+    which = _which(directory, name, rewrite)
+    if which not in ("old", "new"):
+        return False
+    record = store.sessions.known(rewrite.session_id)
+    descriptor = open_plain(name, directory)
+    try:
+        if tails.goes_on(descriptor, rewrite.ends[which == "new"]):
+            return True
+        said = identity_at(descriptor, record.format or "auto")
+        return said is not None and not said.weak and said == record.identity
+    finally:
+        os.close(descriptor)
 
 
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: int | None) -> str:
@@ -178,7 +201,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     The number of an inode that is freed may be given out again at once: nothing may depend on it
     any more by the time the old file is removed.
     """
-    rewrite = _under_its_name(directory, rewrite)
+    rewrite = _under_its_name(store, directory, rewrite)
     name = _which(directory, rewrite.name, rewrite)
     temporary = _which(directory, rewrite.temporary, rewrite)
     ledger = JournalLedger(store, rewrite.id, rewrite.moving_to)

@@ -6,10 +6,11 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brainsurgeon import formats
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.sessions.discover import discover_at
-from brainsurgeon.sessions.reading import OpenSession, RefusedError, carry_on
+from brainsurgeon.sessions.reading import FileLines, OpenSession, RefusedError, carry_on, head
 from brainsurgeon.sessions.reading import open_session as open_file
 from brainsurgeon.sessions.row_listing import list_rows_at, row_at
 from brainsurgeon.sessions.row_session import OpenRows, open_rows
@@ -46,6 +47,13 @@ def identity_of(file: SessionFile) -> Identity | None:
             return session.identity
     except (OSError, RefusedError, BusyError):
         return None
+
+
+def identity_at(descriptor: int, hint: str) -> Identity | None:
+    """Say which conversation an open file holds; None where that cannot be told."""
+    first = head(FileLines(descriptor, os.fstat(descriptor).st_size))
+    form, _ = formats.recognise(first, hint)
+    return formats.identify(first, form) if form else None
 
 
 def look_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:

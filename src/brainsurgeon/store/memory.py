@@ -106,8 +106,12 @@ class FileMemory:
         return os.fsencode(file.path) in self._waiting
 
     def asked(self, path: str) -> tuple[bool, SessionFile | None]:
-        """Tell whether something was asked for in a session before this pass, and if it met it."""
-        return os.fsencode(path) in self._waiting, self._asked.get(path)
+        """Tell whether this pass missed a session that waits for it, or give what it looked at.
+
+        One in a database that rests is neither.
+        """
+        missed = os.fsencode(path) in self._waiting and path not in self._met
+        return missed, self._asked.get(path)
 
     def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
         """Tell whether a file needs no look: it is as it was, and nothing in it falls due.
