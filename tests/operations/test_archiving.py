@@ -7,7 +7,7 @@ import re
 import pytest
 
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.operations.archive import archive, archives
+from brainsurgeon.operations.archive import ALREADY, archive, archives
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.metrics import metrics
@@ -647,3 +647,23 @@ def test_search_finds_what_a_block_of_thinking_said(world):
     found = find(block["thinking"][3:60])
     assert ("30867252", True, 3) in [(one.entry_id, one.held, one.offset) for one in found]
     assert find(block["thinkingSignature"][:60]) == []
+
+
+def test_what_was_not_asked_for_has_its_own_reason_also_when_others_fold(world):
+    """A turn that stays is told why it does, and not what the thresholds of a pass say of it."""
+    talk = Conversation()
+    for _ in range(5):
+        long_turn(talk, calls=1, text="z" * 2000)
+    world.put("s.jsonl", talk.bytes())
+    ask = lambda: archive(  # noqa: E731
+        world.settings(), world.store, "main/s", clock=world.clock
+    )
+
+    assert [one.reason for one in ask().kept] == ["recent", "recent"]
+    assert [one.reason for one in ask().kept] == [*[ALREADY] * 3, "recent", "recent"]
+
+
+def test_turns_are_named_from_the_earlier_to_the_later(world, folded):
+    """The other way round it is said what is wrong, and not that there are no such turns."""
+    with pytest.raises(UsageError, match="the earlier turn first"):
+        archive(world.settings(), world.store, "main/s", clock=world.clock, turns=(4, 2))
