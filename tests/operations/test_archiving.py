@@ -17,6 +17,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.operations.status import status
+from brainsurgeon.render.history import did, of_session
 from building.turns import ON, branch, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
@@ -277,7 +278,7 @@ def test_a_history_written_anew_gets_the_texts_back(world, folded):
 
 
 def test_many_archives_in_a_row_become_one(world):
-    """More than `fold_after` archives in a row fold once more, and come back to the byte."""
+    """More than `fold_after` archives in a row fold once more, as is said, and come back whole."""
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
     report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
@@ -288,6 +289,10 @@ def test_many_archives_in_a_row_become_one(world):
     ]  # fmt: skip
     assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     assert "Number 0 is done." in texts(path.read_bytes(), ends[2][1])[0]
+    assert outcome.reason == "4 archives of 6 turns folded"
+    assert did(world.store.passes.newest(1)[0]) == "4 archives of 6 turns folded"
+    [told] = [one for one in world.store.events.after(0) if one.kind == "archive"]
+    assert of_session(told) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
 

@@ -78,7 +78,7 @@ def standing(listed: Sequence[ArchiveRecord]) -> str:
     before = sum(one.tokens_before for one in listed)
     after = sum(one.tokens_after for one in listed)
     last = in_local_time(iso(max(one.made_at for one in listed)))
-    return f"archived: {count(len(listed), 'turn')}, {before:,} -> {after:,} tokens, last {last}"
+    return f"archived: {count(len(listed), 'archive')}, {before:,} -> {after:,} tokens, last {last}"
 
 
 def archive_json(one: StandingArchive, now: float) -> dict[str, Any]:
