@@ -7,7 +7,7 @@ import re
 import pytest
 
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.operations.archive import archive, archives
+from brainsurgeon.operations.archive import ALREADY, archive, archives
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.metrics import metrics
@@ -17,6 +17,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.operations.status import status
+from brainsurgeon.render.history import did, of_session
 from building.turns import ON, branch, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
@@ -277,7 +278,7 @@ def test_a_history_written_anew_gets_the_texts_back(world, folded):
 
 
 def test_many_archives_in_a_row_become_one(world):
-    """More than `fold_after` archives in a row fold once more, and come back to the byte."""
+    """More than `fold_after` archives in a row fold once more, as is said, and come back whole."""
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
     report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
@@ -288,6 +289,10 @@ def test_many_archives_in_a_row_become_one(world):
     ]  # fmt: skip
     assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     assert "Number 0 is done." in texts(path.read_bytes(), ends[2][1])[0]
+    assert outcome.reason == "4 archives of 6 turns folded"
+    assert did(world.store.passes.newest(1)[0]) == "4 archives of 6 turns folded"
+    [told] = [one for one in world.store.events.after(0) if one.kind == "archive"]
+    assert of_session(told) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
 
@@ -647,3 +652,23 @@ def test_search_finds_what_a_block_of_thinking_said(world):
     found = find(block["thinking"][3:60])
     assert ("30867252", True, 3) in [(one.entry_id, one.held, one.offset) for one in found]
     assert find(block["thinkingSignature"][:60]) == []
+
+
+def test_what_was_not_asked_for_has_its_own_reason_also_when_others_fold(world):
+    """A turn that stays is told why it does, and not what the thresholds of a pass say of it."""
+    talk = Conversation()
+    for _ in range(5):
+        long_turn(talk, calls=1, text="z" * 2000)
+    world.put("s.jsonl", talk.bytes())
+    ask = lambda: archive(  # noqa: E731
+        world.settings(), world.store, "main/s", clock=world.clock
+    )
+
+    assert [one.reason for one in ask().kept] == ["recent", "recent"]
+    assert [one.reason for one in ask().kept] == [*[ALREADY] * 3, "recent", "recent"]
+
+
+def test_turns_are_named_from_the_earlier_to_the_later(world, folded):
+    """The other way round it is said what is wrong, and not that there are no such turns."""
+    with pytest.raises(UsageError, match="the earlier turn first"):
+        archive(world.settings(), world.store, "main/s", clock=world.clock, turns=(4, 2))

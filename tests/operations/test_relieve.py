@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.errors import FailedError, NotFoundError
+from brainsurgeon.errors import FailedError, GoneError, NotFoundError
 from brainsurgeon.model.loads import Calibration
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.fullness import Wanted
@@ -254,6 +254,10 @@ def test_a_relief_waits_for_a_root_that_cannot_be_read(world, wished, clock):
     world.root.rename(aside)
     world.scan(**SMALL)
     assert world.store.wishes.count_open() == 1
+    [one] = sessions(world.settings(**SMALL), world.store, clock())
+    assert (one.state, one.reason) == ("unreadable", f"{world.root}: no such directory")
+    with pytest.raises(GoneError, match="its file cannot be seen"):
+        lift(world, **SMALL)
     aside.rename(world.root)
 
     assert world.scan(**SMALL).values_extracted > 10

@@ -387,9 +387,9 @@ def test_two_agents_share_nothing(world, conversation, pruned, path):
 
 @pytest.mark.parametrize("session", [None, "main/s"])
 def test_an_unknown_entry_is_an_error(world, pruned, session):
-    """Nothing is extracted from an entry that nobody knows, and nothing changes."""
+    """Of an entry that nobody knows it is said where ids are, and nothing changes."""
     before = state(world.root)
-    with pytest.raises(NotFoundError, match="deadbeef"):
+    with pytest.raises(NotFoundError, match=r"deadbeef.*; `brainsurgeon context SESSION`"):
         world.restore("deadbeef", session=session)
 
     assert state(world.root) == before

@@ -77,7 +77,10 @@ def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
     record = record_of(store, session)
     values = _family_values(store, session, record, wanted) if record else []
     if record is None or not values:
-        raise NotFoundError(f"nothing is extracted from entry {wanted!r} in {session.title}")
+        raise NotFoundError(
+            f"nothing is extracted from entry {wanted!r} in {session.title}; "
+            "`brainsurgeon context SESSION` lists what is"
+        )
     return EntryValues(session, record, values[0].entry_id, _newest(values, record))
 
 
@@ -86,7 +89,10 @@ def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValue
     values = store.extractions.of_entry(wanted)
     owners = {value.session_id for value in values}
     if not owners:
-        raise NotFoundError(f"nothing is extracted from entry {wanted!r}")
+        raise NotFoundError(
+            f"nothing is extracted from entry {wanted!r}; `brainsurgeon context SESSION` lists "
+            "what is"
+        )
     listed = all_sessions(settings, store, beyond=True)
     own = _in_calling_session(store, listed, wanted)
     if own is not None:

@@ -36,7 +36,7 @@ class Session:
 
     The record speaks of it as its file lies now; it is `stale` where the store has yet to be told.
     `copied` is the session whose lines a file without a record carries. `beyond` says that its
-    file lies below no root of today.
+    file lies below no root of today, `unseen` why nobody can say whether its file is there.
     """
 
     title: str
@@ -47,6 +47,7 @@ class Session:
     copied: SessionRecord | None = None
     stale: bool = False
     beyond: bool = False
+    unseen: str = ""
 
     @property
     def agent(self) -> str:
@@ -85,7 +86,7 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
     items = [*discover(roots, format_of=known.format_of), *list_rows(roots, own)]
     problems = [item for item in items if isinstance(item, Unreadable)]
     live = [known.session(item) for item in items if not isinstance(item, Unreadable)]
-    return Walk((*live, *known.rest(live, beyond=beyond)), tuple(problems))
+    return Walk((*live, *known.rest(live, problems, beyond=beyond)), tuple(problems))
 
 
 class _Known:
@@ -148,7 +149,9 @@ class _Known:
             stale=record != origin.record, beyond=beyond,
         )  # fmt: skip
 
-    def rest(self, live: Iterable[Session], *, beyond: bool) -> Iterator[Session]:
+    def rest(
+        self, live: Iterable[Session], problems: Iterable[Unreadable], *, beyond: bool
+    ) -> Iterator[Session]:
         """Give the sessions whose files the walk did not come upon."""
         met = {one.record.id for one in live if one.record}
         for record in self._records:
@@ -161,7 +164,18 @@ class _Known:
             if found and found.record and found.record.id == record.id:
                 yield found
             else:
-                yield Session(record.title, record.path, None, record, record.identity)
+                yield Session(
+                    record.title, record.path, None, record, record.identity,
+                    unseen=_unseen(record.path, problems),
+                )  # fmt: skip
+
+
+def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
+    """Say why the walk could not see whether a file is there, or nothing if it could."""
+    for one in problems:
+        if f"{path}/".startswith(f"{one.path.rstrip('/')}/"):
+            return f"{one.path}: {one.why}"
+    return ""
 
 
 def seen_as(record: SessionRecord, file: SessionFile, identity: Identity | None) -> SessionRecord:
@@ -273,10 +287,12 @@ def noted(store: Store, session: Session) -> Session:
 
 
 def file_of(session: Session) -> SessionFile:
-    """Give the file of a session; raise GoneError when only the store still knows it."""
+    """Give the file of a session; raise GoneError where it is gone or cannot be seen."""
     if session.file is None:
+        why = session.unseen
+        where = f"cannot be seen: {why}" if why else f"is gone from {session.path}"
         raise GoneError(
-            f"{session.title}: its file is gone from {session.path}; `brainsurgeon context` lists "
-            "what is still held of it, `brainsurgeon show` prints it"
+            f"{session.title}: its file {where}; `brainsurgeon context` lists what is still held "
+            "of it, `brainsurgeon show` prints it"
         )
     return session.file

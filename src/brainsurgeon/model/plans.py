@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from brainsurgeon.model.calls import NOTHING, Sent
 from brainsurgeon.model.edits import Cut, FieldEdit, Putback
 from brainsurgeon.model.packed import Edits, Some
+from brainsurgeon.model.turns import folded_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +123,6 @@ class Plan:
         done = [
             (len(self.extracted), "extracted"),
             (len(self.putbacks), "put back"),
-            (len(self.archives), "turn archived" if len(self.archives) == 1 else "turns archived"),
             (
                 len(self.cuts) - len(self.extracted) - self._packed.folds,
                 "of the agent's own calls shortened",
@@ -132,7 +132,11 @@ class Plan:
                 "field set or undone" if len(self.fields) == 1 else "fields set or undone",
             ),
         ]
-        return ", ".join(f"{count} {what}" for count, what in done if count)
+        parts = [f"{count} {what}" for count, what in done if count]
+        if self.archives:
+            turns = sum(one.turns or 1 for one in self.archives)
+            parts.append(f"{folded_text(len(self.archives), turns)} folded")
+        return ", ".join(parts)
 
 
 Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]

@@ -161,6 +161,15 @@ class Archive:
     failed: int | None = 0
 
 
+def folded_text(archives: int, turns: int | None) -> str:
+    """Say what folded: so many turns, or archives where one stands for several or nobody knows."""
+    made = f"{archives:,} archive{'' if archives == 1 else 's'}"
+    if not turns:
+        return made
+    told = f"{turns:,} turn{'' if turns == 1 else 's'}"
+    return told if turns == archives else f"{made} of {told}"
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveRecord:
     """What the store says of an archive, or of a turn that is to become one.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 NOTHING_FOLDED = "none of them could be folded now"
+ALREADY = "archived already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,9 @@ def archive(
         listed = _turns(one, records)
         numbers = {verdict.turn.number for verdict in listed}
         first, last = turns or (1, max(numbers, default=0))
-        if turns and not (first in numbers and last in numbers and first <= last):
+        if turns and first > last:
+            raise UsageError(f"--turns: {first}..{last}: wants the earlier turn first")
+        if turns and not (first in numbers and last in numbers):
             raise UsageError(f"--turns: the turns of this session are 1..{max(numbers, default=0)}")
         meant = [verdict for verdict in listed if first <= verdict.turn.number <= last]
         asked: dict[str, str | None] = {
@@ -112,10 +115,15 @@ def _turns(one: Examination, records: Records) -> list[Verdict]:
     asking = without_thresholds(one.settings.archive_rules())
     folding = replace(folding_of(one, records, asking), beyond=0)
     planned = one.plan(records, folding=folding)
-    return [
-        replace(verdict, reason="asked for") if verdict.folds else verdict
-        for verdict in planned.turns if verdict.turn.dead is None
-    ]  # fmt: skip
+    return [_said(verdict) for verdict in planned.turns if verdict.turn.dead is None]
+
+
+def _said(verdict: Verdict) -> Verdict:
+    """Give the reason that matters to whoever asked for a turn to fold."""
+    if verdict.folds:
+        return replace(verdict, reason="asked for")
+    empty = verdict.turn.depth and not verdict.turn.middle
+    return replace(verdict, reason=ALREADY) if empty else verdict
 
 
 def _answer(
@@ -129,7 +137,9 @@ def _answer(
         if outcome.outcome == "deferred" or outcome.plan is None:
             reason = outcome.reason
             return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=reason)
-        came = {one.turn.prompt_id: one for one in outcome.plan.turns}
+        came = {
+            one.turn.prompt_id: one for one in outcome.plan.turns if one.turn.prompt_id in asked
+        }  # of a turn that was not asked for the pass says what its own thresholds do
         done = [came.get(one.turn.prompt_id, one) for one in meant]
         folded = outcome.outcome == "changed"
         return ArchiveAnswer(

@@ -163,7 +163,7 @@ def _gone(chosen: Session, records: Records) -> Context:
     )  # fmt: skip
     return Context(
         chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,
-        "its file is gone", (), tuple(values),
+        chosen.unseen or "its file is gone", (), tuple(values),
         (), 0, False, (), (), None,
     )  # fmt: skip
 

@@ -49,7 +49,7 @@ def _of_store(store: Store) -> list[Metric]:
                (({}, store.sums.ever()),)),
         _one("extracted_values", "Values that stand extracted.", values),
         _one("extracted_bytes", "Size of the values that stand extracted.", size),
-        _one("archived_turns", "Turns that stand folded.", store.sums.archived()),
+        _one("archived_turns", "Archives of turns that stand.", store.sums.archived()),
         _one("store_bytes", "Size of the store's database.", store.size),
         _one("wishes", "Restores and settings that wait for a settled session.",
              store.wishes.count_open()),

@@ -88,6 +88,8 @@ def summaries(
         extracted, saved = (0, 0) if stands is None else totals.get(stands, (0, 0))
         form = record.format if record else None
         size, state, reason = 0, "gone", "only the store still knows it"
+        if session.unseen:
+            state, reason = "unreadable", session.unseen
         if session.file:
             size = session.file.fingerprint.size
             seen = states.get(os.fsencode(session.path))

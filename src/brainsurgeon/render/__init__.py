@@ -80,21 +80,23 @@ def bytes_(count: int) -> str:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0
-) -> str:
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
+    uncut: int = 0,
+) -> str:  # fmt: skip
     """Lay out columns, the first `left` of them to the left.
 
     On a terminal the widest of these are cut in their middle to fit it, but for `spare` characters
-    of each line; what is read by a program or kept in a file stays whole, as a name that is cut
-    leads nowhere.
+    of each line, and the first `uncut` never are; what is read by a program or kept in a file stays
+    whole, as a name that is cut leads nowhere.
     """
     from rich.cells import cell_len
 
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
-    while sum(widths[:left]) > room and max(widths[:left]) > _NARROWEST:
-        widths[widths.index(max(widths[:left]))] -= 1
+    may_shrink = range(uncut, left)
+    while sum(widths[:left]) > room and max(widths[i] for i in may_shrink) > _NARROWEST:
+        widths[max(may_shrink, key=lambda i: widths[i])] -= 1
     return "\n".join(
         "  ".join(
             _fit(cell, width) if i < left else " " * (width - cell_len(cell)) + cell

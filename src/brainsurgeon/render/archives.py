@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
-from brainsurgeon.render import count, in_local_time, printable, table
+from brainsurgeon.operations.check import lasting
+from brainsurgeon.render import columns, count, in_local_time, printable, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from brainsurgeon.model.turns import ArchiveRecord, Verdict
     from brainsurgeon.operations.archive import ArchiveAnswer, StandingArchive
@@ -77,7 +78,7 @@ def standing(listed: Sequence[ArchiveRecord]) -> str:
     before = sum(one.tokens_before for one in listed)
     after = sum(one.tokens_after for one in listed)
     last = in_local_time(iso(max(one.made_at for one in listed)))
-    return f"archived: {count(len(listed), 'turn')}, {before:,} -> {after:,} tokens, last {last}"
+    return f"archived: {count(len(listed), 'archive')}, {before:,} -> {after:,} tokens, last {last}"
 
 
 def archive_json(one: StandingArchive, now: float) -> dict[str, Any]:
@@ -104,24 +105,42 @@ def archives_json(listed: Iterable[StandingArchive], now: float) -> dict[str, An
 
 
 def archives(listed: list[StandingArchive], now: float) -> str:
-    """Give them as a table."""
-    rows = [
-        (
-            one.archive.entry_id, one.session, _known(one.archive.turns),
-            f"{one.archive.tokens_before:,} -> {one.archive.tokens_after:,}",
-            _known(one.archive.calls), _known(one.archive.failed), str(one.archive.depth),
-            f"{max(0, round((now - one.archive.made_at) / 3600)):,} h",
-        )
-        for one in listed
-    ]  # fmt: skip
-    if not rows:
+    """Give them as a table.
+
+    On a narrow terminal names of sessions are cut, and the columns that matter least are left out;
+    the ids stay whole, since `show` and `restore` want them.
+    """
+    if not listed:
         return "nothing is archived"
-    return table(("id", "session", "turns", "tokens", "tools", "failed", "depth", "age"), rows)
+    wide = max(len(one.archive.entry_id) for one in listed) + _NAME
+    wanted = [one for one in _COLUMNS if wide + one[1] <= columns()]
+    rows = [
+        (one.archive.entry_id, one.session, *(cell(one, now) for _, _, cell in wanted))
+        for one in listed
+    ]
+    return table(("id", "session", *(name for name, _, _ in wanted)), rows, left=2, uncut=1)
+
+
+def _age(one: StandingArchive, now: float) -> str:
+    return lasting(max(0.0, now - one.archive.made_at))
 
 
 def _known(number: int | None) -> str:
     """Write a number that is not known of what an earlier version folded."""
     return "-" if number is None else f"{number:,}"
+
+
+_NAME = 11
+"""Characters that the name of a session has at least, with the space around it."""
+_COLUMNS: tuple[tuple[str, int, Callable[[StandingArchive, float], str]], ...] = (
+    ("turns", 33, lambda one, _: _known(one.archive.turns)),
+    ("tokens", 0, lambda one, _: f"{one.archive.tokens_before:,} -> {one.archive.tokens_after:,}"),
+    ("tools", 40, lambda one, _: _known(one.archive.calls)),
+    ("failed", 48, lambda one, _: _known(one.archive.failed)),
+    ("depth", 55, lambda one, _: str(one.archive.depth)),
+    ("age", 26, _age),
+)
+"""Each column, from how much room beside the names on it is shown, and what stands in it."""
 
 
 def turn_json(turn: ArchivedTurn) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
+from brainsurgeon.model.turns import folded_text
 from brainsurgeon.render import SCHEMA, bytes_, count, local, printable, table
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ _COUNTS = {
 """How the counts of a pass are called in the store, and in JSON."""
 _SAID = {
     "extracted": "extracted", "restored": "put back", "redacted": "shortened",
-    "expired": "expired", "archived": "archived", "unarchived": "unarchived",
+    "expired": "expired",
 }  # fmt: skip
+_FOLDED = (("archived", "folded", "folded"), ("unarchived", "unfolded", "unfolded"))
+"""How archives are counted in the store, how the turns in them, and what is said of both."""
 
 
 def passes_json(listed: Iterable[Pass]) -> dict[str, Any]:
@@ -65,6 +68,10 @@ def command(one: Pass) -> str:
 def did(one: Pass) -> str:
     """Give what a pass did in a few words."""
     done = [f"{one.facts[name]:,} {said}" for name, said in _SAID.items() if one.facts.get(name)]
+    done += [
+        f"{folded_text(one.facts[archives], one.facts.get(turns))} {said}"
+        for archives, turns, said in _FOLDED if one.facts.get(archives)
+    ]  # fmt: skip
     fields = one.facts.get("fields")
     return ", ".join([*done, *([count(fields, "field")] if fields else [])]) or "-"
 
@@ -99,7 +106,7 @@ def rollback(done: RollbackReport) -> str:
 
 def _session(one: SessionRollback, *, dry_run: bool) -> list[str]:
     state = f"would be {one.state}" if dry_run and one.state == "rolled back" else one.state
-    counts = ((one.values, "value"), (one.turns, "archived turn"))
+    counts = ((one.values, "value"), (one.turns, "archive"))
     back = " and ".join(count(number, what) for number, what in counts if number)
     values = f", {back} put back" if back else ""
     reason = f" ({safe(one.reason)})" if one.reason else ""
@@ -156,7 +163,7 @@ def _told(one: Event) -> str:
         size = f" ({bytes_(facts['size_bytes'])})" if facts.get("size_bytes") else ""
         parts.append(f"{count(facts['values'], 'value')}{size}")
     if facts.get("archives"):
-        parts.append(count(facts["archives"], "turn"))
+        parts.append(folded_text(facts["archives"], facts.get("turns_folded")))
     if one.kind == "relief" and not parts:
         parts.append("turns folded")
     if facts.get("reason"):

@@ -72,7 +72,7 @@ def status(now: Status, moment: float) -> str:
         else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
     ]  # fmt: skip
     if now.turns_archived:
-        lines.append(f"archived   {count(now.turns_archived, 'turn')}")
+        lines.append(f"archived   {count(now.turns_archived, 'archive')} of finished turns")
     lines += loads(now.loads)
     lines += [
         f"pass {one.id:<5} {_ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.passes

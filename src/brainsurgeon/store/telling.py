@@ -30,7 +30,8 @@ _GROUPED = (
 """Thinking that was emptied has a replacement and is no redaction. What folds turns is told apart:
 there no value leaves."""
 _FOLDED = (
-    "SELECT count(*), total(entries), total(tokens_before), total(tokens_after)"
+    "SELECT count(*), total(entries), total(tokens_before), total(tokens_after),"
+    " total(coalesce(turns, 1))"
     " FROM archives WHERE id IN (SELECT value FROM json_each(?))"
 )
 
@@ -70,7 +71,8 @@ def tell_rewrite(
         connection, note.pass_id, sessions=not again, extracted=_values(cut), chars=chars,
         tokens=round(chars * TOKENS_PER_CHAR), redacted=_values(redacted), restored=_values(back),
         fields=fields + len(note.fields_gone), archived=archived.get("archives", 0),
-        unarchived=unarchived.get("archives", 0),
+        folded=archived.get("turns_folded", 0), unarchived=unarchived.get("archives", 0),
+        unfolded=unarchived.get("turns_folded", 0),
     )  # fmt: skip
 
     def tell(kind: EventKind, facts: dict[str, Any]) -> None:
@@ -107,7 +109,7 @@ def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any
     """Say what archives come to; nothing where there are none."""
     if not ids:
         return {}
-    names = ("archives", "entries", "tokens_before", "tokens_after")
+    names = ("archives", "entries", "tokens_before", "tokens_after", "turns_folded")
     row = connection.execute(_FOLDED, (json.dumps(list(ids)),)).fetchone()
     return {name: int(number) for name, number in zip(names, row, strict=True)}
 

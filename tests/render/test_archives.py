@@ -1,0 +1,41 @@
+"""The table of archives on a terminal."""
+
+import os
+import pty
+from contextlib import redirect_stdout
+
+import pytest
+
+from brainsurgeon.model.turns import ArchiveRecord
+from brainsurgeon.operations.archive import StandingArchive
+from brainsurgeon.render.archives import archives
+
+LONGEST = "b0dffe15", "64150131-b069-40b0-9636-06b9f3adc37a"
+"""An id of an entry as OpenClaw gives it, and one as Claude Code does."""
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Give a terminal of 80 columns to print to."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "80")
+    with os.fdopen(theirs, "w") as stream:
+        yield stream
+    os.close(ours)
+
+
+@pytest.mark.parametrize("ident", LONGEST)
+def test_no_line_is_wider_than_a_terminal(terminal, ident):
+    """Names of sessions give way, then columns; the ids stay whole, since `show` wants them."""
+    made = ArchiveRecord(
+        1, 1, ident, "p", 9, 108_032, 1_557, 1, "structured", None, b"", 1, "made", 1.0,
+        turns=1_000, calls=1_000, failed=1_000,
+    )  # fmt: skip
+    listed = [StandingArchive("pi:--" + "a-long-name-" * 9, made)]
+    with redirect_stdout(terminal):
+        head, row = archives(listed, 86_400.0 * 20).splitlines()
+
+    assert max(len(head), len(row)) <= 80
+    assert row.startswith(f"{ident}  pi:")
+    assert "1,000  108,032 -> 1,557" in row
+    assert head.endswith("age")
