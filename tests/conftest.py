@@ -70,7 +70,7 @@ def pytest_runtestloop(session):
 def pytest_terminal_summary(terminalreporter):
     """Say after the long proofs which parts of the house each of them has proven, or has not."""
     reports = [
-        (report.nodeid, report.user_properties, outcome)
+        (report.nodeid, getattr(report, "user_properties", ()), outcome)  # a collection has none
         for outcome in ("passed", "failed", "error", "skipped")
         for report in terminalreporter.stats.get(outcome, ())
     ]

@@ -231,7 +231,7 @@ def test_a_running_mark_without_a_time_is_busy(directory):
         {"sessionId": "a1", "updatedAt": LATER * 1000},
         {},
     ],
-    ids=repr,
+    ids=["an old run", "another id", "another file", "done", "null", "no status", "nothing"],
 )
 def test_other_marks_do_not_keep_a_session(directory, entry):
     """An abandoned run, another session's run, and a run that ended say nothing."""
