@@ -654,7 +654,7 @@ def test_search_finds_what_a_block_of_thinking_said(world):
     assert find(block["thinkingSignature"][:60]) == []
 
 
-def test_what_was_not_asked_for_has_its_own_reason_also_when_others_fold(world):
+def test_what_was_not_asked_for_says_why_also_when_others_fold(world):
     """A turn that stays is told why it does, and not what the thresholds of a pass say of it."""
     talk = Conversation()
     for _ in range(5):
