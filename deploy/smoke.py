@@ -54,7 +54,7 @@ def main() -> None:
         expect(json.loads(scan)["values_extracted"] == 1, scan)
         expect(show == VALUE, show)
         expect(session.read_bytes() == before, "the session is not as it was")
-        expect("No such option" in run("show", "--no-such", code=USAGE), "show --no-such")
+        expect("no such option" in run("show", "--no-such", code=USAGE), "show --no-such")
         serve(config)
         daemon(config, session)
         set_up(Path(base) / "home")
