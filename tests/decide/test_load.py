@@ -44,7 +44,7 @@ class Text:
 def measured(data, *extractions):
     """Measure a session that says this."""
     lines = Text(data)
-    form, _ = recognise([line.raw for line in lines][:20])
+    form = recognise([line.raw for line in lines][:20]).form
     return measure(lines, form, form.survey(lines, 3), Records(tuple(extractions), own=1))
 
 

@@ -83,7 +83,9 @@ class FormatContract:
         """The first lines of a sample name this format."""
         head = sample.read_bytes().split(b"\n")[:HEAD_LINES]
 
-        assert recognise(head, known=self.known) == (self.form, "")
+        said = recognise(head, known=self.known)
+
+        assert (said.form, said.reason, said.name) == (self.form, "", self.form.name)
 
     def test_a_part_is_a_real_value(self, sample):
         """Each part names a value that stands in the line, is not empty, and is as long as said."""

@@ -39,7 +39,10 @@ CLAUDE = {"parentUuid": None, "sessionId": "s", "type": "user", "uuid": "u",
 )  # fmt: skip
 def test_a_file_is_known_by_its_first_entries(head, hint, form):
     """Entries of a format that is supported name its adapter; a hint can only help."""
-    assert recognise([dump(entry) for entry in head], hint) == (form, "")
+    said = recognise([dump(entry) for entry in head], hint)
+
+    assert (said.form, said.reason, said.name) == (form, "", form.name)
+    assert said.identity == form.session(head)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +65,10 @@ def test_a_file_is_known_by_its_first_entries(head, hint, form):
 )  # fmt: skip
 def test_a_file_that_is_left_alone_says_why(head, hint, reason):
     """A version or a format that nobody here understands is left alone, with the reason."""
-    form, why = recognise([dump(entry) for entry in head], hint)
+    said = recognise([dump(entry) for entry in head], hint)
 
-    assert form is None
-    assert reason in why
+    assert (said.form, said.name, said.identity) == (None, None, None)
+    assert reason in said.reason
 
 
 @pytest.mark.parametrize(
@@ -81,10 +84,10 @@ def test_a_file_that_is_left_alone_says_why(head, hint, reason):
 )
 def test_lines_that_are_no_entries_are_no_session(head, reason):
     """What is not JSON lines is left alone, with the reason."""
-    form, why = recognise(head)
+    said = recognise(head)
 
-    assert form is None
-    assert reason in why
+    assert (said.form, said.name, said.identity) == (None, None, None)
+    assert reason in said.reason
 
 
 @pytest.mark.parametrize(
@@ -100,18 +103,15 @@ def test_lines_that_are_no_entries_are_no_session(head, reason):
 )
 def test_files_of_other_agents_are_named(head, name):
     """Claude Code and Codex are known by their entries, and never taken for a generic file."""
-    form, why = recognise([dump(entry) for entry in head])
+    said = recognise([dump(entry) for entry in head])
 
-    if name in FORMATS:
-        assert form is FORMATS[name] or why
-    else:
-        assert (form, why) == (None, codex.ONLY_READ)
+    assert (said.form, said.name) == (FORMATS.get(name), name)
+    assert said.reason == ("" if name in FORMATS else codex.ONLY_READ)
 
 
 def test_byte_order_marks_and_broken_lines_are_passed_over():
     """The first entry that parses decides, as it does for pi."""
-    form, _ = recognise([b"\xef\xbb\xbf" + dump(HEADER)])
-    other, _ = recognise([b"", b'{"torn', b"7", dump(HEADER)])
+    marked = recognise([b"\xef\xbb\xbf" + dump(HEADER)])
+    torn = recognise([b"", b'{"torn', b"7", dump(HEADER)])
 
-    assert form is OPENCLAW
-    assert other is OPENCLAW
+    assert marked.form is torn.form is OPENCLAW

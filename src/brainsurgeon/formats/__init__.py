@@ -6,7 +6,7 @@ takes is left alone, with a reason.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import BOM, Format, parse
@@ -28,44 +28,47 @@ HEAD_LINES = 20
 UNKNOWN = "unknown"
 
 
+class Beginning(NamedTuple):
+    """What the first lines of a file say.
+
+    Without a `form` there is a `reason` why the file is left alone. `name` is that of its format,
+    also of one that is only read.
+    """
+
+    form: Format | None
+    reason: str = ""
+    name: str | None = None
+    identity: Identity | None = None
+
+
 def recognise(
     head: Iterable[bytes], hint: str = "auto", known: Mapping[str, Format] = FORMATS
-) -> tuple[Format | None, str]:
-    """Name the format of a file from its first lines; `known` are those that are supported.
+) -> Beginning:
+    """Recognise a file by its first lines; `known` are the formats that are supported.
 
-    Return the adapter and an empty reason, or None and why the file is left alone. A BOM before
-    the first line is tolerated, as pi tolerates it.
+    A BOM before the first line is tolerated, as pi tolerates it.
     """
     lines = [line for line in head if line.strip()]
     if not lines:
-        return None, "empty: no lines yet"
+        return Beginning(None, "empty: no lines yet")
     if lines[0].strip() in (b"{", b"["):
-        return None, "pretty-printed JSON, not JSON lines"
+        return Beginning(None, "pretty-printed JSON, not JSON lines")
     entries = _entries(lines)
     if not entries:
-        return None, "no JSON objects in the first lines"
+        return Beginning(None, "no JSON objects in the first lines")
     name = _name(entries)
+    only_read = name if name == codex.NAME else None
     if hint not in ("auto", name):
         if hint != "generic":
-            return None, f"configured as {hint}, but the file is not"
+            return Beginning(None, f"configured as {hint}, but the file is not", only_read)
         name = hint
     adapter = known.get(name)
     if adapter is None:
-        return None, _why_not(name)
+        return Beginning(None, _why_not(name), only_read)
     refusal = adapter.refuses(entries[0])
-    return (None, refusal) if refusal else (adapter, "")
-
-
-def identify(head: Iterable[bytes], form: Format) -> Identity | None:
-    """Say which conversation a file of this format holds, from its first lines."""
-    entries = _entries(head)
-    return form.session(entries) if entries else None
-
-
-def name_of(head: Iterable[bytes]) -> str:
-    """Name what a file is by its first lines, also a format that is only read."""
-    entries = _entries(head)
-    return _name(entries) if entries else UNKNOWN
+    if refusal:
+        return Beginning(None, refusal)
+    return Beginning(adapter, "", adapter.name, adapter.session(entries))
 
 
 def _entries(head: Iterable[bytes]) -> list[Entry]:

@@ -52,8 +52,7 @@ def identity_of(file: SessionFile) -> Identity | None:
 def identity_at(descriptor: int, hint: str) -> Identity | None:
     """Say which conversation an open file holds; None where that cannot be told."""
     first = head(FileLines(descriptor, os.fstat(descriptor).st_size))
-    form, _ = formats.recognise(first, hint)
-    return formats.identify(first, form) if form else None
+    return formats.recognise(first, hint).identity
 
 
 def look_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:

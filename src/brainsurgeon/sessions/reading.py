@@ -16,7 +16,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
-from brainsurgeon.formats import codex
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.sessions import attributes, filesystems, mounts
@@ -95,17 +94,21 @@ class OpenSession:
         self._begin, self.format, self.identity = (offset, number), form, identity
 
     @cached_property
+    def _beginning(self) -> tuple[Format, Identity | None]:
+        said = formats.recognise(head(self.lines), self.file.hint)
+        if said.form is None:
+            raise RefusedError(said.reason, said.name)
+        return said.form, said.identity
+
+    @cached_property
     def format(self) -> Format:
         """The format of the file; raise RefusedError with the reason where there is none."""
-        form, reason = formats.recognise(head(self.lines), self.file.hint)
-        if form is None:
-            raise RefusedError(reason, format_name(self.descriptor, self.file.hint))
-        return form
+        return self._beginning[0]
 
     @cached_property
     def identity(self) -> Identity | None:
         """Which conversation the file holds; raise RefusedError where it is of no known format."""
-        return formats.identify(head(self.lines), self.format)
+        return self._beginning[1]
 
     @property
     def obstacle(self) -> str | None:
@@ -214,11 +217,7 @@ def identity_of(file: SessionFile) -> Identity | None:
 
 def format_name(descriptor: int, hint: str) -> str | None:
     """Name the format of an open file, or give None where it is not known."""
-    first = head(FileLines(descriptor, os.fstat(descriptor).st_size))
-    form, _ = formats.recognise(first, hint)
-    if form is not None:
-        return form.name
-    return codex.NAME if formats.name_of(first) == codex.NAME else None
+    return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint).name
 
 
 class FileLines:

@@ -78,18 +78,21 @@ class OpenRows:
         return self.file.fingerprint
 
     @cached_property
+    def _beginning(self) -> tuple[Format, Identity | None]:
+        said = formats.recognise(head(self.lines), "auto", {"openclaw": OpenClawRows()})
+        if said.form is None:
+            raise RefusedError(said.reason)
+        return said.form, said.identity
+
+    @cached_property
     def format(self) -> Format:
         """The dialect of its events; raise RefusedError where it is none that is known."""
-        first = head(self.lines)
-        form, reason = formats.recognise(first, "auto", {"openclaw": OpenClawRows()})
-        if form is None:
-            raise RefusedError(reason)
-        return form
+        return self._beginning[0]
 
     @cached_property
     def identity(self) -> Identity | None:
         """Which conversation it is; raise RefusedError where it is of no known format."""
-        return formats.identify(head(self.lines), self.format)
+        return self._beginning[1]
 
     @cached_property
     def selected(self) -> Selected:
