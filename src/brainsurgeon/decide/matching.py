@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import digests
-from brainsurgeon.model.entries import STUB, stands, stub_in, stub_text, value_at
+from brainsurgeon.model.entries import STUB, STUB_PREFIX, stands, stub_in, stub_text, value_at
 from brainsurgeon.model.turns import MARK
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ MARKED = MARK.encode()
 ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: ([A-Za-z0-9._-]{1,128})")
 """The beginning of an archive's text as it stands in a line, and the id that it names."""
 _ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: ([A-Za-z0-9._-]{1,128})")
+_TEXTS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, MARKED))))
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the rest of the entry is not as recorded"
 ELSEWHERE = "cut out of a session that says the same of itself, which this is not shown to be"
@@ -64,9 +65,9 @@ class Matcher:
     def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
         """Give the extraction that speaks for each place of this entry where its stub stands."""
         shortened = self._redacted.get(ident or "", ())
-        texts = {stub.decode() for stub in STUB.findall(raw)}
-        if not (shortened or texts or MARKED in raw):
+        if not shortened and _TEXTS.search(raw) is None:
             return []
+        texts = {stub.decode() for stub in STUB.findall(raw)}
         places: _Places = defaultdict(list)
         for one in shortened:
             if value_at(entry, one.path) == json.loads(one.replacement or "null"):

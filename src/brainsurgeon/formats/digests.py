@@ -78,8 +78,10 @@ def _digest(value: Any, undone: Mapping[KeyPath, bytes], path: KeyPath) -> bytes
     if undone and path in undone:
         return undone[path]
     if isinstance(value, str):
-        said = b"s" + value.encode("utf-8", "surrogatepass")
-    elif isinstance(value, dict):
+        digest = blake2b(b"s", digest_size=SIZE)
+        digest.update(value.encode("utf-8", "surrogatepass"))  # not joined: it may be long
+        return digest.digest()
+    if isinstance(value, dict):
         said = b"o" + b"".join(
             _key(key) + _digest(item, undone, (*path, key)) for key, item in sorted(value.items())
         )

@@ -168,24 +168,29 @@ class Unfinished:
     def add(self, came: Iterable[Finishing | Exception]) -> None:
         """Take the sessions that were changed, of those that were to be."""
         self._waiting += [one for one in came if isinstance(one, Rewrite)]
+        self._waiting.sort(key=lambda one: one.due)
 
     def finish_due(self) -> list[str]:
-        """Finish what may be finished now, as many at once as there are; name what has to wait."""
-        now = time.monotonic()
-        due = [one for one in self._waiting if one.due <= now]
-        if len(due) < TOGETHER and not any(one.due + _LATEST <= now for one in due):
+        """Finish what may be finished now, as many at once as there are; name what has to wait.
+
+        It is asked for every file that is looked at, so it looks at no more than two that wait.
+        """
+        now, first = time.monotonic(), self._waiting[:TOGETHER]
+        enough = len(first) == TOGETHER and first[-1].due <= now
+        if not enough and not (first and first[0].due + _LATEST <= now):
             return []
-        return self._finish(due[:TOGETHER], hurry=False)
+        return self._finish(sum(one.due <= now for one in first), hurry=False)
 
     def finish_all(self, *, hurry: bool) -> list[str]:
         """Finish everything; name what has to wait for the next recovery."""
         late = []
         while self._waiting:
-            late += self._finish(self._waiting[:TOGETHER], hurry=hurry)
+            late += self._finish(TOGETHER, hurry=hurry)
         return late
 
-    def _finish(self, those: list[Rewrite], *, hurry: bool) -> list[str]:
-        self._waiting = [one for one in self._waiting if one not in those]
+    def _finish(self, count: int, *, hurry: bool) -> list[str]:
+        """Finish the first few."""
+        those, self._waiting = self._waiting[:count], self._waiting[count:]
         try:
             return [one.name for one in finish_together(those, hurry=hurry)]
         except BaseException:

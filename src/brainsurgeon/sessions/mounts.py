@@ -11,7 +11,7 @@ import os
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -45,10 +45,14 @@ class _Mount:
 
 @dataclass(slots=True)
 class _Sight:
-    """What was seen of all namespaces, and when (monotonic)."""
+    """What was seen of all namespaces, and when (monotonic).
+
+    `seats` are the places of directories that were asked for since, by device and inode.
+    """
 
     at: float = float("-inf")
     places: frozenset[_Place] = frozenset()
+    seats: dict[tuple[int, int], _Place] = field(default_factory=dict)
 
 
 _sight = _Sight()
@@ -67,21 +71,31 @@ def mounted_alone(directory: int, name: str) -> bool:
     `directory` is an open descriptor of the directory that the file stands in.
     """
     try:
+        _look()
+        device, path = _seat(directory)
+    except (OSError, KeyError, StopIteration):  # no Linux, or no /proc: nothing can be seen
+        return False
+    return (device, os.path.join(path, os.fsencode(name))) in _sight.places
+
+
+def _look() -> None:
+    """See every place that is mounted, or mounted upon, in any namespace that can be seen."""
+    if time.monotonic() - _sight.at > FRESH:
+        _sight.places, _sight.seats = frozenset(_look_around()), {}
+        _sight.at = time.monotonic()
+
+
+def _seat(directory: int) -> _Place:
+    """Give where an open directory stands in its filesystem."""
+    above = os.fstat(directory)
+    known = _sight.seats.get((above.st_dev, above.st_ino))
+    if known is None:
         path = os.readlink(os.fsencode(f"/proc/self/fd/{directory}"))
         with open(f"/proc/self/fdinfo/{directory}", "rb") as lines:
             ident = next(line.split()[1] for line in lines if line.startswith(b"mnt_id:"))
-        here = _mounts("self")[ident]
-    except (OSError, KeyError, StopIteration):  # no Linux, or no /proc: nothing can be seen
-        return False
-    return here.within(os.path.join(path, os.fsencode(name))) in _places()
-
-
-def _places() -> frozenset[_Place]:
-    """Give every place that is mounted, or mounted upon, in any namespace that can be seen."""
-    if time.monotonic() - _sight.at > FRESH:
-        _sight.places = frozenset(_look_around())
-        _sight.at = time.monotonic()
-    return _sight.places
+        known = _mounts("self")[ident].within(path)
+        _sight.seats[above.st_dev, above.st_ino] = known
+    return known
 
 
 def _look_around() -> Iterator[_Place]:

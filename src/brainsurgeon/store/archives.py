@@ -134,6 +134,8 @@ def ids_of(connection: sqlite3.Connection, journal_id: int) -> list[int]:
 
 def taken_back(connection: sqlite3.Connection, put_back: Sequence[int]) -> list[int]:
     """Give the ids of the archives whose texts are among the values that are put back."""
+    if not put_back:
+        return []
     rows = connection.execute(
         "SELECT DISTINCT archive_id FROM extractions WHERE archive_id IS NOT NULL"
         " AND path != ? AND id IN (SELECT value FROM json_each(?))",
@@ -150,17 +152,19 @@ def confirm_archives(
 
     `prompts` are those of all turns that folded: several may have become one archive.
     """
-    connection.execute(
-        "DELETE FROM archives WHERE session_id = ?1 AND state = 'asked' AND (prompt_id IN"
-        " (SELECT prompt_id FROM archives WHERE id IN (SELECT value FROM json_each(?2)))"
-        " OR prompt_id IN (SELECT value FROM json_each(?3)))",
-        (session_id, json.dumps(list(made)), json.dumps(list(prompts))),
-    )
-    connection.execute(
-        "UPDATE archives SET state = 'undone' WHERE session_id = ? AND state = 'made'"
-        " AND id IN (SELECT value FROM json_each(?))",
-        (session_id, json.dumps(list(undone))),
-    )
+    if made or prompts:
+        connection.execute(
+            "DELETE FROM archives WHERE session_id = ?1 AND state = 'asked' AND (prompt_id IN"
+            " (SELECT prompt_id FROM archives WHERE id IN (SELECT value FROM json_each(?2)))"
+            " OR prompt_id IN (SELECT value FROM json_each(?3)))",
+            (session_id, json.dumps(list(made)), json.dumps(list(prompts))),
+        )
+    if undone:
+        connection.execute(
+            "UPDATE archives SET state = 'undone' WHERE session_id = ? AND state = 'made'"
+            " AND id IN (SELECT value FROM json_each(?))",
+            (session_id, json.dumps(list(undone))),
+        )
 
 
 def forget_archives(connection: sqlite3.Connection, ids: Sequence[int]) -> None:

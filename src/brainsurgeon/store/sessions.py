@@ -117,10 +117,11 @@ class Sessions:
         source = record.parent_id if record else None
         if source is None and older and parent:
             source = next((one.id for one in self._named(agent_id, parent)), None)
-        self._connection.execute(
-            "UPDATE sessions SET parent_id = ? WHERE id = ? AND id != ? AND parent_id IS NULL",
-            (source, ident, source),
-        )
+        if source is not None:
+            self._connection.execute(
+                "UPDATE sessions SET parent_id = ? WHERE id = ? AND id != ? AND parent_id IS NULL",
+                (source, ident, source),
+            )
 
     def stands_as(self, session_id: int, place: Place) -> None:
         """Note as which file a session stands since it was rewritten."""
