@@ -26,7 +26,7 @@ def rows(place, wanted):
     yield from one_session(place / "one", wanted.mb, wanted.runs)
     if wanted.large:
         yield from one_session(place / "huge", 1000, 1)
-    yield from many_sessions(place / "many", 2000 if wanted.large else 300, min(wanted.runs, 3))
+    yield from many_sessions(place / "many", 2000, min(wanted.runs, 3))
 
 
 def one_session(place, megabytes, runs):
