@@ -14,6 +14,7 @@ import zstandard
 
 from bench.measuring import above_empty
 from bench.table import Row
+from brainsurgeon.formats import digests
 from brainsurgeon.model.edits import Cut
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
@@ -21,6 +22,7 @@ from brainsurgeon.store import open_store
 
 DAY = 86_400
 PER_SESSION = 1000
+AGENTS = 10
 RETENTION = """
 import json, os, resource, sys, time
 from brainsurgeon import config
@@ -122,7 +124,7 @@ def fill(state, rows):
 
 def record(store, root, number, values, now, chance):
     """Record the values of one session as a rewrite that happened."""
-    agent = f"agent{number % 10}"
+    agent = f"agent{number % AGENTS}"
     home = f"{root}/{agent}"
     seen = Fingerprint(1, number + 2, 3000, 4, 5)
     name = f"{number:08x}-0000-4000-8000-000000000000"
@@ -148,13 +150,16 @@ def cut_of(entry, value, chance):
         0, len(value), f'"{stub}"'.encode(), entry, stub, ("message", "content", 0, "text"),
         "tool_result", chance.choice(("exec", "read", "web_fetch", "process")), len(value),
         block=False, forced=False, reason=f"tool_result of {len(value):,} characters",
-        anchor=f"call_{chance.getrandbits(96):024x}", exact=False, said=chance.randbytes(32),
-        whole=chance.randbytes(32),
+        anchor=f"call_{chance.getrandbits(96):024x}", exact=False,
+        said=chance.randbytes(digests.SIZE), whole=chance.randbytes(digests.SIZE),
     )  # fmt: skip
 
 
 def store_bytes(place, volume):
-    """Measure the store beside the bytes that were extracted, a fifth of them twice."""
+    """Measure the store beside the bytes that were extracted, a fifth of them twice.
+
+    All of them are one agent's: nothing is shared between agents.
+    """
     place.mkdir(parents=True)
     for size, target in ((40_000, "32 %"), (713, "60 %")):
         state = place / f"of-{size}"
@@ -163,7 +168,7 @@ def store_bytes(place, volume):
         with open_store(str(state)) as store:
             for number, at in enumerate(range(0, len(values), 500)):
                 part = values[at : at + 500]
-                record(store, place / "agents", number, part, time.time(), chance)
+                record(store, place / "agents", number * AGENTS, part, time.time(), chance)
         extracted = sum(map(len, values))
         packed = sum(len(zstandard.ZstdCompressor(1).compress(one)) for one in set(values))
         yield Row(
