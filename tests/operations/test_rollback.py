@@ -98,8 +98,9 @@ def test_what_a_pass_put_back_is_not_taken_away(world, original, path, pruned):
     assert path.read_bytes() == original
 
 
-def test_the_agents_own_call_comes_back_with_its_pass(world, pruned, path, conversation, clock):
-    """What was shortened stands there as it was said."""
+@pytest.fixture
+def shortened(world, pruned, path, conversation, clock):
+    """Let the agent restore an entry itself and a scan shorten its call and the answer."""
     open_turn(path, conversation, clock)
     conversation.call("purge_control", {"action": "restore", "entry": pruned, "x": 1}, "call_9")
     append(path, conversation.lines[-1:])
@@ -110,13 +111,37 @@ def test_the_agents_own_call_comes_back_with_its_pass(world, pruned, path, conve
     close_turn(path, conversation, clock)
     world.scan()
     assert answer.answer_id.encode() not in path.read_bytes()
+    return answer.answer_id.encode()
+
+
+def test_the_agents_own_call_comes_back_with_its_pass(world, path, shortened):
+    """What was shortened stands there as it was said."""
     [scan] = world.store.passes.newest(1)
     assert scan.facts["redacted"] == 2
 
     [one] = world.rollback(scan.id).sessions
     assert one.values == scan.facts["redacted"] + scan.facts["extracted"]
-    assert answer.answer_id.encode() in path.read_bytes()
+    assert shortened in path.read_bytes()
     assert b"_redacted" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["its pass", "everything"])
+def test_what_was_shortened_and_cannot_come_back_goes_on_saying_so(world, path, shortened, whole):
+    """The answer whose value expired keeps its field; that of the call goes with its value."""
+    sql(
+        world,
+        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+        " expired_why = 'test' WHERE replacement IS NOT NULL AND kind = 'tool_result'",
+    )
+    [scan] = world.store.passes.newest(1)
+    assert path.read_bytes().count(b'"_redacted":true') == 2
+
+    [one] = world.restore_all(pristine=True) if whole else world.rollback(scan.id).sessions
+
+    [left] = [line for line in path.read_bytes().splitlines() if b'"_redacted":true' in line]
+    assert b'"toolResult"' in left
+    assert shortened not in left
+    assert any(missed.endswith("expired") for missed in one.missed)
 
 
 def test_a_session_at_work_gets_its_values_when_it_is_settled(

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import fields
-from brainsurgeon.model.entries import EXTRACTABLE, RESTORED
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, RESTORED
 from brainsurgeon.model.times import iso
 
 if TYPE_CHECKING:
@@ -39,12 +39,14 @@ class FieldWishes:
         return entry_id in self.sets or entry_id in self._placed
 
     def edits(
-        self, line: Line, raw: bytes, ident: str | None, back: list[Extraction], now: float
-    ) -> list[FieldEdit]:
+        self, line: Line, raw: bytes, ident: str | None, back: list[Extraction],
+        left: list[Extraction], now: float,
+    ) -> list[FieldEdit]:  # fmt: skip
         """Give the fields to set on an entry, and those of ours to take out again.
 
-        `back` are the values that are put back into it. Each field is edited once: where undoing
-        and setting meet, the newer wish holds.
+        `back` are the values that are put back into it, `left` those whose place is taken still.
+        Each field is edited once: where undoing and setting meet, the newer wish holds. What was
+        shortened and stays so goes on saying that it was.
         """
         pristine = _newest(self._restores, ident or "", None)
         chosen = self.sets.get(ident or "")
@@ -53,6 +55,7 @@ class FieldWishes:
         marked = back and pristine is None and any(self._marks(record) for record in back)
         stays = {EXTRACTABLE} if chosen else set()
         stays |= {RESTORED} if marked else set()
+        stays |= {REDACTED} if any(one.redacts for one in left) else set()
         edits: list[FieldEdit] = []
         for record in self._placed.get(ident or "", ()):
             self._met.add(record.id)

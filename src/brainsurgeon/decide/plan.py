@@ -283,7 +283,8 @@ class _Planner:
         if fold and ident is not None:
             before = {one.path: one for one in standing if one.archive_id is not None}
             edits += drafting.folded(line, raw, entry, ident, fold, self._form, undone, before)
-        edits += self._fields.edits(line, raw, ident, back, self._now)
+        left = [one for one in standing if one not in back]
+        edits += self._fields.edits(line, raw, ident, back, left, self._now)
         verify(raw, line.offset, entry, edits)
         if back:
             self._found.restored += [name for one in back for name in (ident, one.entry_id) if name]

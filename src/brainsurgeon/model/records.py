@@ -94,6 +94,11 @@ class Extraction:
         """Whether it is the link of an archive: which entry the closing one continues."""
         return self.archive_id is not None and self.path == LINK
 
+    @property
+    def redacts(self) -> bool:
+        """Whether the agent's own call was shortened there, which a field of the entry says."""
+        return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
+
 
 @dataclass(frozen=True, slots=True)
 class FieldRecord:
