@@ -505,6 +505,7 @@ def test_impatience_does_not_hang_it(world, daemon):
 # --- a tree in which nothing changes -------------------------------------------------------------
 
 
+# Only the kernel can tell what was opened; the gate has strace, a newcomer need not.
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 def test_an_unchanged_tree_is_never_read(world, daemon):
     """Passes over 2,000 unchanged sessions open none of them; one that changed is opened alone."""
@@ -676,6 +677,7 @@ def can_lower_the_limit():
     )
 
 
+# The limit is a whole user's: it is lowered where nobody else is, or nowhere.
 @pytest.mark.skipif(not can_lower_the_limit(), reason="no user namespaces here")
 def test_at_the_real_limit_the_schedule_goes_on(world, daemon):
     """Where the kernel refuses watches it warns, and prunes by the interval."""

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import sqlite3
-import time
 from pathlib import Path
 
 import zstandard
@@ -19,15 +18,11 @@ from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import open_store
-from building.world import Clock
+from building.world import LATER, WRITTEN, Clock
 
 SAMPLES = Path(__file__).parent.parent / "samples" / "openclaw-db"
 VERSIONS = ("2026.8.2", "2026.9.5", "2026.9.6")
 NEWEST = VERSIONS[-1]
-WRITTEN = 1_795_275_520.0
-"""When the newest of the samples was written (seconds since 1970)."""
-LATER = float(int(max(WRITTEN, time.time()))) + 86_400
-"""A day after the samples and after every file that these tests write, whenever they run."""
 DAY_BEFORE = int(LATER - 86_400) * 1000
 """A day before `LATER`, in milliseconds."""
 GATEWAY, COMPACTED, RESET, REWOUND, KILLED, LOCAL = (

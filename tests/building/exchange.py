@@ -113,7 +113,8 @@ class Race:
         self.after()
 
     def _taking(self, descriptor):
-        self.leased.append(descriptor)
+        # To ask whether a session is open is to lease it for an instant; the lease behind counts.
+        self.leased = [*(one for one in self.leased if one != descriptor), descriptor]
         return self._take(descriptor)
 
     def opens(self, puppet, descriptor, path, flags, *steps):

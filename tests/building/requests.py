@@ -1,8 +1,5 @@
 """Sessions that agents' own readers look at, and what stands in the requests they build."""
 
-from building.world import TESTS
-
-LOOK = TESTS / "proofs" / "readers" / "look.mjs"
 SESSIONS = {
     "pi": ("pi", "large-session.derived-v3.jsonl"),
     **{

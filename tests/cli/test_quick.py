@@ -39,6 +39,7 @@ def test_a_shown_value_waits_for_no_heavy_package(world, session):
 
 def test_the_server_is_there_before_what_its_answers_need(world, session):
     """`mcp` imports the SDK and the configuration; the first call imports what answers it."""
+    # The server is an extra: where it is not installed it imports nothing.
     pytest.importorskip("mcp")
     names = imported(["mcp", "--config", world.config_file()])
 

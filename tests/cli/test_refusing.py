@@ -352,6 +352,7 @@ def test_the_doctor_sees_what_this_user_may_not(shared_world, conversation, plac
     assert done.returncode == (7 if place == "the store" else 1)
 
 
+# Others may not mount, and nothing else makes a disk that is really full.
 @pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
 @pytest.mark.parametrize("where", ["state", "root"])
 def test_the_doctor_sees_a_full_disk(world, cli, where):
@@ -413,6 +414,7 @@ def test_a_disk_that_fills_up_while_storing_loses_nothing(world, conversation, c
         assert cli("cat", "main/s").stdout == conversation.bytes()
 
 
+# Others may not mount, and nothing else makes a disk that is really full.
 @pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
 def test_a_disk_without_room_for_a_new_file_loses_nothing(world, conversation, cli):
     """Where the new file does not fit beside the old one, the old one stays and is named."""
@@ -433,6 +435,7 @@ def test_a_disk_without_room_for_a_new_file_loses_nothing(world, conversation, c
         assert world.leftovers() == []
 
 
+# Others may not mount, and nothing else makes a disk that is really full.
 @pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
 def test_a_disk_without_room_for_a_store_is_one_line(world, conversation, cli):
     """Where not even an empty store fits, that is said, and nothing was touched."""

@@ -20,6 +20,7 @@ def pytest_generate_tests(metafunc):
 
 
 TEXT = {"type": "text", "text": "words"}
+SIGNED = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
 
 
 # OpenClaw and pi: the active branch.
@@ -165,8 +166,7 @@ def test_the_last_user_message_is_the_one_that_is_sent():
     """A prompt off the active branch opens no turn: what was signed since the real one stays."""
     conversation = Conversation()
     conversation.user("the prompt")
-    block = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
-    conversation.assistant([block, TEXT], api="anthropic-messages")
+    conversation.assistant([SIGNED, TEXT], api="anthropic-messages")
     answer = conversation.last
     before = conversation.bytes()
     conversation.user("a prompt that was taken back")
@@ -187,12 +187,7 @@ def test_a_round_that_failed_goes_on_for_the_provider(stop):
 
     A provider joins it with the results, and refuses the round without its signed thinking.
     """
-    conversation = Conversation()
-    conversation.user("the prompt")
-    block = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
-    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {}}
-    conversation.assistant([block, call], stop="toolUse", api="anthropic-messages")
-    conversation.result("long")
+    conversation = _open_round()
     conversation.assistant([], stop=stop)
     conversation.user("and now?")
     conversation.assistant([], stop=stop)
@@ -209,16 +204,21 @@ def test_a_round_that_failed_goes_on_for_the_provider(stop):
 
 def test_a_round_that_failed_ends_with_a_reset():
     """What a reset took out of the conversation is joined with nothing that is said after it."""
-    conversation = Conversation()
-    conversation.user("the prompt")
-    block = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
-    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {}}
-    conversation.assistant([block, call], stop="toolUse", api="anthropic-messages")
-    conversation.result("long")
+    conversation = _open_round()
     conversation.entry("reset")
     conversation.user("from the beginning")
 
     assert _signed(conversation.bytes()).locked is None
+
+
+def _open_round():
+    """Give a conversation whose last round, with signed thinking, has its result and no answer."""
+    conversation = Conversation()
+    conversation.user("the prompt")
+    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {}}
+    conversation.assistant([SIGNED, call], stop="toolUse", api="anthropic-messages")
+    conversation.result("long")
+    return conversation
 
 
 def _signed(data):

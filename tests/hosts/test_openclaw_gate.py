@@ -337,6 +337,7 @@ class TestFinding:
         ]  # fmt: skip
         assert found[1].why == "not a plain file"
 
+    # Others cannot make files of another user; the rest of the gate is proven for everybody.
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_only_its_owner_and_root_may_write_it(self, claw):
         """Another user's log could not be opened by the agent: the reason says whose it is."""

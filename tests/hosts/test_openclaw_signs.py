@@ -123,6 +123,7 @@ def test_a_recycled_pid_is_not_the_agent(directory, agent):
     assert directory.held() is None
 
 
+# Root is refused no signal, and meets this case nowhere; any other account proves it.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may signal everybody")
 def test_a_process_that_may_not_be_signalled_lives(directory):
     """The process of another user counts as living."""

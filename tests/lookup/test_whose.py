@@ -10,6 +10,7 @@ import time
 import pytest
 
 from brainsurgeon.lookup.sessions import all_sessions
+from building.alike import generic_log
 from building.world import dump
 
 _openings, _counting = [], []
@@ -21,20 +22,6 @@ def _heard(event, arguments):
 
 
 sys.addaudithook(_heard)
-
-
-def log(secret, more=()):
-    """Give a log of generic entries that names no session."""
-    return b"".join(map(dump, (
-        {"type": "message", "__id": "msg-1", "role": "user", "content": "go on"},
-        {"type": "tool_call", "__id": "msg-2", "name": "exec", "arguments": {"command": "ls"}},
-        {"type": "tool_result", "__id": "msg-3", "name": "exec", "output": f"{secret} " * 200},
-        {"type": "message", "__id": "msg-4", "role": "assistant", "content": "done."},
-        {"type": "message", "__id": "msg-5", "role": "user", "content": "go on"},
-        {"type": "message", "__id": "msg-6", "role": "assistant", "content": "done."},
-        {"type": "message", "__id": "msg-7", "role": "assistant", "content": "done."},
-        *more,
-    )))  # fmt: skip
 
 
 def in_one_directory(world, number):
@@ -68,7 +55,10 @@ def opened_by(work):
 
 def for_each(world, place, first, last):
     """Write logs of these numbers, and tell how often one is opened for each in a pass."""
-    paths = [write(place(world, number), log(f"secret {number}")) for number in range(first, last)]
+    paths = [
+        write(place(world, number), generic_log(f"secret {number}"))
+        for number in range(first, last)
+    ]
     opened = opened_by(world.scan)
     assert all(b"[[extracted-msg-3]]" in path.read_bytes() for path in paths)
     return opened / len(paths)
@@ -102,7 +92,7 @@ def test_a_log_that_grew_costs_the_same_however_many_begin_alike(world, place):
 def test_logs_that_came_after_others_were_deleted_are_opened_a_few_times(world):
     """What is gone from its place may be any new log: all are compared at one reading of that."""
     for number in range(20):
-        write(in_one_directory(world, number), log(f"secret {number}"))
+        write(in_one_directory(world, number), generic_log(f"secret {number}"))
     world.scan()
     for number in range(20):
         in_one_directory(world, number).unlink()
@@ -117,7 +107,7 @@ def test_each_of_many_alike_gets_its_own_value_back(world, place):
     """However alike they are, restoring everything gives each file its own bytes."""
     originals = {}
     for number in range(8):
-        path = write(place(world, number), log(f"secret {number}"))
+        path = write(place(world, number), generic_log(f"secret {number}"))
         originals[path] = path.read_bytes()
     world.scan()
 
@@ -127,7 +117,10 @@ def test_each_of_many_alike_gets_its_own_value_back(world, place):
 
 def test_a_log_that_was_restored_and_moved_by_a_copy_is_still_itself(world):
     """Nothing of ours stands in it and its inode is another: what it says tells whose it is."""
-    paths = [write(in_one_directory(world, number), log(f"secret {number}")) for number in range(3)]
+    paths = [
+        write(in_one_directory(world, number), generic_log(f"secret {number}"))
+        for number in range(3)
+    ]
     world.scan()
     world.restore_all(pristine=True)
     moved = write(paths[1].with_name("moved.jsonl"), paths[1].read_bytes())

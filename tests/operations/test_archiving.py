@@ -474,6 +474,21 @@ def test_what_is_asked_of_a_busy_session_waits(world):
     assert archived(world.scan(**keys)) == [closing for _, closing in ends[:2]]
 
 
+def test_turns_of_a_small_session_fold_where_that_was_asked_for(world):
+    """`min_session_bytes` keeps no turn from what was asked for, now or later."""
+    talk, ends = turns(4)
+    path = world.put("s.jsonl", talk.bytes())
+    small = {"min_session_bytes": 10**9, "trigger_types": []}
+    ask = lambda turn, **keys: archive(  # noqa: E731
+        world.settings(**keys), world.store, "main/s", clock=world.clock, turns=(turn, turn)
+    )
+    assert [one.turn.closing_id for one in ask(1, **small).archived] == [ends[0][1]]
+    assert ask(2, quiet_seconds=10**6, **small).pending
+    os.utime(path, (1, 1))
+
+    assert archived(world.scan(**small)) == [ends[1][1]]
+
+
 def test_search_tells_at_most_so_many(world):
     """The first fifty places are told, each with its entry, its value and what stands there."""
     talk = Conversation()

@@ -322,6 +322,7 @@ def test_a_root_without_leases_is_a_warning(pruned, doctor, monkeypatch):
     assert pruned.leftovers() == []
 
 
+# No mode closes a directory to root, who meets this case nowhere; any other account proves it.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_root_that_is_not_ours_is_an_error(pruned, doctor):
     """A root in which we may not write is named with who should run us."""

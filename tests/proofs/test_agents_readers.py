@@ -6,15 +6,14 @@ each provider builds the request that it would send, and is stopped before it se
 
 import json
 import re
-import subprocess
 
 import pytest
 
 from brainsurgeon.model.entries import KINDS
-from building.requests import LOOK, SESSIONS, paired, partners, said, thought, walk
+from building.requests import SESSIONS, paired, partners, said, thought, walk
 from building.swaps import EMPTY
 from building.world import SAMPLES, dump
-from proofs.agent_packages import PI, node_binary, package
+from proofs.agent_readers import LOOK, reader
 
 STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 EVERYTHING = {"trigger_types": KINDS, "keep_recent": 0, "min_value_length": 60}
@@ -24,19 +23,7 @@ IMAGE = {"type": "image", "data": "iVBORw0KGgo" * 200, "mimeType": "image/png"}
 @pytest.fixture
 def look(tmp_path):
     """Give pi's view of a session with these bytes."""
-    modules, node = package(PI), node_binary()
-    copy = tmp_path / "looked-at.jsonl"
-
-    def view(data):
-        copy.write_bytes(data)
-        done = subprocess.run(
-            [node, LOOK, "pi", modules, copy],
-            capture_output=True, timeout=120, check=False, env={"HOME": str(tmp_path)},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr.decode()
-        return json.loads(done.stdout)
-
-    return view
+    return reader(LOOK, "pi", tmp_path)
 
 
 @pytest.fixture

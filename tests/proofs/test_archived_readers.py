@@ -5,41 +5,23 @@ each provider builds the request that it would send, and is stopped before it se
 """
 
 import json
-import subprocess
 from itertools import pairwise
 
 import pytest
 
 from brainsurgeon.model.turns import MARK
-from building.requests import LOOK, SESSIONS, paired, partners, said, thought, walk
+from building.requests import SESSIONS, paired, partners, said, thought, walk
 from building.turns import long_turn
 from building.world import SAMPLES, Conversation
-from proofs.agent_packages import OPENCLAW, PI, PI_NOW, node_binary, package
+from proofs.agent_readers import AGENTS, LOOK, reader
 
-LONG = pytest.mark.long(proves=("formats", "decide"))
 ANY_SIZE = {"archive": {"enabled": True, "token_threshold": 0}}
 
 
-@pytest.fixture(params=["pi", "pi-now", pytest.param("openclaw", marks=LONG)])
+@pytest.fixture(params=AGENTS)
 def look(request, tmp_path):
     """Give an agent's view of a session with these bytes."""
-    place = {
-        "pi": lambda: package(PI),
-        "pi-now": lambda: package(PI_NOW) / "@earendil-works" / "pi-coding-agent",
-        "openclaw": lambda: package(OPENCLAW) / "openclaw",
-    }[request.param]()
-    copy = tmp_path / "looked-at.jsonl"
-
-    def view(data):
-        copy.write_bytes(data)
-        done = subprocess.run(
-            [node_binary(), LOOK, request.param, place, copy],
-            capture_output=True, timeout=120, check=False, env={"HOME": str(tmp_path)},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr.decode()
-        return json.loads(done.stdout)
-
-    return view
+    return reader(LOOK, request.param, tmp_path)
 
 
 def middles(data, archives):

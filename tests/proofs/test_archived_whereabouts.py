@@ -13,6 +13,7 @@ import pytest
 
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.retention import retention
+from building.alike import back_from_a_backup
 from building.turns import long_turn, texts
 from building.world import LONG_AGO, Clock, Conversation, dump
 
@@ -161,12 +162,7 @@ def test_where_two_sessions_claim_an_archive_nobody_gets_it(world, anew):
 def test_archives_from_a_backup_are_not_exchanged(world):
     """Each file has the inode that the other one had: neither gets the other's text."""
     (one, _), (two, _) = two_alike(world, ("main", "main"))
-    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path in (one, two)]
-    for copy in anew:
-        copy.rename(copy.with_suffix(".jsonl"))
-    status = one.stat()
-    other = next(each for each in world.store.sessions.all() if each.path == str(two))
-    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+    back_from_a_backup(world, one, two)
     world.restore_all(pristine=True)
 
     assert b"secret of 1" not in one.read_bytes()

@@ -170,11 +170,13 @@ def build(base, **arguments):
         elif name == "RUN":
             done = image.run(words, arguments=known)
             if NO_NETWORK.search(done.stderr):
+                # Without a network nobody can build it; what it consists of is tested all the same.
                 pytest.skip("what brainsurgeon needs cannot be installed here")
             assert done.returncode == 0, done.stderr
     return image
 
 
+# Others have no way into a root of their own; the file itself is linted for everybody.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a root of its own")
 def test_the_image_can_be_built_and_runs(tmp_path):
     """Its commands, in an empty root: installed by hash, without the server where it is not wanted.
@@ -183,6 +185,7 @@ def test_the_image_can_be_built_and_runs(tmp_path):
     """
     probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     if probe.returncode:
+        # Root in most containers may not mount; without that no image has a root of its own here.
         pytest.skip("mounting is not allowed here")
     image = build(tmp_path, MCP="")
     state = image.root / "state"

@@ -57,6 +57,7 @@ def page(world):
     return path
 
 
+# Only a browser can say how a page looks; what stands in it is tested without one.
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.long(proves=["render", "operations"])
 def test_the_page_is_readable_everywhere_and_runs_nothing(page, tmp_path):

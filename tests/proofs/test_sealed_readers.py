@@ -6,46 +6,26 @@ everything that its agent's converter puts before it.
 
 import json
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.turns import MARK
 from building.world import value_at
-from proofs.agent_packages import OPENCLAW, PI, PI_NOW, node_binary, package
+from proofs.agent_readers import AGENTS, CONVERTED, reader
 from proofs.live.binding import prefixes
 from proofs.live.messages import _ids
 
-CONVERTED = Path(__file__).parent / "readers" / "converted.mjs"
 STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 API = "anthropic-messages"
-LONG = pytest.mark.long(proves=("formats", "decide"))
 SEALS, OLDER = "claude-fable-5-1", "claude-sonnet-4-5"
 NAME = "11111111-0000-4000-8000-000000000001.jsonl"
 
 
-@pytest.fixture(params=["pi", "pi-now", pytest.param("openclaw", marks=LONG)])
+@pytest.fixture(params=AGENTS)
 def converted(request, tmp_path):
     """Give a converter: the messages of the request that would be sent of a session."""
-    place = {
-        "pi": lambda: package(PI),
-        "pi-now": lambda: package(PI_NOW) / "@earendil-works" / "pi-coding-agent",
-        "openclaw": lambda: package(OPENCLAW) / "openclaw",
-    }[request.param]()
-    copy = tmp_path / "converted.jsonl"
-
-    def convert(data):
-        copy.write_bytes(data)
-        done = subprocess.run(
-            [node_binary(), CONVERTED, request.param, place, copy], capture_output=True,
-            timeout=120, check=False, env={"HOME": str(tmp_path)},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr.decode()
-        return json.loads(done.stdout)
-
-    return convert
+    return reader(CONVERTED, request.param, tmp_path)
 
 
 def said(conversation, content, model, stop="stop", **more):

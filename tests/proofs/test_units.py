@@ -36,9 +36,11 @@ manager of the system drops, and that a user's process does not have.
 """
 
 
+# Where there is no systemd no unit runs; the gate has it.
 with_systemd = pytest.mark.skipif(
     not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
 )
+# Only a trace tells which calls are made; the gate has strace, a newcomer need not.
 with_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 
 

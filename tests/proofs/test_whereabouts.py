@@ -29,6 +29,7 @@ from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.finishing import Rewrite
 from brainsurgeon.rewrite.under_way import Way
+from building.alike import back_from_a_backup, generic_log
 from building.tool import answered, asking, pruned
 from building.world import LONG_AGO, Clock, Conversation, dump, fork, sql, text_of
 
@@ -54,17 +55,9 @@ def talk(secret, session="11111111-0000-4000-8000-000000000001", **header):
     return one
 
 
-def generic(secret):
-    """Give a log of generic entries, which names no session and has no times."""
-    return b"".join(map(dump, (
-        {"type": "message", "__id": "msg-1", "role": "user", "content": "go on"},
-        {"type": "tool_call", "__id": "msg-2", "name": "exec", "arguments": {"command": "ls"}},
-        {"type": "tool_result", "__id": "msg-3", "name": "exec", "output": f"{secret} " * 400},
-        {"type": "message", "__id": "msg-4", "role": "assistant", "content": "done."},
-        {"type": "message", "__id": "msg-5", "role": "user", "content": "go on"},
-        {"type": "message", "__id": "msg-6", "role": "assistant", "content": "done."},
-        {"type": "message", "__id": "msg-7", "role": "assistant", "content": "done."},
-    )))  # fmt: skip
+def filled(path):
+    """Give what a session of `talk` says that has its stub, or inherited it."""
+    return path.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
 
 
 def write(path, data):
@@ -270,12 +263,12 @@ def new_header(secret):
     return talk(secret, OTHER, timestamp="2026-11-02T10:00:00.000Z").bytes()
 
 
-@pytest.mark.parametrize("anew", [same_header, new_header, generic])
+@pytest.mark.parametrize("anew", [same_header, new_header, generic_log])
 @pytest.mark.parametrize("rotated", ["s.1.jsonl", "z.jsonl"])
 @pytest.mark.parametrize("scanned", [False, True])
 def test_both_conversations_of_a_rotated_log_come_back(world, anew, rotated, scanned):
     """The older goes on under its new name, the newer is another one, though ids start anew."""
-    first = generic("first") if anew is generic else talk("first").bytes()
+    first = generic_log("first") if anew is generic_log else talk("first").bytes()
     path, older = write(world.directory / "s.jsonl", first)
     assert cut(world) == 1
     path.rename(path.with_name(rotated))
@@ -297,7 +290,7 @@ def test_a_log_that_is_rotated_again_and_again(world):
         path = world.directory / "s.jsonl"
         if path.exists():
             path.rename(world.directory / "s.1.jsonl")
-        originals.insert(0, write(path, generic(f"generation {number}"))[1])
+        originals.insert(0, write(path, generic_log(f"generation {number}"))[1])
         assert cut(world) == 1
         assert let_go(world) == 0
 
@@ -332,16 +325,6 @@ def test_a_copy_that_no_scan_has_seen_comes_back(world):
     shutil.copy2(path, copy)
 
     is_undone(world, (path, original), (copy, original))
-
-
-def back_from_a_backup(world, one, two):
-    """Give both files new inodes; the first gets the one that the second session once had."""
-    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path in (one, two)]
-    for copy in anew:
-        copy.rename(copy.with_suffix(".jsonl"))
-    status = one.stat()
-    other = next(each for each in world.store.sessions.all() if each.path == str(two))
-    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
 
 
 def test_what_nothing_tells_apart_is_named_and_not_written(world):
@@ -547,7 +530,7 @@ def test_a_fork_moves_to_another_agent_with_what_it_inherited(world):
     parent, _ = write(world.directory / "s.jsonl", talk("secret"))
     assert cut(world) == 1
     child = fork(parent, OTHER)
-    original = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    original = filled(child)
     world.scan(**SHORT)
     moved = world.root / "other" / "sessions" / child.name
     moved.parent.mkdir(parents=True)
@@ -585,7 +568,7 @@ def test_a_fork_of_what_moved_unseen_is_one(world, renamed_unseen, name):
     """A fork names its parent's new path: what stands there says whose stubs these are."""
     parent, original = renamed_unseen
     child = fork(parent, name)
-    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(child)
     assert b"".join(cat(world.settings(), world.store, str(child), world.clock())) == said
 
     is_undone(world, (parent, original), (child, said))
@@ -597,7 +580,7 @@ def test_what_a_fork_inherited_is_its_own_once_it_was_seen(world, renamed_unseen
     parent, _ = renamed_unseen
     child = fork(parent, name)
     os.utime(child, (time.time() - LONG_AGO,) * 2)
-    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(child)
     world.scan(**SHORT)
     parent.unlink()
     let_go(world)
@@ -612,7 +595,7 @@ def test_a_fork_that_moved_with_its_parent_unseen_is_one(world, name):
     assert cut(world) == 1
     child = fork(parent, name)
     os.utime(child, (time.time() - LONG_AGO,) * 2)
-    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(child)
     (world.root / "main").rename(world.root / "prime")
     parent, child = (world.root / "prime" / "sessions" / one.name for one in (parent, child))
 
@@ -628,7 +611,7 @@ def test_a_fork_of_a_fork_is_known_before_a_scan(world):
     first, _ = write(world.directory / "s.jsonl", talk("secret"))
     assert cut(world) == 1
     last = fork(fork(first, OTHER), THIRD)
-    said = last.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(last)
 
     assert b"".join(cat(world.settings(), world.store, str(last), world.clock())) == said
 
@@ -659,7 +642,7 @@ def test_another_session_in_the_parents_place_is_not_the_parent(world, scanned):
     parent, original = write(world.directory / "s.jsonl", talk("secret"))
     assert cut(world) == 1
     child = fork(parent, OTHER)
-    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(child)
     moved = parent.rename(parent.with_name("moved.jsonl"))
     _, another = write(parent, talk("another", "another"))
     if scanned:
@@ -681,7 +664,7 @@ def test_a_fork_whose_parent_nobody_can_follow_is_known_by_its_stubs(world):
     another, _ = write(world.directory / "another.jsonl", one)
     assert cut(world) == 2
     child = fork(parent.rename(parent.with_name("between.jsonl")), OTHER)
-    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(child)
     parent = parent.with_name("between.jsonl").rename(parent.with_name("last.jsonl"))
     assert another.exists()
 
@@ -708,7 +691,7 @@ def test_a_fork_knows_its_parent_that_was_written_anew_and_put_away(world, renam
     """What lies in the archive beside it says of itself that it is the session that was cut."""
     parent, _ = renamed_unseen
     child = fork(parent, "a-fork")
-    said = child.read_bytes().replace(b"[[extracted-00000003]]", b"secret: " + b"x" * 2000)
+    said = filled(child)
     anew = parent.with_name("anew")
     shutil.copy2(parent, anew)
     anew.rename(parent)
@@ -854,7 +837,7 @@ def test_what_went_and_moved_between_two_scans_is_named(world, change):
 # --- exchanged -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("write_one", [lambda secret: talk(secret).bytes(), generic])
+@pytest.mark.parametrize("write_one", [lambda secret: talk(secret).bytes(), generic_log])
 @pytest.mark.parametrize("scanned", [False, True])
 def test_agents_that_exchange_their_names_keep_their_secrets(world, write_one, scanned):
     """Same names, same ids, same everything but the value: each gets back what it said itself."""

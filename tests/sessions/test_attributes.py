@@ -33,6 +33,7 @@ def flag(path, flags):
         os.close(descriptor)
 
 
+# Only root can make a file whose group its owner is no member of.
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
 def test_a_group_that_cannot_be_given_is_known_before(ordinary_world, conversation):
     """A session of a group that its owner is no member of is skipped; everybody says so."""
@@ -60,6 +61,7 @@ def test_a_group_that_cannot_be_given_is_known_before(ordinary_world, conversati
     assert done.sessions_changed == 1
 
 
+# Only root can make a file whose group its owner is no member of.
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
 def test_a_group_that_the_directory_gives_is_no_hindrance(ordinary_world, conversation):
     """In a directory that hands its group on (setgid) a new file has the group by itself."""
@@ -76,6 +78,7 @@ def test_a_group_that_the_directory_gives_is_no_hindrance(ordinary_world, conver
     assert path.stat().st_gid == STRANGERS
 
 
+# Only root can set what is the system's own; what others set is proven beside this.
 @pytest.mark.skipif(not ROOT, reason="only root can set such attributes")
 @pytest.mark.parametrize("name", ["security.note", "trusted.note"])
 def test_an_attribute_that_would_be_lost_is_known_before(world, path, name):
@@ -99,6 +102,7 @@ def test_a_flag_that_would_be_lost_is_known_before(world, path):
     assert set(told.values()) == {"a flag of the file (chattr) would be lost"}
 
 
+# Only root can set what is the system's own; what others set is proven beside this.
 @pytest.mark.skipif(not ROOT, reason="only root can set such attributes")
 def test_a_file_that_only_grows_is_left_alone(world, path):
     """An append-only file keeps its name: it is skipped instead of failing at every pass."""

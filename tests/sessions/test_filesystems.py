@@ -13,6 +13,7 @@ from building.hindered import reasons
 from building.processes import ROOT, WORKERS
 from building.world import state
 
+# Others may not mount, and the file systems that are there anyway grant leases that hold.
 pytestmark = pytest.mark.skipif(not ROOT, reason="mounting a file system of our own takes root")
 
 

@@ -10,6 +10,7 @@ import pytest
 from brainsurgeon.sessions import leases
 from building.processes import Puppet, wait_until
 
+# Without leases nothing is ever exchanged: what is proven here does not exist there.
 pytestmark = pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="no leases here")
 
 
@@ -198,6 +199,7 @@ def test_a_dead_holder_holds_nothing_up(puppet, path):
     assert puppet.hear() > 2
 
 
+# Only root can be two users at once; what the owner is told is proven for everybody.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_is_told_that_leases_do_not_work(path):
     """A user who does not own the file gets LeaseUnsupportedError, not a refusal to try again."""

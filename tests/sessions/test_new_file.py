@@ -108,6 +108,7 @@ def test_mode_and_times_stay(path, mode):
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
 
 
+# Others cannot work for somebody else, so that for them there is nothing to keep.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_the_owner_stays_when_root_works_for_somebody(path):
     """A file of another user still belongs to that user and group after root replaced it."""

@@ -484,6 +484,7 @@ class TestChanging:
 
         assert claw.contents() == before
 
+    # Others write only what is theirs, and what appears beside it is theirs by itself.
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_what_appears_beside_belongs_to_the_owner(self, claw):
         """Root changes rows for another user, whose files the log and its index are, too."""

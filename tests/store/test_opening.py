@@ -155,6 +155,7 @@ def test_a_state_directory_that_is_none_is_refused(directory, tmp_path, kind):
     assert not (tmp_path / "gone").exists()
 
 
+# Others cannot make a directory of another user; root, for whom it matters most, can.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories away")
 def test_another_users_state_directory_is_refused(directory):
     """A state directory that belongs to somebody else is not used, by root either."""
@@ -166,6 +167,7 @@ def test_another_users_state_directory_is_refused(directory):
     assert os.listdir(directory) == []
 
 
+# No mode closes a directory to root, who meets this case nowhere; any other account proves it.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_state_directory_that_cannot_be_made_is_said(tmp_path):
     """Where no directory can be made the store is unusable, with the system's reason."""

@@ -106,7 +106,7 @@ def _check_may_fold(settings: Settings, title: str, file: SessionFile) -> None:
         raise FailedError(f"{title}: nothing folds while enabled = false")
     if file.in_database:
         raise FailedError(f"{title}: sessions in a database have no form for archives")
-    if why := excluded(file, settings.model_copy(update={"min_session_bytes": 0})):
+    if why := excluded(file, settings, asked=True):
         raise FailedError(f"{title}: {why}; its file was left as it is")
 
 

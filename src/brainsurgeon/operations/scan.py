@@ -192,9 +192,9 @@ class _Pass:
             record = self._record(one)
             one.check_turn()
             records = records_of(self._settings, self._store, record, now)
-            asked = asked_relief(records) is not None
-            put_off = None if self._named or asked else one.kept_in_memory()
-            cut = not (put_off or excluded(file, self._settings, asked=asked))
+            relief, folds = asked_relief(records) is not None, bool(records.to_archive)
+            put_off = None if self._named or relief else one.kept_in_memory()
+            cut = not (put_off or excluded(file, self._settings, asked=relief or folds))
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
             told = Told(one, record, self._places, self._check)
             fitting = plan_due(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
     """Say why the configuration leaves this session alone, or None.
 
-    Where its relief was `asked` for, its size is no reason.
+    Where its relief or an archive was `asked` for, its size is no reason.
     """
     agents = openclaw.agent_names(file.agent)
     for pattern in settings.exclude:

@@ -29,18 +29,6 @@ class LeaseUnsupportedError(OSError):
 
 def take(descriptor: int) -> bool:
     """Take a write lease; False when somebody has the file open."""
-    return _take(descriptor)
-
-
-def open_elsewhere(descriptor: int) -> bool:
-    """Tell whether somebody has the file open, by asking for a write lease for an instant."""
-    if not _take(descriptor):
-        return True
-    drop(descriptor)
-    return False
-
-
-def _take(descriptor: int) -> bool:
     if sys.platform != "linux":
         raise LeaseUnsupportedError(errno.ENOSYS, "no leases on this system")
     try:
@@ -53,6 +41,14 @@ def _take(descriptor: int) -> bool:
             raise LeaseUnsupportedError(error.errno, error.strerror) from error
         raise
     return True
+
+
+def open_elsewhere(descriptor: int) -> bool:
+    """Tell whether somebody has the file open, by asking for a write lease for an instant."""
+    if not take(descriptor):
+        return True
+    drop(descriptor)
+    return False
 
 
 def no_writers(descriptor: int) -> bool:

@@ -7,11 +7,11 @@ text was changed, thinking of the open round left out, images that are none.
 
 import base64
 import hashlib
-import itertools
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from proofs.live.served import MARK, Scripted, Streaming
 
 KEYS = {
     "text": {"text", "citations"},
@@ -24,7 +24,6 @@ KEYS = {
     "redacted_thinking": {"data"},
 }
 INSIDE_RESULTS = ("text", "image", "document", "tool_reference")
-MARK = re.compile(r"\[plan ([0-9]+)\]")
 SUMMARY = re.compile(r"detailed summary|TEXT ONLY", re.IGNORECASE)
 CHUNK = 8192
 
@@ -33,40 +32,13 @@ class RefusedError(Exception):
     """The provider would answer 400."""
 
 
-class Messages:
+class Messages(Scripted):
     """Answers each prompt by the plan that it names: rounds of tool calls, then a text."""
 
     def __init__(self):
-        self.plans, self.requests, self.refused = {}, [], []
-        self.during = None
-        self._numbers = itertools.count(1)
+        super().__init__(_Handler)
+        self.refused, self.during = [], None
         self._issued, self._thought = {}, {}
-        outer = self
-
-        class Handler(_Handler):
-            model = outer
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-
-    def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
-
-    def script(self, *rounds, closing="done."):
-        """Script one turn; give its number and the prompt that asks for it."""
-        number = next(self._numbers)
-        self.plans[number] = (rounds, f"{closing} [{number}]")
-        return number, f"Please do the next step. [plan {number}]"
-
-    def of(self, number):
-        """Give the requests that were made for one turn, in order."""
-        return [request for plan, request in self.requests if plan == number]
 
     def answer(self, request):
         """Give the blocks with which a request is answered, or raise RefusedError."""
@@ -211,35 +183,29 @@ def _joined(messages):
     return joined
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    model = None
-
-    def log_message(self, *_):
-        """Stay silent."""
-
+class _Handler(Streaming, BaseHTTPRequestHandler):
     def do_HEAD(self):
         """Say that somebody is there."""
-        self._whole({})
+        self.whole({})
 
     def do_GET(self):
         """Know no models and no settings."""
-        self._whole({"type": "error", "error": {"type": "not_found_error", "message": "no"}}, 404)
+        self.whole({"type": "error", "error": {"type": "not_found_error", "message": "no"}}, 404)
 
     def do_POST(self):
         """Answer, as a stream where that was asked for."""
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = self.body()
         if not self.path.startswith("/v1/messages"):
             return self.do_GET()
         request = json.loads(body)
         if "count_tokens" in self.path:
-            return self._whole({"input_tokens": len(body) // 4})
+            return self.whole({"input_tokens": len(body) // 4})
         try:
             blocks = self.model.answer(request)
         except (RefusedError, KeyError, TypeError, ValueError) as error:
             self.model.refused.append(f"{type(error).__name__}: {error}")
             said = {"type": "invalid_request_error", "message": str(error)}
-            return self._whole({"type": "error", "error": said}, 400)
+            return self.whole({"type": "error", "error": said}, 400)
         stop = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
         number = len(self.model.requests)
         message = {
@@ -250,40 +216,22 @@ class _Handler(BaseHTTPRequestHandler):
                  "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}  # fmt: skip
         if request.get("stream"):
             return self._stream(message, blocks, stop, usage)
-        return self._whole({**message, "content": blocks, "stop_reason": stop, "usage": usage})
-
-    def _whole(self, answer, status=200):
-        raw = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(raw)
+        return self.whole({**message, "content": blocks, "stop_reason": stop, "usage": usage})
 
     def _stream(self, message, blocks, stop, usage):
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("connection", "close")
-        self.end_headers()
+        self.begin()
         start = {**message, "content": [], "stop_reason": None, "usage": usage}
-        self._say("message_start", message=start)
+        self.say("message_start", message=start)
         empty = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""},
                  "tool_use": {"input": {}}}  # fmt: skip
         for index, block in enumerate(blocks):
             opening = {**block, **empty[block["type"]]}
-            self._say("content_block_start", index=index, content_block=opening)
+            self.say("content_block_start", index=index, content_block=opening)
             for delta in _deltas(block):
-                self._say("content_block_delta", index=index, delta=delta)
-            self._say("content_block_stop", index=index)
-        self._say("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=usage)
-        self._say("message_stop")
-
-    def _say(self, event, **data):
-        said = json.dumps({"type": event, **data})
-        self.wfile.write(f"event: {event}\ndata: {said}\n\n".encode())
-        self.wfile.flush()
+                self.say("content_block_delta", index=index, delta=delta)
+            self.say("content_block_stop", index=index)
+        self.say("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=usage)
+        self.say("message_stop")
 
 
 def _deltas(block):

@@ -1,49 +1,19 @@
 """A scripted model on loopback that speaks OpenAI's Responses API, as a stream, for Codex."""
 
-import itertools
 import json
-import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
-MARK = re.compile(r"\[plan ([0-9]+)\]")
+from proofs.live.served import MARK, Scripted, Streaming
 
 
-class Responses:
+class Responses(Scripted):
     """Answers each prompt by the plan that it names: calls, one a round, then a text.
 
     A tool of a server is named behind its name space: `mcp__server:tool`.
     """
 
     def __init__(self):
-        self.plans, self.requests = {}, []
-        self._numbers = itertools.count(1)
-        outer = self
-
-        class Handler(_Handler):
-            model = outer
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-
-    def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
-
-    def script(self, *rounds):
-        """Script one turn; give its number and the prompt that asks for it."""
-        number = next(self._numbers)
-        self.plans[number] = rounds, f"done. [{number}]"
-        return number, f"Please do the next step. [plan {number}]"
-
-    def of(self, number):
-        """Give the requests that were made for one turn, in order."""
-        return [request for plan, request in self.requests if plan == number]
+        super().__init__(_Handler)
 
     def answer(self, request):
         """Give the items with which a request is answered."""
@@ -77,43 +47,24 @@ def _message(text):
             "content": [part]}  # fmt: skip
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    model = None
-
-    def log_message(self, *_):
-        """Stay silent."""
-
+class _Handler(Streaming, BaseHTTPRequestHandler):
     def do_GET(self):
         """Know no models."""
-        raw = b'{"models": []}'
-        self.send_response(200)
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
+        self.whole({"models": []})
 
     def do_POST(self):
         """Stream the answer."""
-        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.body())
         items = self.model.answer(request)
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("connection", "close")
-        self.end_headers()
+        self.begin()
         size = len(json.dumps(request)) // 4
         whole = {"id": "resp_1", "object": "response"}
         usage = {"input_tokens": size, "input_tokens_details": {"cached_tokens": 0},
                  "output_tokens": 20, "output_tokens_details": {"reasoning_tokens": 0},
                  "total_tokens": size + 20}  # fmt: skip
-        self._say("response.created", response={**whole, "status": "in_progress", "output": []})
+        self.say("response.created", response={**whole, "status": "in_progress", "output": []})
         for index, item in enumerate(items):
-            self._say("response.output_item.added", output_index=index, item=item)
-            self._say("response.output_item.done", output_index=index, item=item)
+            self.say("response.output_item.added", output_index=index, item=item)
+            self.say("response.output_item.done", output_index=index, item=item)
         ended = {**whole, "status": "completed", "output": items, "usage": usage}
-        self._say("response.completed", response=ended)
-
-    def _say(self, event, **data):
-        said = json.dumps({"type": event, **data})
-        self.wfile.write(f"event: {event}\ndata: {said}\n\n".encode())
-        self.wfile.flush()
+        self.say("response.completed", response=ended)

@@ -1,0 +1,88 @@
+"""What the scripted models share: a server on loopback, turns by their numbers, and streams."""
+
+import itertools
+import json
+import re
+import threading
+from http.server import ThreadingHTTPServer
+
+MARK = re.compile(r"\[plan ([0-9]+)\]")
+
+
+class Served:
+    """A model that is served at a `port` of its own while its block lasts."""
+
+    def __init__(self, handler):
+        bound = type("Handler", (handler,), {"model": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+
+    def __enter__(self):
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Scripted(Served):
+    """A model whose prompts name the turns that were scripted for them, in any order."""
+
+    def __init__(self, handler):
+        super().__init__(handler)
+        self.plans, self.requests = {}, []
+        self._numbers = itertools.count(1)
+
+    def script(self, *rounds, closing="done."):
+        """Script one turn; give its number and the prompt that asks for it."""
+        number = next(self._numbers)
+        self.plans[number] = (rounds, f"{closing} [{number}]")
+        return number, f"Please do the next step. [plan {number}]"
+
+    def of(self, number):
+        """Give the requests that were made for one turn, in order."""
+        return [request for plan, request in self.requests if plan == number]
+
+
+class Streaming:
+    """What a handler of requests needs to answer for a `model`, whole or as a stream."""
+
+    protocol_version = "HTTP/1.1"
+    model = None
+
+    def log_message(self, *_):
+        """Stay silent."""
+
+    def body(self):
+        """Read what was sent."""
+        return self.rfile.read(int(self.headers.get("content-length") or 0))
+
+    def whole(self, answer, status=200):
+        """Give an answer at once."""
+        raw = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(raw)
+
+    def begin(self):
+        """Begin a stream; it ends with the connection."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+
+    def say(self, event, **data):
+        """Say one event of a stream, by its name."""
+        said = json.dumps({"type": event, **data})
+        self.write(f"event: {event}\ndata: {said}\n\n")
+
+    def write(self, text):
+        """Send a piece of a stream."""
+        self.wfile.write(text.encode())
+        self.wfile.flush()
