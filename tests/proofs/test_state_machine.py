@@ -79,6 +79,7 @@ figures = dict.fromkeys(
         "moves",
         "late",
         "rolled back",
+        "whole again",
         "looks at tails",
         "cuts in tails",
         "archives",
@@ -626,7 +627,7 @@ class Agents(RuleBasedStateMachine):
             raw = b"".join(self._read(session))
             ours = b"".join(map(dump, session.lines))
             assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
-            figures["rolled back"] += STUB.search(raw) is None
+            figures["whole again"] += STUB.search(raw) is None
 
     def _titles(self, which, *given):
         """Name the sessions of some extractions."""
@@ -640,7 +641,10 @@ class Agents(RuleBasedStateMachine):
         fields = "SELECT entry_id FROM fields WHERE pass_id = ?"
         undone = {ident for (ident,) in self.world.store._connection.execute(fields, (number,))}
         self.pinned = {key: v for key, v in self.pinned.items() if key[1] not in undone}
-        return self._verb(self.world.rollback, number, **KEYS)
+        done = self._verb(self.world.rollback, number, **KEYS)
+        if done:
+            figures["rolled back"] += sum(one.state == "rolled back" for one in done.sessions)
+        return done
 
     @staticmethod
     def _is_named(one):
@@ -1177,6 +1181,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     assert figures["crashes"] > 10
     assert figures["stubs"] > 1000
     assert figures["rolled back"] > 5
+    assert figures["whole again"] > 0
     assert figures["cuts in tails"] > 3
     assert figures["moves"] > 100  # the same lives are not drawn on every machine
 
