@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from brainsurgeon.operations import scan as scanning
 from brainsurgeon.sessions import mounts
 from building.hindered import reasons
 
@@ -78,6 +79,30 @@ def test_a_file_with_another_mounted_upon_it_is_left_alone(world, path, containe
     assert "mount point" in reasons(world)["scan"]
 
 
+def test_a_container_started_after_the_look_keeps_its_file(
+    world, path, conversation, container, tmp_path, monkeypatch
+):
+    """What was seen when the session was looked at is not believed any more at its exchange."""
+    monkeypatch.setattr(mounts, "FRESH", 1.0)
+    inside = tmp_path / "inside.jsonl"
+    inside.touch()
+    carry_out = scanning.carry_out_together
+
+    def meanwhile(*given):
+        container(path, inside)
+        time.sleep(0.1)
+        return carry_out(*given)
+
+    with monkeypatch.context() as late:
+        late.setattr(scanning, "carry_out_together", meanwhile)
+        (told,) = world.scan(keep_recent=0).sessions
+
+    assert told.outcome == "deferred"
+    assert "mount point" in told.reason
+    assert path.read_bytes() == conversation.bytes()
+    assert world.leftovers() == []
+
+
 def test_a_directory_that_a_container_was_given_hinders_nothing(world, path, container, tmp_path):
     """Who sees the whole directory sees the new file under the name, and is seen by the lease."""
     inside = tmp_path / "inside"
@@ -90,6 +115,7 @@ def test_a_directory_that_a_container_was_given_hinders_nothing(world, path, con
 def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatch):
     """Within a second the same sight serves, so that a pass does not read every process again."""
     monkeypatch.setattr(mounts, "FRESH", 60.0)
+    monkeypatch.setattr(mounts, "AT_LAST", 60.0)
     monkeypatch.setattr(mounts, "_sight", mounts._Sight())
     looked = []
     look = mounts._look_around

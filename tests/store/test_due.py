@@ -160,6 +160,19 @@ def test_a_session_without_values_is_forgotten(store):
     assert count(store, "ages") == 0
 
 
+def test_what_is_marked_is_counted_without_a_look_at_what_is_not(store):
+    """The count costs what is marked, however much is held."""
+    kept(store, [f"e{number}" for number in range(5000)])
+    with store.transaction():
+        store.expiry.mark([1, 2], 1.0)
+    steps = []
+    store._connection.set_progress_handler(lambda: steps.append(1), 100)
+    marked = store.expiry.count_marked()
+    store._connection.set_progress_handler(None, 0)
+
+    assert (marked, len(steps) < 5) == (2, True)
+
+
 # --- what nothing names --------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions import leases, tails, unleased
+from brainsurgeon.sessions import leases, mounts, tails, unleased
 from brainsurgeon.sessions.moving import Ledger, Place, inode
 from brainsurgeon.sessions.new_file import fill
 from brainsurgeon.sessions.openers import LateOpeners, see_off
@@ -221,9 +221,14 @@ def _side_by_side(candidates: Sequence[Candidate], *, last: bool) -> None:
 
 
 def _may_begin(one: Candidate) -> bool:
-    """Read the signs of the agent, which may take time: nobody is kept waiting yet."""
+    """Read the signs of the agent, which may take time: nobody is kept waiting yet.
+
+    A container may have been given the file since it was looked at: no lease shows that.
+    """
+    session = one.successor.session
     try:
         refuse_if(one.signs.read())
+        refuse_if(mounts.obstacle(session.directory, session.file.name, at_last=True))
     except Exception as error:  # noqa: BLE001  as above
         one.successor.refused(error)
     return one.successor.result is None

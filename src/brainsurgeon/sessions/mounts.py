@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FRESH = 1.0
 """Seconds for which what was seen of all namespaces is believed: a pass asks for every file."""
+AT_LAST = 0.05
+"""As long as that right before an exchange: a container may have been started since the look."""
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _Place = tuple[bytes, bytes]
@@ -58,29 +60,33 @@ class _Sight:
 _sight = _Sight()
 
 
-def obstacle(directory: int, name: str) -> str | None:
-    """Say that a file is mounted alone, for which every process is looked at; None where not."""
-    if mounted_alone(directory, name):
+def obstacle(directory: int, name: str, *, at_last: bool = False) -> str | None:
+    """Say that a file is mounted alone, for which every process is looked at; None where not.
+
+    With `at_last` only what was seen just now is believed.
+    """
+    if mounted_alone(directory, name, AT_LAST if at_last else FRESH):
         return "the file is a mount point of its own (a container was given this one file)"
     return None
 
 
-def mounted_alone(directory: int, name: str) -> bool:
+def mounted_alone(directory: int, name: str, fresh: float) -> bool:
     """Tell whether a file is mounted elsewhere, or mounted upon, in a namespace that can be seen.
 
-    `directory` is an open descriptor of the directory that the file stands in.
+    `directory` is an open descriptor of the directory that the file stands in. What was seen is
+    believed for `fresh` seconds.
     """
     try:
-        _look()
+        _look(fresh)
         device, path = _seat(directory)
     except (OSError, KeyError, StopIteration):  # no Linux, or no /proc: nothing can be seen
         return False
     return (device, os.path.join(path, os.fsencode(name))) in _sight.places
 
 
-def _look() -> None:
+def _look(fresh: float) -> None:
     """See every place that is mounted, or mounted upon, in any namespace that can be seen."""
-    if time.monotonic() - _sight.at > FRESH:
+    if time.monotonic() - _sight.at > fresh:
         _sight.places, _sight.seats = frozenset(_look_around()), {}
         _sight.at = time.monotonic()
 

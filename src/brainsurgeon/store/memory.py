@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import UNKNOWN
@@ -180,9 +182,8 @@ class FileMemory:
         row = self._rows.get(directory, {}).get(name)
         inside = {
             f"{at}/{one}": row
-            for at, rows in self._rows.items()
-            if at == path or at.startswith(f"{path}/")
-            for one, row in rows.items()
+            for at in self._in_database(path)
+            for one, row in self._rows.get(at, {}).items()
         }
         seen = (mark.device, mark.inode, mark.size, mark.mtime_ns, mark.ctime_ns)
         same = row is not None and row[:5] == seen and row[7] == self.rules
@@ -195,6 +196,18 @@ class FileMemory:
                 fresh = FileState(mark, self.rules, None, DATABASE, "", now, None, now)
                 self._databases.append((path, fresh))
         return None
+
+    @cached_property
+    def _ranked(self) -> list[str]:
+        return sorted(self._rows)
+
+    def _in_database(self, path: str) -> list[str]:
+        """Give the directories under which the sessions in a database are remembered.
+
+        It is its own, and those below where the id of a session holds a slash.
+        """
+        below = bisect_left(self._ranked, f"{path}/"), bisect_left(self._ranked, f"{path}0")
+        return [path, *self._ranked[slice(*below)]]  # "0" is what comes next to "/"
 
     def _rests(self, path: str, row: SeenRow, now: float) -> bool:
         if row[7] != self.rules or row[8] == AGAIN or not (row[5] is None or row[5] > now):
