@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import random
 import subprocess
 import sys
+import time
 import uuid
 from collections import Counter
 from contextlib import closing
@@ -122,9 +124,11 @@ def hammer(base, rows, cutters, kills=0):
     keeper.execute("SELECT * FROM schema_meta").fetchall()
     writer = begun("claw_appender.py", claw.path, GATEWAY, rows, PAUSE)
     cutting = [begun("claw_cutter.py", claw.path, originals, GATEWAY) for _ in range(cutters)]
-    for _ in range(kills):
+    for number in range(kills):
         if writer.poll() is not None:
             break
+        at_work(originals, number % 4)
+        time.sleep(random.Random(number).random() / 50)  # a moment of its own, amid whatever it is
         cutting[0].kill()
         cutting[0].communicate()
         cutting[0] = begun("claw_cutter.py", claw.path, originals, GATEWAY)
@@ -135,6 +139,18 @@ def hammer(base, rows, cutters, kills=0):
     appended = json.loads(told.splitlines()[-1])
     return claw, {**judged(claw, appended["rows"], originals), "cutters": said,
                   "longest_wait": appended["longest"], "rows": rows}  # fmt: skip
+
+
+def at_work(originals, transactions):
+    """Wait until a cutter has cut so many times more; for a few seconds, should all be cut."""
+    done, end = Path(f"{originals}.done"), time.monotonic() + 5
+
+    def so_far():
+        return done.stat().st_size if done.exists() else 0
+
+    wanted = so_far() + transactions
+    while so_far() < wanted and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def begun(name, *words):

@@ -4,7 +4,8 @@
 
 The gate is left out on purpose: what is tried here is the transaction alone. The newest events are
 cut first, which is where their agent is at work. Each original is written down below DIRECTORY
-before its row is changed. Ends at the end of its stdin, and prints as JSON what it did.
+before its row is changed, and each transaction adds a byte to DIRECTORY.done. Ends at the end of
+its stdin, and prints as JSON what it did.
 """
 
 import hashlib
@@ -66,6 +67,8 @@ def once(path, session, directory, told):
             done = writer.change(session, edits, know_nothing, compressing=wide, durable=False)
         told["cut"] += len(edits)
         told["transactions"] += 1
+        with open(f"{directory}.done", "ab") as done_so_far:
+            done_so_far.write(b".")
         told["held"].append(done.held)
         time.sleep(rows.PAUSE)
 
