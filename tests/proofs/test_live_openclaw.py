@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 
 import pytest
 
@@ -179,6 +180,8 @@ def _by_a_person(claw):
         )  # fmt: skip
         said.append((done.returncode, done.stdout.decode()))
 
+    asked = partial(_wishes, claw.base, WAITS)  # by earlier turns, of the very same value
+    wait("a stub stands that nobody asked for", lambda: not asked() and _stubs_standing(claw))
     ident = _stubs_standing(claw)[0]
     asking = threading.Thread(target=person)
     asking.start()
