@@ -6,10 +6,10 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.matching import MARKED, Matcher
+from brainsurgeon.decide.matching import TEXTS, Matcher
 from brainsurgeon.formats import digests
 from brainsurgeon.formats.base import parse
-from brainsurgeon.model.entries import REDACTED, STUB_PREFIX, value_at
+from brainsurgeon.model.entries import REDACTED, value_at
 from brainsurgeon.model.sessions import NO_SURVEY
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def holds(lines: Lines, form: Format, records: Records, *, whole: bool, hasty: b
             continue
         if ident not in wanted and _REDACTED in line.raw:
             moved |= set(_redacted_as(form, entry, own))
-        if ident not in wanted and not (STUB_PREFIX in line.raw or MARKED in line.raw):
+        if ident not in wanted and TEXTS.search(line.raw) is None:
             continue
         here = matcher.standing(line.raw, entry, ident)
         moved |= {one.entry_id for one in here if one.session_id == records.own and one.whole}

@@ -25,7 +25,8 @@ MARKED = MARK.encode()
 ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: ([A-Za-z0-9._-]{1,128})")
 """The beginning of an archive's text as it stands in a line, and the id that it names."""
 _ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: ([A-Za-z0-9._-]{1,128})")
-_TEXTS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, MARKED))))
+TEXTS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, MARKED))))
+"""The beginning of every text of ours that may stand for a value: a stub, or an archive."""
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the rest of the entry is not as recorded"
 ELSEWHERE = "cut out of a session that says the same of itself, which this is not shown to be"
@@ -65,7 +66,7 @@ class Matcher:
     def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
         """Give the extraction that speaks for each place of this entry where its stub stands."""
         shortened = self._redacted.get(ident or "", ())
-        if not shortened and _TEXTS.search(raw) is None:
+        if not shortened and TEXTS.search(raw) is None:
             return []
         texts = {stub.decode() for stub in STUB.findall(raw)}
         places: _Places = defaultdict(list)
