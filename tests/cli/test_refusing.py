@@ -357,10 +357,7 @@ def test_the_doctor_sees_what_this_user_may_not(shared_world, conversation, plac
 @pytest.mark.parametrize("where", ["state", "root"])
 def test_the_doctor_sees_a_full_disk(world, cli, where):
     """A disk without room, of the store or of a root, is an error before anything fails."""
-    with small_disk(getattr(world, where), "500k") as mounted:
-        if not mounted:
-            # Root in most containers may not mount; nothing else makes a disk that is really full.
-            pytest.skip("mounting is not allowed here")
+    with mounted_disk(getattr(world, where), "500k"):
         done = cli("doctor")
 
         assert done.returncode == 1
@@ -378,6 +375,15 @@ def small_disk(directory, size):
     finally:
         if allowed:
             subprocess.run(["umount", str(directory)], check=True)
+
+
+@contextmanager
+def mounted_disk(directory, size):
+    """Mount a small file system; skip where root may not, as in most containers."""
+    with small_disk(directory, size) as mounted:
+        if not mounted:
+            pytest.skip("mounting is not allowed here")  # nothing else makes a disk really full
+        yield
 
 
 def large(conversation, turns=4, size=400_000):
@@ -418,10 +424,7 @@ def test_a_disk_that_fills_up_while_storing_loses_nothing(world, conversation, c
 @pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
 def test_a_disk_without_room_for_a_new_file_loses_nothing(world, conversation, cli):
     """Where the new file does not fit beside the old one, the old one stays and is named."""
-    with small_disk(world.root, "2m") as mounted:
-        if not mounted:
-            # Root in most containers may not mount; nothing else makes a disk that is really full.
-            pytest.skip("mounting is not allowed here")
+    with mounted_disk(world.root, "2m"):
         world.directory.mkdir(parents=True)
         path = world.put("s.jsonl", large(conversation, turns=3))
         (world.root / "ballast").write_bytes(b"b" * 800_000)
@@ -440,10 +443,7 @@ def test_a_disk_without_room_for_a_new_file_loses_nothing(world, conversation, c
 def test_a_disk_without_room_for_a_store_is_one_line(world, conversation, cli):
     """Where not even an empty store fits, that is said, and nothing was touched."""
     path = world.put("s.jsonl", large(conversation, turns=1))
-    with small_disk(world.state, "16k") as mounted:
-        if not mounted:
-            # Root in most containers may not mount; nothing else makes a disk that is really full.
-            pytest.skip("mounting is not allowed here")
+    with mounted_disk(world.state, "16k"):
         done = cli("scan", "--once")
 
         assert done.returncode == 1

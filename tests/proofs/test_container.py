@@ -170,8 +170,7 @@ def build(base, **arguments):
         elif name == "RUN":
             done = image.run(words, arguments=known)
             if NO_NETWORK.search(done.stderr):
-                # Without a network nobody can build it; what it consists of is tested all the same.
-                pytest.skip("what brainsurgeon needs cannot be installed here")
+                pytest.skip("what brainsurgeon needs cannot be installed here")  # no network
             assert done.returncode == 0, done.stderr
     return image
 
@@ -185,8 +184,7 @@ def test_the_image_can_be_built_and_runs(tmp_path):
     """
     probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     if probe.returncode:
-        # Root in most containers may not mount; without that no image has a root of its own here.
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("mounting is not allowed here")  # so no image can have a root of its own
     image = build(tmp_path, MCP="")
     state = image.root / "state"
     (image.root / "openclaw" / "agents").mkdir(parents=True)

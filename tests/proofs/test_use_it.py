@@ -84,8 +84,7 @@ class Account:
             env=self.environment, check=False,
         )  # fmt: skip
         if NO_NETWORK.search(done.stderr):
-            # Without a network nobody can install anything; the rest is worth testing still.
-            pytest.skip("what brainsurgeon needs cannot be installed here")
+            pytest.skip("what brainsurgeon needs cannot be installed here")  # no network
         return done
 
     def said(self, tool):

@@ -1160,6 +1160,17 @@ def test_a_session_that_moves_after_a_crash_is_recovered_where_it_is(world, monk
     is_undone(world, (place(path), original + late))
 
 
+def cut_and_killed(world, monkeypatch):
+    """Let a scan be killed before it removes the old file; give the name of that."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Rewrite, "remove", killed)
+        patch.setattr(recover, "resolve", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            world.scan(**SHORT)
+    [left] = world.leftovers()
+    return left
+
+
 @pytest.mark.parametrize("where", ["main", "other"])
 @pytest.mark.parametrize("mode", ["ab", "wb"])
 def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
@@ -1167,12 +1178,7 @@ def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
 ):  # fmt: skip
     """After a crash the session is deleted, and the number of its inode is given out again."""
     path, _ = write(world.directory / "s.jsonl", talk("secret"))
-    with monkeypatch.context() as patch:
-        patch.setattr(Rewrite, "remove", killed)
-        patch.setattr(recover, "resolve", lambda *_, **__: None)
-        with pytest.raises(KeyboardInterrupt):
-            world.scan(**SHORT)
-    [left] = world.leftovers()
+    left = cut_and_killed(world, monkeypatch)
     [rewrite] = world.store.journal.open_rewrites()
     with open(world.directory / left, mode) as old:
         old.write(dump({"type": "custom", "id": "late", "data": "secret"}))
@@ -1194,12 +1200,7 @@ def test_a_session_written_anew_after_a_move_gets_its_late_lines(world, monkeypa
     """Whose file it is where nothing in it is as it was: what its first line says tells that."""
     path, _ = write(world.directory / "s.jsonl", talk("secret"))
     late = dump({"type": "custom", "id": "late", "data": 1})
-    with monkeypatch.context() as patch:
-        patch.setattr(Rewrite, "remove", killed)
-        patch.setattr(recover, "resolve", lambda *_, **__: None)
-        with pytest.raises(KeyboardInterrupt):
-            world.scan(**SHORT)
-    [left] = world.leftovers()
+    left = cut_and_killed(world, monkeypatch)
     world.close()
     with open(world.directory / left, "ab") as old:
         old.write(late)
