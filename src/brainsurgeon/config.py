@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from brainsurgeon.config_budget import Profiled, profile_problems
-from brainsurgeon.config_glance import config_path, default_state_dir
 from brainsurgeon.config_saying import ALIASES, say, shown
 from brainsurgeon.config_values import (
     AbsolutePath,
@@ -163,6 +162,21 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     if problems:
         raise ConfigError(source or "environment", problems)
     return settings, warnings
+
+
+def config_path(given: str | None) -> str | None:
+    """Return the configuration file: the given one, or the first that exists of three places."""
+    if given or os.environ.get("BRAINSURGEON_CONFIG"):
+        return given or os.environ["BRAINSURGEON_CONFIG"]
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    places = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
+    return next((place for place in places if os.path.exists(place)), None)
+
+
+def default_state_dir() -> str:
+    """Return the state directory of a user who has configured none."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, "brainsurgeon")
 
 
 def _read_file(given: str | None) -> tuple[str | None, dict[str, Any], list[str]]:

@@ -9,8 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.config import PREFIX, Settings
-from brainsurgeon.config_glance import config_path
+from brainsurgeon.config import PREFIX, Settings, config_path
 from brainsurgeon.config_saying import ALIASES
 from brainsurgeon.config_values import RootTable, Table, is_duration
 from brainsurgeon.config_words import SAID

@@ -43,7 +43,6 @@ MAY_IMPORT = {
         *NOUNS,
         "config_archive",
         "config_budget",
-        "config_glance",
         "config_saying",
         "config_values",
         "decide.rules",
@@ -54,10 +53,8 @@ MAY_IMPORT = {
     "config_archive": ("config_values", "decide.turns"),
     "config_budget": ("config_archive", "config_values", "decide.budget", "model.loads"),
     "config_saying": ("config_archive", "config_budget", "config_values"),
-    "config_glance": ("hosts.homes_named",),
     "config_origins": (
         "config",
-        "config_glance",
         "config_saying",
         "config_values",
         "config_words",
@@ -76,7 +73,6 @@ MAY_IMPORT = {
         "rewrite",
         "rewrite.*",
         "config",
-        "config_glance",
         "config_values",
         "packaged",
         "schedule",
@@ -86,7 +82,7 @@ MAY_IMPORT = {
     "render": (*NOUNS, "", "operations.*", "config_origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
-    "cli": (*AT_THE_DOOR, "config_glance", "config_origins", "daemon", "mcp_server"),
+    "cli": (*AT_THE_DOOR, "config_origins", "daemon", "mcp_server"),
     # A change below a root wakes it up only where the name is one of a session.
     "daemon": (*AT_THE_DOOR, "hosts.*", "schedule", "signs_of_life"),
 }

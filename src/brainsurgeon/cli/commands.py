@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,19 +24,30 @@ from brainsurgeon.cli.given import Config, given
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.texts import readable_lines
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    command.__name__.replace("_", "-"): command
+    for command in (
+        setting_up.init, setting_up.config,
+        running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
+        showing.sessions, showing.context, showing.show, showing.cat, showing.search,
+        restoring.restore, restoring.set_extractable, relieving.relieve,
+        restoring.archive, showing.archives,
+        history.passes, history.rollback, history.events, reporting.report, reporting.metrics,
+    )
+}  # fmt: skip
+"""Every command but those of the group `store`, by name, in the order of the help."""
 
 
 def run() -> int:
-    """Parse the words, do what they say, and give the exit code; every error is said.
+    """Parse the command line, run the command, print any error and return the exit code.
 
     Raise what `streams` raises, and KeyboardInterrupt.
     """
     try:
-        code = app(standalone_mode=False)
+        code = application(sys.argv[1:2])(standalone_mode=False)
     except (streams.OutputError, streams.ReaderGoneError, BrokenPipeError):
         raise
     except BrainsurgeonError as error:
@@ -101,7 +113,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     config: Config = None,
     version: Annotated[  # noqa: ARG001  its callback does the work
@@ -112,16 +123,26 @@ def _options(
     ] = False,
 ) -> None:
     """Keep the session files of coding agents lean, and give back every byte on demand."""
+    gc.enable()
     given.config = config
 
 
-for command in (
-    setting_up.init, setting_up.config,
-    running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
-    showing.sessions, showing.context, showing.show, showing.cat, showing.search,
-    restoring.restore, restoring.set_extractable, relieving.relieve,
-    restoring.archive, showing.archives,
-    history.passes, history.rollback, history.events, reporting.report, reporting.metrics,
-):  # fmt: skip
-    app.command(command.__name__.replace("_", "-"))(command)
-app.add_typer(caring.store)
+def application(first: Sequence[str] = ()) -> typer.Typer:
+    """Return the application; with only one command if the first word names that command.
+
+    Typer reads the signature of every command it is given, about 1 ms each.
+    """
+    made = typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    made.callback()(_options)
+    chosen = [name for name in first if name in COMMANDS]
+    for name in chosen or COMMANDS:
+        made.command(name)(COMMANDS[name])
+    if not chosen:
+        made.add_typer(caring.store)
+    return made
+
+
+app = application()

@@ -175,8 +175,7 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
 
 def _state_directory(config: str | None) -> str:
     """Give the state directory, also where the configuration that named it was removed."""
-    from brainsurgeon.config import load
-    from brainsurgeon.config_glance import config_path
+    from brainsurgeon.config import config_path, load
 
     path = config_path(config)
     settings, _ = load(path if path and os.path.lexists(path) else os.devnull)
@@ -192,7 +191,7 @@ def _say_what_stays(record: Record) -> None:
 def _say_how_to_purge(directory: str) -> None:
     """Say how the store is found from now on: a configuration that named it may be gone."""
     if os.path.lexists(os.path.join(directory, "store.db")):
-        from brainsurgeon.config_glance import default_state_dir
+        from brainsurgeon.config import default_state_dir
 
         usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
         where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
@@ -225,7 +224,7 @@ def config(
 
         typer.echo(as_json(made()))
         return
-    from brainsurgeon.config_glance import config_path
+    from brainsurgeon.config import config_path
 
     settings = settings_of(config, json=json)
     source = config_path(config or given.config)

@@ -124,7 +124,6 @@ def show(
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.show import show as operation
     from brainsurgeon.operations.show import show_turn
-    from brainsurgeon.render import sessions as render
 
     with store_to_read(settings) as store:
         turn = None if key else show_turn(settings, store, entry, session, time.time())
@@ -135,6 +134,8 @@ def show(
             raise UsageError(f"{entry!r} is no archived turn")
         shown = operation(settings, store, entry, session, key or [])
     if json:
+        from brainsurgeon.render import sessions as render
+
         print_json(render.shown_json(shown))
     else:
         print_values(shown.content, shown.same_as)

@@ -15,8 +15,3 @@ def claude_code() -> str:
     """Give the home of Claude Code of this user."""
     named = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~/.claude"
     return os.path.abspath(os.path.expanduser(named))
-
-
-def claude_code_records() -> str:
-    """Give where the processes of Claude Code keep records of themselves."""
-    return os.path.join(claude_code(), "sessions")

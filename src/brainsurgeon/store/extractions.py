@@ -12,7 +12,6 @@ from brainsurgeon.model.entries import stub_token
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.stubs import stub_named
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.glance import OF_ENTRY
 from brainsurgeon.store.key_paths import key_path_read, key_path_text
 from brainsurgeon.store.texts import identity_text, storable
 
@@ -36,6 +35,14 @@ _SHARED = (
     " blob_id, extracted_at, restored_at, expired_at, expired_why, said, whole, pass_id, archive_id"
 )
 """What a session and one that was forked from it say alike of a swap."""
+
+
+_OF_ENTRY = (
+    "id IN (SELECT id FROM extractions WHERE entry_id = ? AND session_id IN"
+    " (SELECT id FROM sessions) UNION SELECT id FROM extractions WHERE stub = ?)"
+    " AND state != 'pending'"
+)
+"""Select the extractions of an entry by its id or by its stub; each half uses an index."""
 
 
 Whole = tuple[str, bytes | None, bool, bool]
@@ -113,7 +120,7 @@ class Extractions:
         """Give the extractions of an entry, by its own id or by the one that stands in its stub."""
         if storable(entry_id) != entry_id:  # typed, in other bytes than ids are made of
             return []
-        return self._extractions(OF_ENTRY, [entry_id, stub_named(entry_id)])
+        return self._extractions(_OF_ENTRY, [entry_id, stub_named(entry_id)])
 
     def _extractions(self, where: str, values: Sequence[object]) -> list[Extraction]:
         rows = self._connection.execute(f"{_EXTRACTION} WHERE {where} ORDER BY id", values)

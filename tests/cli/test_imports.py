@@ -1,0 +1,50 @@
+"""What a command imports: agents wait for `show` and `mcp`, so both import only what they use."""
+
+import subprocess
+import sys
+
+import pytest
+
+from building.processes import PROGRAM, run
+
+HEAVY = {
+    "anyio", "apscheduler", "mcp", "rich", "sqlite_utils", "structlog", "watchfiles",
+    "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.operations.turns",
+    "brainsurgeon.render.sessions", "brainsurgeon.rewrite",
+}  # fmt: skip
+
+
+def imported(*words):
+    """Return the names of the modules that a command imports."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *PROGRAM[1:], *map(str, words)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def test_show_imports_no_package_that_it_does_not_use(world, session):
+    """`show` imports neither the scanner nor the packages of the daemon, the server and tables."""
+    names = imported("show", session, "--config", world.config_file())
+
+    assert "brainsurgeon.operations.show" in names
+    assert names & HEAVY == set()
+
+
+def test_the_server_answers_initialize_before_it_imports_operations(world, session):
+    """`mcp` imports the SDK and the configuration; the first call imports the operations."""
+    pytest.importorskip("mcp")
+    names = imported("mcp", "--config", world.config_file())
+
+    assert "mcp.server.lowlevel" in names
+    assert names & {"structlog", "brainsurgeon.operations.show"} == set()
+    assert names & {"brainsurgeon.formats", "brainsurgeon.lookup.sessions"} == set()
+
+
+def test_a_server_that_cannot_start_says_why(world):
+    """A damaged store and a missing configuration file end the server with their exit codes."""
+    world.state.mkdir(exist_ok=True)
+    (world.state / "store.db").write_bytes(b"no store")
+
+    assert run("mcp", "--config", world.config_file()).returncode == 7
+    assert run("mcp", "--config", world.base / "none.toml").returncode == 2
