@@ -1,6 +1,6 @@
-"""Write the man page, and the help in the README, from the help of the program.
+"""Write the man page, and the help and the table of keys in the README, from the program.
 
-.venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and the README's help
+.venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and these parts of the README
 """
 
 import inspect
@@ -12,11 +12,13 @@ from pathlib import Path
 import typer
 
 from brainsurgeon.cli import app
+from brainsurgeon.config.reference import markdown
 
 TOP = Path(__file__).parent.parent
 PAGE = TOP / "deploy" / "brainsurgeon.1"
 README = TOP / "README.md"
 HELP = re.compile(r"(<!-- help -->\n```text\n)(.*?)(```\n<!-- end of help -->)", re.DOTALL)
+KEYS = re.compile(r"(<!-- keys -->\n)(.*?)(<!-- end of keys -->)", re.DOTALL)
 HEAD = """\
 .\\" Made by deploy/man.py from the help of the program; not edited by hand.
 .TH BRAINSURGEON 1
@@ -105,10 +107,12 @@ def said() -> str:
 
 
 def main() -> None:
-    """Write both."""
+    """Write the page and both parts of the README."""
     PAGE.write_text(page())
     text = README.read_text()
-    README.write_text(HELP.sub(lambda found: found[1] + said() + found[3], text))
+    for part, made in ((HELP, said()), (KEYS, markdown())):
+        text = part.sub(lambda found, made=made: found[1] + made + found[3], text)
+    README.write_text(text)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,17 @@ import tomllib
 
 import pytest
 
-from brainsurgeon.config import RootTable, RuleTable, Settings, config_path, load
-from brainsurgeon.config_archive import ArchiveTable
-from brainsurgeon.config_budget import BudgetTable, ProfileTable, UseTable
+from brainsurgeon.config import (
+    ArchiveTable,
+    BudgetTable,
+    ProfileTable,
+    RootTable,
+    RuleTable,
+    Settings,
+    UseTable,
+    config_path,
+    load,
+)
 from brainsurgeon.decide.rules import Rule
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.sessions import Root

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from brainsurgeon.config import Settings, load
-from brainsurgeon.config_origins import schema, settings_shown
-from brainsurgeon.config_words import SAID
+from brainsurgeon.config.origins import settings_shown
+from brainsurgeon.config.reference import schema
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.render.init import settings as rendered
 from building.world import TOP
@@ -136,8 +136,8 @@ def test_the_schema_says_each_default_as_a_file_would_have_it():
     assert json.loads(json.dumps(schema())) == schema()
 
 
-def test_each_key_of_the_schema_says_what_it_is_about():
-    """The words are those of the README's table; no key is without any, and none is left over."""
+def test_each_key_of_the_schema_has_a_description():
+    """No key of any table is without a description, and tables describe the same key alike."""
     made = schema()
     told = {key: one["description"] for key, one in made["properties"].items()}
     for name, table in made["$defs"].items():
@@ -145,8 +145,6 @@ def test_each_key_of_the_schema_says_what_it_is_about():
             told[f"{name}.{key}"] = one["description"]
 
     assert all(isinstance(one, str) and one for one in told.values())
-    assert told["retention"] == "how long a value is kept whose stub stands in no session any more"
-    assert told["ArchiveTable.keep_turns"] == "the newest turns, which never fold"
+    assert "placeholder" in told["retention"]
     assert told["BudgetTable.enabled"] != told["ArchiveTable.enabled"] != told["enabled"]
     assert told["ProfileTable.keep_recent"] == told["keep_recent"] != told["RuleTable.keep_recent"]
-    assert set(told.values()) == set(SAID.values())

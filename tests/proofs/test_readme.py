@@ -1,18 +1,14 @@
 """The README, the agents' pages and the man page say what the program says."""
 
 import importlib.util
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 import typer
 
 from brainsurgeon import cli, errors
-from brainsurgeon.config_words import SAID
+from brainsurgeon.config.reference import markdown
 from building.world import TOP
 
 README = (TOP / "README.md").read_text()
@@ -63,32 +59,9 @@ def test_every_exit_code_of_the_errors_stands_in_the_table():
     assert listed == set(range(8))
 
 
-def test_the_table_of_keys_has_every_key_with_its_default():
-    """What `config` prints where nothing is configured stands in the table, and nothing else."""
-    table = re.search(r"<!-- keys -->\n(.*?)<!-- end of keys -->", README, re.DOTALL)[1]
-    told = dict(re.findall(r"^\| `(\S+)` \| (.*?) \|", table, re.MULTILINE))
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", "config", "--json", "--config", os.devnull],
-        capture_output=True, check=True,
-    )  # fmt: skip
-
-    found = {one["key"]: one["value"] for one in json.loads(done.stdout)["settings"]}
-    assert told.keys() == found.keys()
-    in_words = {"roots", "state_dir"}  # which depend on who asks
-    assert {key: value for key, value in told.items() if key not in in_words} == {
-        key: _default(value) for key, value in found.items() if key not in in_words
-    }
-
-
-def test_the_table_of_keys_says_of_each_what_the_schema_says():
-    """Editors and readers get the same words, from one place in the program."""
-    table = re.search(r"<!-- keys -->\n(.*?)<!-- end of keys -->", README, re.DOTALL)[1]
-    told = dict(re.findall(r"^\| `(\S+)` \| .*? \| (.*) \|$", table, re.MULTILINE))
-    assert told == {key: SAID[key] for key in told}
-
-
-def _default(value):
-    return "not set" if value is None else "none" if value == "{}" else f"`{value}`"
+def test_the_table_of_keys_is_that_of_the_models(man):
+    """Every key stands in it with its default and description; else run deploy/man.py."""
+    assert man.KEYS.search(README)[2] == markdown()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP).parent))

@@ -177,7 +177,7 @@ def homes(unit, monkeypatch):
 
     home = f"/home/{unit['User'][0]}"
     monkeypatch.setenv("HOME", home)
-    monkeypatch.setattr(config, "config_path", lambda _: None)
+    monkeypatch.setattr(config.loading, "config_path", lambda _: None)
     return home, config.load()[0]
 
 

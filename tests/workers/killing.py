@@ -28,7 +28,7 @@ from sqlite_utils import plugins
 
 from brainsurgeon import clock as clocks
 from brainsurgeon import config
-from brainsurgeon.config_archive import ArchiveTable
+from brainsurgeon.config import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.fullness import Wanted
 from brainsurgeon.operations.relieve import relieve

@@ -219,7 +219,7 @@ def config(
       brainsurgeon config --schema > ~/.config/brainsurgeon/schema.json
     """  # noqa: D301
     if schema:
-        from brainsurgeon.config_origins import schema as made
+        from brainsurgeon.config.reference import schema as made
         from brainsurgeon.render import as_json
 
         typer.echo(as_json(made()))
@@ -231,7 +231,7 @@ def config(
     if check and not json:
         say(f"{source}: no problems" if source else "there is no file: the defaults are in force")
         return
-    from brainsurgeon.config_origins import settings_shown
+    from brainsurgeon.config.origins import settings_shown
     from brainsurgeon.render import init as render
 
     listed = settings_shown(settings, config or given.config)

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from brainsurgeon import packaged
-from brainsurgeon.config import config_path, default_state_dir, load
-from brainsurgeon.config_values import RootTable
+from brainsurgeon.config import RootTable, config_path, default_state_dir, load
 from brainsurgeon.errors import UsageError
 from brainsurgeon.hosts import openclaw, servers
 from brainsurgeon.hosts.homes import homes

@@ -14,7 +14,7 @@ from brainsurgeon.render import bytes_, passes, printable, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from brainsurgeon.config_origins import Setting
+    from brainsurgeon.config.origins import Setting
     from brainsurgeon.model.reports import ScanReport
     from brainsurgeon.model.steps import Done, Offer, Step
     from brainsurgeon.operations.init import Setup

@@ -10,7 +10,7 @@ import sys
 
 from brainsurgeon import clock as clocks
 from brainsurgeon import config
-from brainsurgeon.config_archive import ArchiveTable
+from brainsurgeon.config import ArchiveTable
 from brainsurgeon.operations.fullness import Wanted
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import restore

@@ -1,0 +1,25 @@
+"""The configuration: models (`settings`, `tables`), loading, origins and reference."""
+
+from brainsurgeon.config.loading import config_path, default_state_dir, load
+from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.tables import (
+    ArchiveTable,
+    BudgetTable,
+    ProfileTable,
+    RootTable,
+    RuleTable,
+    UseTable,
+)
+
+__all__ = [
+    "ArchiveTable",
+    "BudgetTable",
+    "ProfileTable",
+    "RootTable",
+    "RuleTable",
+    "Settings",
+    "UseTable",
+    "config_path",
+    "default_state_dir",
+    "load",
+]

@@ -1,0 +1,121 @@
+"""The settings in force, as a configuration file has them, and where each comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.config.loading import PREFIX, config_path
+from brainsurgeon.config.problems import ALIASES
+from brainsurgeon.config.values import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.config.settings import Settings
+
+_KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
+_TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key, its value as TOML (None: not set), and its source.
+
+    `table` has the lines of each table where the value is a list of tables.
+    """
+
+    key: str
+    value: str | None
+    source: str
+    table: tuple[str, ...] = ()
+
+
+def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
+    """Return the settings in force; `path` is the configuration file as given, or None."""
+    file = config_path(path)
+    given, lines = _given(file) if file else ({}, {})
+    return [
+        Setting(key, text, _source(key, given, lines, file), table)
+        for key, text, table in _written(settings)
+    ]
+
+
+def flat(table: Table, above: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield each key of a table with its value and description; keys within a table are dotted."""
+    whole, given = (table.model_dump(mode="json", exclude_unset=unset) for unset in (False, True))
+    for name, field in type(table).model_fields.items():
+        value = getattr(table, name)
+        if isinstance(value, Table):
+            yield from flat(value, f"{above}{name}.")
+        else:  # of tables in a list or under names only the keys that were given
+            tables = isinstance(value, tuple | dict) and name in given
+            yield f"{above}{name}", (given if tables else whole)[name], field.description or ""
+
+
+def toml(value: Any) -> str | None:
+    """Return a value as TOML, in one line; None for None."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        inner = ", ".join(_lines(value))
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(str(toml(one)) for one in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _written(settings: Settings) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
+    """Yield each key, its value as TOML, and the lines of each table in a list of tables."""
+    for key, found, _ in flat(settings):
+        value = found
+        if key == "roots" and not value:
+            value = [{"path": root.path} for root in settings.root_directories()]
+        if key == "trigger_types" and settings.rules:  # a file may give only one of the two
+            value = None
+        tables = isinstance(value, list) and all(isinstance(one, dict) for one in value)
+        yield key, toml(value), tuple("\n".join(_lines(one)) for one in value) if tables else ()
+
+
+def _lines(table: dict[str, Any]) -> list[str]:
+    return [
+        f"{key if re.fullmatch('[A-Za-z0-9_-]+', key) else toml(key)} = {toml(value)}"
+        for key, value in table.items()
+        if value is not None
+    ]
+
+
+def _given(file: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the keys that a file gives, and the lines in which they probably stand."""
+    with open(file, encoding="utf-8") as handle:
+        text = handle.read()
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if table := _TABLE.match(line):
+            section = f"{table[1]}."
+            lines.setdefault(table[1], number)
+        elif key := _KEY.match(line):
+            lines.setdefault(f"{section}{key[1]}", number)
+    return tomllib.loads(text), lines
+
+
+def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | None) -> str:
+    """Return the variable, the line of the file or `default`; the environment comes first."""
+    first, *inner = key.split(".")
+    names = [first, *(alias for alias, meant in ALIASES.items() if meant == first)]
+    for name in names:
+        if f"{PREFIX}{name.upper()}" in os.environ:
+            return f"${PREFIX}{name.upper()}"
+    for name in names:
+        within: Any = given
+        for step in (name, *inner):
+            within = within.get(step) if isinstance(within, dict) else None
+        if within is not None:
+            line = lines.get(".".join((name, *inner)))
+            return f"{file}:{line}" if line else str(file)
+    return "default"

@@ -1,0 +1,160 @@
+"""Problems of a configuration: each as `key: what is wanted, but what is given`."""
+
+from __future__ import annotations
+
+import json
+import os
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.tables import (
+    ArchiveTable,
+    BudgetTable,
+    ProfileTable,
+    RootTable,
+    RuleTable,
+    UseTable,
+)
+from brainsurgeon.config.values import KEY, InvalidValueError, closest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brainsurgeon.config.values import Table
+
+ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
+"""Other names of keys."""
+MOST = 120
+"""Characters of a value that a problem quotes."""
+_TABLES: dict[str | int, type[Table]] = {
+    "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
+    "budget": BudgetTable, "archive": ArchiveTable,
+}  # fmt: skip
+_WANTED = {
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "string_type": "a word",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+"""What the types of a configuration want, by pydantic's names of errors."""
+
+
+def problem_text(error: Any, names: dict[str, str]) -> str:
+    """Return one error of pydantic as a problem; `names` has the aliases that the file uses."""
+    place = ""
+    for step in error["loc"]:
+        if isinstance(step, int):
+            place += f"[{step}]"
+        elif step != "[key]":
+            place += f".{step}" if place else names.get(step, step)
+    kind = error["type"]
+    if kind == "extra_forbidden":  # the value may be a secret of another program
+        return f"{place}: no such key; {_known_keys(error['loc'])}"
+    if kind == "missing":
+        return f"{place}: is missing"
+    wanted, meant = _wanted(error)
+    hint = f"; did you mean {meant}?" if meant else ""
+    return f"{place}: {wanted}, but {quoted(error['input'])} is given{hint}"
+
+
+def _wanted(error: Any) -> tuple[str, str | None]:
+    context = error.get("ctx", {})
+    if error["type"] == "literal_error":
+        words = context["expected"].replace("'", "")
+        value = error["input"]
+        listed = words.replace(" or ", ", ").split(", ")
+        return f"wants {words}", closest(value.lower(), listed) if isinstance(value, str) else None
+    why = context.get("error")
+    if isinstance(why, InvalidValueError):
+        return str(why), why.meant
+    return f"wants {_WANTED.get(error['type'], error['msg'])}", None
+
+
+def _known_keys(place: tuple[str | int, ...]) -> str:
+    """Return a hint to the key that was meant, or to all keys of the table."""
+    above = [step for step in place[:-1] if step in _TABLES]
+    table = _TABLES[above[-1]] if above else Settings
+    meant = closest(str(place[-1]), [*table.model_fields, *ALIASES])
+    return f"did you mean {meant}?" if meant else f"there are {', '.join(table.model_fields)}"
+
+
+def quoted(value: Any) -> str:
+    """Return a value as JSON, shortened."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST else text[: MOST - 3] + "..."
+
+
+def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
+    """Yield the problems of values that do not fit together; `table` has them as given."""
+    yield from _misplaced(settings, table)
+    if settings.archive.command and not settings.archive.enabled:
+        yield "archive.command: wants archive.enabled = true beside it, but false is given"
+    for name, profile in settings.profiles.items():
+        archive = settings.archive.under(profile.archive)
+        if (
+            "command" in profile.archive.model_fields_set
+            and archive.command
+            and not archive.enabled
+        ):
+            yield (
+                f"profiles.{name}.archive.command: wants archive.enabled = true beside it, "
+                "but false is given"
+            )
+        if {"rules", "trigger_types"} <= profile.model_fields_set and profile.rules:
+            yield f"profiles.{name}: wants rules or trigger_types, but a table of both is given"
+    yield from _unusable(settings)
+
+
+def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
+    """Yield each root that is given twice, and each root that overlaps the state directory."""
+    places = [os.path.realpath(root.path) for root in settings.root_directories()]
+    for number, place in enumerate(places):
+        first = places.index(place)
+        if first < number:
+            yield (
+                f"roots[{number}].path: wants another directory than roots[{first}], "
+                f"but {quoted(table['roots'][number]['path'])} is given"
+            )
+    state = os.path.realpath(settings.state_dir)
+    for place in dict.fromkeys(places):
+        if os.path.commonpath([state, place]) in (state, place):
+            yield (
+                "state_dir: wants a directory outside every root, but "
+                f"{quoted(settings.state_dir)} is given and {quoted(place)} is a root"
+            )
+
+
+def _unusable(settings: Settings) -> Iterator[str]:
+    """Yield each `[[use]]` that names no profile or can never match."""
+    known = settings.profile_names()
+    earlier: list[str] = []
+    for number, one in enumerate(settings.use):
+        if one.profile not in known:
+            meant = closest(one.profile, known)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            name = json.dumps(one.profile)
+            yield f"use[{number}].profile: wants a profile, but {name} is given; {hint}"
+        covering = [next((two for two in earlier if _covers(two, glob)), None)
+                    for glob in one.sessions]  # fmt: skip
+        if all(covering):
+            takes = ", ".join(json.dumps(two) for two in dict.fromkeys(covering))
+            listed = json.dumps(list(one.sessions), ensure_ascii=False)
+            yield (
+                f"use[{number}].sessions: can never match: wants others than {takes} before it "
+                f"takes, but {listed} is given"
+            )
+        earlier += one.sessions
+
+
+def _covers(earlier: str, later: str) -> bool:
+    """Check whether a glob certainly matches everything that a later one matches."""
+    if earlier == later:
+        return True
+    if any(mark in earlier for mark in "?["):
+        return False
+    if later.startswith(KEY) and not earlier.startswith(KEY):
+        return set(earlier) <= {"*", "/"} and earlier.count("/") <= 1
+    return earlier.startswith(KEY) == later.startswith(KEY) and fnmatchcase(later, earlier)

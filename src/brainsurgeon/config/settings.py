@@ -1,0 +1,229 @@
+"""The model of the whole configuration, and what the program reads from it."""
+
+from __future__ import annotations
+
+import hashlib
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import PrivateAttr
+
+from brainsurgeon.config.tables import (
+    Profiled,
+    ProfileTable,
+    RootTable,
+    RuleTable,
+    UseTable,
+    given,
+)
+from brainsurgeon.config.values import (
+    KEY,
+    AbsolutePath,
+    Cron,
+    Duration,
+    Interval,
+    Pattern,
+    Reclaim,
+    Seconds,
+    Size,
+    Switch,
+    key,
+)
+from brainsurgeon.hosts.homes_named import openclaw_agents
+from brainsurgeon.model.sessions import Root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brainsurgeon.decide.budget import Budget
+    from brainsurgeon.decide.rules import Rules
+    from brainsurgeon.decide.turns import ArchiveRules
+
+_BUILT_IN: dict[str, dict[str, Any]] = {
+    **{
+        name: {"budget": {"threshold": threshold}}
+        for name, threshold in (
+            ("debug", 0.65), ("implement", 0.70), ("chat", 0.85), ("research", 0.65),
+            ("review", 0.75),
+        )
+    },
+    "ephemeral": {"budget": {"max_messages": 50}, "archive": {"enabled": True}},
+}  # fmt: skip
+"""The built-in profiles."""
+
+
+class Settings(Profiled):
+    """The whole configuration."""
+
+    enabled: Switch = key(True, "master switch; with `false` a scan changes nothing")
+    exclude: tuple[Pattern, ...] = key(
+        (), "what is left unchanged: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
+    )
+    min_session_bytes: Size = key(0, "smaller sessions are left unchanged")
+    min_reclaim: Reclaim = key(
+        0.01,
+        'least saving for which a session is rewritten: a share of it (`"1%"`) or bytes (`"64KB"`)',
+    )
+    quiet_seconds: Seconds = key(30, "seconds without a change before a session is rewritten")
+    abandoned_after_seconds: Seconds = key(
+        3600, "seconds without a change after which an open turn counts as abandoned"
+    )
+    keep_after_restore_seconds: Seconds = key(
+        600, "seconds during which a restored value is not extracted again"
+    )
+    keep_purge_control_calls: Switch = key(False, "keep the agent's own restore calls whole")
+    scan_interval_seconds: Interval = key(30, "seconds between the scans of the daemon")
+    auto_cron: Cron = key(None, 'cron schedule of these scans instead (`"*/2 * * * *"`)')
+    watch: Switch = key(True, "scan soon after a change, too")
+    retention: Duration = key(
+        86_400, "how long a value is kept whose placeholder stands in no session"
+    )
+    retention_standing: Duration = key(
+        30 * 86_400, "how long a value is kept whose placeholder stands in an inactive session"
+    )
+    retention_cron: Cron = key(
+        "0 */6 * * *", "cron schedule on which the daemon deletes expired values"
+    )
+    databases: Literal["auto", "engines", "off"] = key(
+        "auto",
+        "OpenClaw's databases: `engines` includes those with another context engine, "
+        "`off` leaves all unchanged",
+    )
+    roots: tuple[RootTable, ...] = key(
+        (),
+        "`[[roots]]` with `path`, `format` (`auto`, `openclaw`, `claude-code`, "
+        "`generic`, `codex`), `exclusive`",
+    )
+    profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
+    use: tuple[UseTable, ...] = key(
+        (), "`[[use]]` with `sessions` (globs) and `profile`: which sessions have which profile"
+    )
+    state_dir: AbsolutePath = key("", "directory of the store and its locks")
+    log_level: Literal["debug", "info", "warning", "error"] = key(
+        "info", "`debug`, `info`, `warning`, `error`"
+    )
+    log_format: Literal["auto", "console", "json"] = key(
+        "auto", "`console`, `json`; `auto`: console on a terminal"
+    )
+    metrics_file: AbsolutePath | None = key(None, "file for Prometheus, written after each scan")
+    _threshold: float | None = PrivateAttr(None)
+    _under: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def judged_whole(self) -> bool:
+        """Whether decisions depend on a whole session: on its turns or its context load."""
+        return self.archive.enabled or self.budget.enabled or self.budget.max_messages > 0
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether a profile is selected by the key of a session."""
+        return any(glob.startswith(KEY) for one in self.use for glob in one.sessions)
+
+    def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
+        """Return the profile of the first `[[use]]` table that matches a title or a key."""
+        named = {False: list(titles), True: [KEY + key for key in keys]}
+        for one in self.use:
+            pairs = ((glob, name) for glob in one.sessions for name in named[glob.startswith(KEY)])
+            if any(fnmatchcase(name, glob) for glob, name in pairs):
+                return one.profile
+        return None
+
+    def profile_names(self) -> list[str]:
+        """Return the names of all profiles, built-in ones first."""
+        return [*dict.fromkeys([*_BUILT_IN, *self.profiles])]
+
+    def under(self, profile: str | None) -> Self:
+        """Return the settings with the changes of a profile."""
+        if profile is None:
+            return self
+        if profile not in self._under:
+            table = self.profiles.get(profile)
+            self._under[profile] = self._with(
+                ProfileTable.model_validate(_BUILT_IN[profile]) if table is None else table
+            )
+        return self._under[profile]  # type: ignore[no-any-return]
+
+    def _with(self, profile: ProfileTable) -> Self:
+        said = given(profile)
+        if "trigger_types" in said:
+            said.setdefault("rules", ())
+        budget = given(profile.budget)
+        threshold = budget.pop("threshold", None)
+        by_tier = self.budget.threshold_by_tier | budget.pop("threshold_by_tier", {})
+        said["budget"] = self.budget.model_copy(update=budget | {"threshold_by_tier": by_tier})
+        said["archive"] = self.archive.under(profile.archive)
+        # The first glob that matches a model counts: those of the profile come first.
+        said["windows"] = {**profile.windows, **self.windows, **profile.windows}
+        said["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
+        chosen = self.model_copy(update=said)
+        chosen._threshold = threshold  # noqa: SLF001  a copy of our own
+        chosen._under = {}  # noqa: SLF001
+        return chosen
+
+    def root_directories(self) -> list[Root]:
+        """Return the roots; OpenClaw's agents of this user if none is configured."""
+        looks = self.databases != "off"
+        if not self.roots:
+            return [Root(openclaw_agents(), required=False, databases=looks)]
+        return [
+            Root(one.path, one.format, exclusive=one.exclusive, databases=looks)
+            for one in self.roots
+        ]
+
+    def decision_rules(self) -> Rules:
+        """Return the rules for extraction as plain values."""
+        from brainsurgeon.decide.rules import Rule, Rules  # noqa: PLC0415  as above
+
+        long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
+        share = self.min_reclaim if isinstance(self.min_reclaim, float) else 0.0
+        return Rules(
+            rules=tuple(
+                Rule(
+                    table.kind, table.tool,
+                    self.min_value_length if table.min_value_length is None
+                    else table.min_value_length,
+                    self.keep_recent if table.keep_recent is None else table.keep_recent,
+                )
+                for table in long_form
+            ),
+            keep_recent=self.keep_recent,
+            min_value_length=self.min_value_length,
+            dead_kinds=self.dead_kinds,
+            sealed=self.sealed,
+            sealed_models=self.sealed_models,
+            enabled=self.enabled,
+            keep_after_restore=float(self.keep_after_restore_seconds),
+            exclude_tools=tuple(
+                pattern.removeprefix("tool:") for pattern in self.exclude
+                if pattern.startswith("tool:")
+            ),
+            min_reclaim_share=share,
+            min_reclaim_bytes=0 if share else int(self.min_reclaim),
+            max_messages=self.budget.max_messages,
+        )  # fmt: skip
+
+    def archive_rules(self) -> ArchiveRules:
+        """Return the rules for archiving as plain values."""
+        return self.archive.decision_rules(enabled=self.enabled, keep_recent=self.keep_recent)
+
+    def budget_rules(self) -> Budget:
+        """Return the limits of context load as plain values."""
+        from brainsurgeon.decide.budget import Budget  # noqa: PLC0415  as above
+
+        return Budget(
+            self.budget.enabled, self.budget.max_step, self.budget.max_messages,
+            self.budget.threshold, self._threshold, tuple(self.budget.threshold_by_tier.items()),
+            tuple(self.windows.items()), tuple(self.tiers.items()),
+        )  # fmt: skip
+
+    def rules_fingerprint(self) -> str:
+        """Return a digest that changes whenever decisions on an unchanged file may change."""
+        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  as above
+
+        known = sorted((name, form.version) for name, form in FORMATS.items())
+        where = self.exclude, self.min_session_bytes, self.databases
+        chosen = self.budget_rules(), self.profiles, self.use
+        # The rules for archiving count only where something may be archived.
+        archive = (self.archive_rules(),) if self.archive.enabled or self.use else ()
+        said = repr((self.decision_rules(), *where, known, *chosen, *archive))
+        return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()

@@ -1,0 +1,157 @@
+"""The models of the tables within the configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from brainsurgeon.config.values import (
+    Command,
+    Count,
+    Duration,
+    Names,
+    Positive,
+    RootPath,
+    SessionGlobs,
+    Share,
+    Switch,
+    Table,
+    key,
+    wants,
+)
+from brainsurgeon.model.entries import Kind  # noqa: TC001  pydantic reads it
+from brainsurgeon.model.loads import LAST_STEP, Tier
+
+if TYPE_CHECKING:
+    from brainsurgeon.decide.turns import ArchiveRules
+
+MaxStep = Annotated[
+    int, Field(strict=True, ge=0, le=LAST_STEP), wants(f"a whole number from 0 to {LAST_STEP}")
+]
+
+
+def given(table: Table) -> dict[str, Any]:
+    """Return the keys that a table sets, with their values."""
+    return {name: getattr(table, name) for name in table.model_fields_set}
+
+
+class RootTable(Table):
+    """A directory in which sessions are searched."""
+
+    path: RootPath = Field(description="the directory; `~` is your home directory")
+    format: Literal["auto", "openclaw", "claude-code", "codex", "generic"] = key(
+        "auto",
+        "format of its files; `auto` detects it by their first lines, `codex` files are only read",
+    )
+    exclusive: Switch = key(
+        False,
+        "your word that nothing else writes there, for file systems on which leases prove nothing",
+    )
+
+
+class RuleTable(Table):
+    """A rule of the long form of `trigger_types`."""
+
+    kind: Kind = Field(description="kind of the values to extract")
+    tool: Names = key((), "globs of tool names; none: every tool")
+    min_value_length: Count | None = key(None, "like the key `min_value_length`, for this rule")
+    keep_recent: Count | None = key(None, "like the key `keep_recent`, for this rule")
+
+
+class ArchiveTable(Table):
+    """Which finished turns are archived, and how they are summarised."""
+
+    enabled: Switch = key(
+        False, "archive finished turns: a summary in the last answer replaces them"
+    )
+    token_threshold: Count = key(8000, "archive a turn of more tokens than this")
+    tool_call_threshold: Count = key(5, "archive a turn of at least this many tool calls")
+    on_failed: Switch = key(True, "archive a turn that was interrupted")
+    keep_turns: Count = key(2, "number of latest turns that are never archived")
+    depth_cap: Count = key(3, "how many times archived turns are archived again")
+    fold_after: Positive = key(
+        20, "number of consecutive archived turns above which they become one"
+    )
+    style: Literal["structured", "paragraph"] = key(
+        "structured", "form of a summary: `structured` (JSON) or `paragraph`"
+    )
+    summary_chars: Positive = key(
+        2000, "maximum number of characters that a summary quotes of the outcome"
+    )
+    command: Command = key((), "a program of yours that writes the summary instead")
+    command_timeout: Duration = key(300, "time limit of that program")
+
+    def decision_rules(self, *, enabled: bool, keep_recent: int) -> ArchiveRules:
+        """Return the rules for archiving as plain values."""
+        from brainsurgeon.decide.turns import ArchiveRules  # noqa: PLC0415  `show` archives nothing
+
+        said = {key: getattr(self, key) for key in type(self).model_fields if "command" not in key}
+        return ArchiveRules(**said | {"enabled": enabled and self.enabled}, keep_recent=keep_recent)
+
+    def under(self, profile: ArchiveTable) -> ArchiveTable:
+        """Return this table with the keys that a profile sets."""
+        return self.model_copy(update=given(profile))
+
+
+class BudgetTable(Table):
+    """How full a context window may become before a scan extracts more."""
+
+    enabled: Switch = key(False, "extract more from a session whose context is too full")
+    max_step: MaxStep = key(3, "last step to take")
+    threshold: Share = key(
+        0.75, "share of the window above which a session is too full, for models of no known tier"
+    )
+    threshold_by_tier: dict[Tier, Share] = key(dict, "the same for `frontier`, `mid`, `small`")
+    max_messages: Count = key(0, "extract every value further back than this many messages; 0: off")
+
+
+class Profiled(Table):
+    """The settings that a profile may change for some sessions."""
+
+    keep_recent: Count = key(3, "number of recent messages that stay whole")
+    min_value_length: Count = key(500, "extract values of more characters than this")
+    trigger_types: tuple[Kind, ...] = key(
+        ("thinking", "tool_result"),
+        "kinds of values to extract, of `thinking`, `tool_call`, `tool_result`, "
+        "`assistant`, `user`, `system`, `custom`",
+    )
+    rules: tuple[RuleTable, ...] = key(
+        (),
+        "the long form of `trigger_types`: `[[rules]]` with `kind`, `tool` (globs), "
+        "`min_value_length`, `keep_recent`",
+    )
+    dead_kinds: tuple[Kind, ...] = key(
+        (), "kinds to extract from entries that requests no longer contain; empty: as elsewhere"
+    )
+    sealed: Literal["take", "defer"] = key(
+        "take",
+        "signed thinking that an extraction invalidates: `take` extracts it, too, "
+        "`defer` leaves the session unchanged",
+    )
+    sealed_models: Names = key(
+        (), "globs of further models whose thinking is signed like that; `!` excludes one"
+    )
+    windows: dict[str, Positive] = key(dict, "context windows in tokens, by globs of model ids")
+    tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")
+    budget: BudgetTable = key(
+        BudgetTable.model_construct,
+        "how full a context window may become before a scan extracts more",
+    )
+    archive: ArchiveTable = key(
+        ArchiveTable.model_construct,
+        "which finished turns are archived, and how they are summarised",
+    )
+
+
+class ProfileTable(Profiled):
+    """Settings under a name; keys that it does not set keep their values."""
+
+
+class UseTable(Table):
+    """Which sessions have a profile."""
+
+    sessions: SessionGlobs = Field(
+        description="globs of `agent/name`, or of the agent's own key for a session after `key:`"
+    )
+    profile: str = Field(description="name of a profile, yours or built in")

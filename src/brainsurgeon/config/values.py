@@ -1,0 +1,246 @@
+"""Types of configuration values: each validates a value, or raises an error that names the rule."""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    ValidationError,
+    WrapValidator,
+)
+
+from brainsurgeon.decide.cron import cron_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LARGEST = 2**53
+"""Larger integers are not exact in every JSON parser."""
+CENTURY = 3_155_760_000
+"""Seconds in 100 years; dates further away cannot be computed."""
+YEAR = 31_536_000
+KEY = "key:"
+"""Prefix of a glob that is matched with the key by which an agent names a session."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
+_DURATION = re.compile(r"([1-9][0-9]{0,11})([smhdw])")
+_SIZE = re.compile(r"([0-9]{1,15}) ?(B|KB|MB|GB)?", re.IGNORECASE)
+_SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?%")
+_EXCLUDED = ("agent", "session", "tool")
+
+
+class InvalidValueError(ValueError):
+    """A value that a key does not take: what is wanted, and what was probably meant."""
+
+    def __init__(self, wanted: str, meant: str | None = None) -> None:
+        self.meant = meant
+        super().__init__(f"wants {wanted}")
+
+
+class Table(BaseModel):
+    """A table of the configuration: immutable, without unknown keys.
+
+    Only the validator of the whole configuration is ever built, which halves the time of import.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+def key(default: Any, description: str) -> Any:
+    """Return a field with a default, or a function that makes it, and a description."""
+    if callable(default):
+        return Field(default_factory=default, description=description)
+    return Field(default=default, description=description)
+
+
+def closest(word: str, words: Iterable[str]) -> str | None:
+    """Return the word that a misspelt one most resembles, or None."""
+    return next(iter(get_close_matches(word, list(words), 1)), None)
+
+
+def wants(text: str) -> WrapValidator:
+    """Return a validator that replaces any error of the type with one message."""
+
+    def read(value: Any, inner: Any) -> Any:
+        try:
+            return inner(value)
+        except ValidationError:
+            raise InvalidValueError(text) from None
+
+    return WrapValidator(read)
+
+
+def _duration(value: Any) -> int | None:
+    """Return the seconds of `24h` and the like, None for `never`."""
+    if value is None or value == "never":
+        return None
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if not match:
+        raise InvalidValueError('a whole number above 0 with s, m, h, d or w ("24h"), or "never"')
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > CENTURY:
+        raise InvalidValueError('at most 5200w, or "never"')
+    return seconds
+
+
+def _duration_text(seconds: int | None) -> str:
+    """Return a duration in its largest unit, but one day in hours."""
+    if seconds is None:
+        return "never"
+    unit, size = next(
+        (unit, size) for unit, size in reversed(_UNITS.items())
+        if seconds % size == 0 and (seconds != size or unit not in "wd")
+    )  # fmt: skip
+    return f"{seconds // size}{unit}"
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
+        return value
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if not match:
+        raise InvalidValueError('bytes, with KB, MB or GB where you like ("64KB")')
+    return int(match[1]) * _SIZES[(match[2] or "").upper()]
+
+
+def _reclaim(value: Any) -> float | int:
+    """Return a share of the file for `1%`, the number of bytes for anything else."""
+    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
+    if match and float(match[1]) > 100:  # noqa: PLR2004
+        raise InvalidValueError("a share of at most 100%")
+    if match:
+        return float(match[1]) / 100
+    try:
+        return _size(value)
+    except InvalidValueError:
+        raise InvalidValueError('a share of the file ("1%") or bytes ("64KB")') from None
+
+
+def _reclaim_text(value: Any) -> Any:
+    return f"{value * 100:g}%" if isinstance(value, float) else value
+
+
+def _cron(value: Any) -> str | None:
+    if value is None:
+        return None
+    wanted = 'the five fields of cron ("*/2 * * * *")'
+    if not isinstance(value, str):
+        raise InvalidValueError(wanted)
+    try:
+        cron_numbers(value)
+    except ValueError as error:
+        why = str(error).removeprefix("wants ")
+        raise InvalidValueError(wanted if why == wanted else f"{wanted}: {why}") from None
+    return value
+
+
+def _absolute(value: Any) -> str:
+    path = os.path.expanduser(value) if isinstance(value, str) else ""
+    if not os.path.isabs(path) or "\0" in path:
+        raise InvalidValueError("an absolute path (~ is understood)")
+    return os.path.normpath(path)
+
+
+def _root(value: Any) -> str:
+    path = _absolute(value)
+    if os.path.realpath(path) == os.sep:
+        raise InvalidValueError("a directory of sessions, not the whole file system")
+    return path
+
+
+def _excluded(value: Any) -> str:
+    """Return a pattern of `exclude`; a glob that matches no absolute path is a misspelt word."""
+    text = value if isinstance(value, str) else ""
+    kind, _, name = text.partition(":")
+    if (kind in _EXCLUDED and name) or text[:1] in ("/", "*", "?", "["):
+        return text
+    meant = closest(kind, _EXCLUDED) if name else None
+    wanted = "a glob of absolute paths, agent:<id>, session:<id> or tool:<name>"
+    raise InvalidValueError(wanted, meant and f"{meant}:{name}")
+
+
+def _session_glob(value: Any) -> str:
+    """Return a glob of sessions; one without a slash or a wildcard never matches `agent/name`."""
+    named = isinstance(value, str) and value.removeprefix(KEY) != ""
+    if named and (value.startswith(KEY) or any(mark in value for mark in "/*?[")):
+        return str(value)
+    wanted = 'a glob of agent/name or of key:<session key> ("main/*"): no other matches'
+    raise InvalidValueError(wanted)
+
+
+def _session_globs(value: Any) -> Any:
+    listed = _listed(value)
+    if isinstance(listed, list | tuple) and listed:
+        return listed
+    raise InvalidValueError('at least one glob of agent/name, or of key:<session key> ("main/*")')
+
+
+def _command(value: Any) -> Any:
+    """Accept a list of words only: a string would have to be split by a shell."""
+    if value is None or isinstance(value, list | tuple):
+        return value or ()
+    raise InvalidValueError('a list of words (["/usr/bin/summarise", "--short"])')
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+_WrittenDuration = Annotated[str, Field(pattern=rf"^({_DURATION.pattern}|never)$")]
+_WrittenSize = (
+    Annotated[int, Field(ge=0, le=LARGEST)]
+    | Annotated[str, Field(pattern=r"^[0-9]{1,15} ?([KMGkmg]?[Bb])?$")]
+)
+_WrittenShare = Annotated[str, Field(pattern=rf"^{_SHARE.pattern}$")]
+
+Switch = StrictBool
+Count = Annotated[int, Field(strict=True, ge=0, le=LARGEST), wants("a whole number from 0 to 2^53")]
+Positive = Annotated[
+    int, Field(strict=True, ge=1, le=LARGEST), wants("a whole number from 1 to 2^53")
+]
+Seconds = Annotated[
+    int, Field(strict=True, ge=0, le=CENTURY), wants(f"a whole number from 0 to {CENTURY:,}")
+]
+Interval = Annotated[
+    int, Field(strict=True, ge=1, le=YEAR), wants(f"a whole number from 1 to {YEAR:,}")
+]
+Duration = Annotated[
+    int | None,
+    BeforeValidator(_duration, json_schema_input_type=_WrittenDuration),
+    PlainSerializer(_duration_text, return_type=str, when_used="json"),
+]
+Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=_WrittenSize)]
+Reclaim = Annotated[
+    float | int,
+    BeforeValidator(_reclaim, json_schema_input_type=_WrittenSize | _WrittenShare),
+    PlainSerializer(_reclaim_text, when_used="json"),
+]
+Share = Annotated[
+    float, Field(strict=True, gt=0, le=1),
+    wants("a share of the window, above 0 and up to 1 (0.75)"),
+]  # fmt: skip
+Cron = Annotated[str | None, BeforeValidator(_cron, json_schema_input_type=str)]
+AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
+RootPath = Annotated[str, BeforeValidator(_root)]
+Pattern = Annotated[str, BeforeValidator(_excluded)]
+Names = Annotated[
+    tuple[Annotated[str, wants("a name, or a glob of names")], ...],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+]
+SessionGlobs = Annotated[
+    tuple[Annotated[str, BeforeValidator(_session_glob)], ...],
+    BeforeValidator(_session_globs, json_schema_input_type=str | list[str]),
+]
+Command = Annotated[
+    tuple[Annotated[str, Field(pattern="^[^\0]+$"), wants("a word of a command")], ...],
+    BeforeValidator(_command),
+]
