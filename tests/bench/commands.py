@@ -44,7 +44,7 @@ def rows(place, wanted):
         "named": (ours("show", entry, "--session", "s1", config=config), None),
     }, runs)  # fmt: skip
     for name, what, target in (
-        ("show", "show", "4x"), ("named", "show --session", ""),
+        ("show", "show", ""), ("named", "show --session", ""),
     ):  # fmt: skip
         yield Row(
             f"{what}, {extractions:,} extractions", 1000 * figures[name].cpu, "ms",

@@ -53,8 +53,7 @@ def flat(table: Table, above: str = "") -> Iterator[tuple[str, Any, str]]:
         if isinstance(value, Table):
             yield from flat(value, f"{above}{name}.")
         else:  # of tables in a list or under names only the keys that were given
-            tables = isinstance(value, tuple | dict) and name in given
-            yield f"{above}{name}", (given if tables else whole)[name], field.description or ""
+            yield f"{above}{name}", given.get(name, whole[name]), field.description or ""
 
 
 def toml(value: Any) -> str | None:

@@ -90,21 +90,15 @@ def quoted(value: Any) -> str:
 def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
     """Yield the problems of values that do not fit together; `table` has them as given."""
     yield from _misplaced(settings, table)
-    if settings.archive.command and not settings.archive.enabled:
-        yield "archive.command: wants archive.enabled = true beside it, but false is given"
+    archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
-        archive = settings.archive.under(profile.archive)
-        if (
-            "command" in profile.archive.model_fields_set
-            and archive.command
-            and not archive.enabled
-        ):
-            yield (
-                f"profiles.{name}.archive.command: wants archive.enabled = true beside it, "
-                "but false is given"
-            )
+        if "command" in profile.archive.model_fields_set:
+            archives[f"profiles.{name}.archive"] = settings.archive.under(profile.archive)
         if {"rules", "trigger_types"} <= profile.model_fields_set and profile.rules:
             yield f"profiles.{name}: wants rules or trigger_types, but a table of both is given"
+    for place, archive in archives.items():
+        if archive.command and not archive.enabled:
+            yield f"{place}.command: wants archive.enabled = true beside it, but false is given"
     yield from _unusable(settings)
 
 

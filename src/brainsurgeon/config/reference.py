@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brainsurgeon import config
 from brainsurgeon.config.origins import flat, toml
 from brainsurgeon.config.settings import Settings
 
@@ -14,14 +15,14 @@ _IN_WORDS = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsu
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a configuration file, for editors."""
     made = Settings.model_json_schema()
-    defaults = Settings().model_dump(mode="json")
-    for table in (made, *made["$defs"].values()):
+    for name, table in (("Settings", made), *made["$defs"].items()):
         table.pop("description", None)
-        for key, one in table.get("properties", {}).items():
+        defaults = getattr(config, name).model_construct().model_dump(mode="json")
+        for key, one in table["properties"].items():
             one.pop("title", None)
-            if one.get("default", "") is None or key == "state_dir":
+            if key == "state_dir" or one.get("default", "") is None:
                 del one["default"]
-            elif table is made and "default" in one:
+            elif "default" in one:
                 one["default"] = defaults[key]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -40,15 +40,13 @@ if TYPE_CHECKING:
     from brainsurgeon.decide.turns import ArchiveRules
 
 _BUILT_IN: dict[str, dict[str, Any]] = {
-    **{
-        name: {"budget": {"threshold": threshold}}
-        for name, threshold in (
-            ("debug", 0.65), ("implement", 0.70), ("chat", 0.85), ("research", 0.65),
-            ("review", 0.75),
-        )
-    },
+    "debug": {"budget": {"threshold": 0.65}},
+    "implement": {"budget": {"threshold": 0.70}},
+    "chat": {"budget": {"threshold": 0.85}},
+    "research": {"budget": {"threshold": 0.65}},
+    "review": {"budget": {"threshold": 0.75}},
     "ephemeral": {"budget": {"max_messages": 50}, "archive": {"enabled": True}},
-}  # fmt: skip
+}
 """The built-in profiles."""
 
 
