@@ -11,7 +11,7 @@ LINE = 100
 PROOFS = "proofs"
 """Where the proofs stand that are of no single room."""
 OF_WHOLE_ROOMS = {
-    "cli": {"json", "main", "refusing", "showing"},
+    "cli": {"imports", "json", "main", "refusing", "showing"},
     "formats": {"contract", "recognise"},
     "lookup": {"once"},
     "mcp_server": {"archives", "claude_code", "redact", "scope", "serving"},

@@ -1,15 +1,9 @@
-"""The settings in force: as a configuration has them, with where each comes from."""
+"""The settings in force, as a configuration file has them, and where each comes from."""
 
-import json
-import tomllib
-
-import jsonschema
 import pytest
 
 from brainsurgeon.config import Settings, load
 from brainsurgeon.config.origins import settings_shown
-from brainsurgeon.config.reference import schema
-from brainsurgeon.errors import ConfigError
 from brainsurgeon.render.init import settings as rendered
 from building.world import TOP
 
@@ -96,55 +90,3 @@ def test_durations_are_written_as_a_file_has_them(shown):
     assert one["retention"].value == '"24h"'
     assert one["retention_standing"].value == '"2w"'
     assert shown('retention = "90m"')["retention"].value == '"90m"'
-
-
-# --- the schema ----------------------------------------------------------------------------------
-
-
-def test_the_schema_takes_what_the_program_takes():
-    """The example, with everything in it in use, and unusual values are in order."""
-    checks = jsonschema.Draft202012Validator(schema())
-
-    jsonschema.Draft202012Validator.check_schema(schema())
-    for text in (EXAMPLE.read_text(), UNUSUAL.replace("keep_restore_calls = true\n", "")):
-        assert list(checks.iter_errors(tomllib.loads(text))) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["keep_recent = -1", "keep_recent = true", 'retention = "1"', 'retention = "0h"',
-     "retention = 24", 'min_reclaim = "1 %%"', 'min_session_bytes = "many"', "enabled = 1",
-     'trigger_types = ["tools"]', 'sealed = "keep"', "keep_recnt = 3", "scan_interval_seconds = 0",
-     '[[roots]]\nformat = "auto"', '[[roots]]\npath = "/x"\nformt = "auto"', 'databases = "on"',
-     '[[rules]]\nkind = "all"'],
-)  # fmt: skip
-def test_the_schema_refuses_what_the_program_refuses(shown, text):
-    """An editor marks what would end with exit code 2."""
-    with pytest.raises(ConfigError):
-        shown(text)
-    assert list(jsonschema.Draft202012Validator(schema()).iter_errors(tomllib.loads(text)))
-
-
-def test_the_schema_says_each_default_as_a_file_would_have_it():
-    """With every default put into a file, the settings are those without one."""
-    made = schema()["properties"]
-    defaults = {key: one["default"] for key, one in made.items() if "default" in one}
-
-    assert defaults["retention"] == "24h"
-    assert made.keys() == Settings.model_fields.keys()
-    assert Settings.model_validate(defaults) == Settings()
-    assert json.loads(json.dumps(schema())) == schema()
-
-
-def test_each_key_of_the_schema_has_a_description():
-    """No key of any table is without a description, and tables describe the same key alike."""
-    made = schema()
-    told = {key: one["description"] for key, one in made["properties"].items()}
-    for name, table in made["$defs"].items():
-        for key, one in table["properties"].items():
-            told[f"{name}.{key}"] = one["description"]
-
-    assert all(isinstance(one, str) and one for one in told.values())
-    assert "placeholder" in told["retention"]
-    assert told["BudgetTable.enabled"] != told["ArchiveTable.enabled"] != told["enabled"]
-    assert told["ProfileTable.keep_recent"] == told["keep_recent"] != told["RuleTable.keep_recent"]
