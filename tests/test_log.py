@@ -204,18 +204,18 @@ def test_what_went_wrong_is_logged_by_name(world, two_values, monkeypatch):
     ]  # fmt: skip
 
 
-def test_a_retention_run_is_logged_with_its_brakes():
+def test_a_retention_run_is_logged_with_what_it_held_back():
     """At info what it did, and as a warning each root where nothing was deleted, and why."""
     report = RetentionReport(
-        False, values_held=5, values_marked=2, values_unmarked=1, values_deleted=1,
-        bytes_deleted=900, brakes={"/agents": "no such directory"},
+        False, values_held=5, values_deleted=1, bytes_deleted=900,
+        held_back={"/agents": "no such directory"},
     )  # fmt: skip
 
     assert logged(log.retained, report) == [
-        {"event": "retention_braked", "module": "retention", "root": "/agents",
+        {"event": "retention_held_back", "module": "retention", "root": "/agents",
          "reason": "no such directory", "log_level": "warning"},
         {"event": "retention_finished", "module": "retention", "values_held": 5,
-         "values_marked": 2, "values_unmarked": 1, "values_deleted": 1, "bytes_deleted": 900,
+         "values_deleted": 1, "bytes_deleted": 900,
          "log_level": "info"},
     ]  # fmt: skip
 

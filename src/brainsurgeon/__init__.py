@@ -6,4 +6,4 @@ files, one touches SQLite), `lookup` and `rewrite` (where the hands meet), `oper
 and the doors: `cli` and what else calls a verb.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -134,14 +134,12 @@ def _entries(session: str, plan: Plan) -> None:
 def retained(report: RetentionReport) -> None:
     """Log a retention run: its counts, and each root where nothing was deleted."""
     log = structlog.get_logger()
-    for root, why in report.brakes.items():
-        log.warning("retention_braked", module="retention", root=root, reason=why)
+    for root, why in report.held_back.items():
+        log.warning("retention_held_back", module="retention", root=root, reason=why)
     log.info(
         "retention_finished",
         module="retention",
         values_held=report.values_held,
-        values_marked=report.values_marked,
-        values_unmarked=report.values_unmarked,
         values_deleted=report.values_deleted,
         bytes_deleted=report.bytes_deleted,
     )

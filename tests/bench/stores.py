@@ -1,6 +1,6 @@
 """The store: a retention run over many rows, and the bytes that values take.
 
-The rows are written as a rewrite writes them, without any session file.
+The rows are written as a rewrite writes them; the session files hold no more than their header.
 """
 
 import json
@@ -14,7 +14,6 @@ import zstandard
 
 from bench.measuring import above_empty
 from bench.table import Row
-from brainsurgeon.formats import digests
 from brainsurgeon.model.edits import Cut
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
@@ -36,8 +35,7 @@ with open_store(settings.state_dir) as store:
     wall = time.monotonic() - begun
 status = dict(line.split(":") for line in open("/proc/self/status"))
 print(json.dumps({"wall": wall, "peak": int(status["VmHWM"].split()[0]) / 1024,
-                  "held": report.values_held, "marked": report.values_marked,
-                  "deleted": report.values_deleted, "blobs": report.blobs_deleted}))
+                  "held": report.values_held, "deleted": report.values_deleted}))
 """
 WRITER = """
 import json, sqlite3, sys, time
@@ -66,7 +64,7 @@ def rows(place, wanted):
 
 
 def retention_rows(place, count):
-    """Measure a run that finds nothing, one that marks a tenth, and one that deletes it.
+    """Measure the first run in days, one that deletes a tenth, and one that finds nothing.
 
     Beside each a second process writes every 10 ms and tells how long it had to wait.
     """
@@ -74,17 +72,15 @@ def retention_rows(place, count):
     agents.mkdir(parents=True)
     fill(state, count)
     for what, shift, target in (
-        ("nothing due", -40 * DAY, "0.1 s"),
-        ("a tenth is marked", 0.0, "10 s, 64 MB, wait 0.2 s"),
+        ("the first run in days", 0.0, "0.1 s"),
         ("a tenth is deleted", 60.0, "10 s, 64 MB, wait 0.2 s"),
         ("nothing due any more", 120.0, "0.1 s"),
     ):
         figure = one_run(state, agents, shift)
-        seen_whole(state, agents, shift + 30)
         yield Row(
             f"retention, {figure['held']:,} values, {what}", figure["wall"],
             memory=above_empty(figure["peak"]), target=target,
-            note=f"{figure['marked']:,} marked, {figure['deleted']:,} deleted; another writer waits"
+            note=f"{figure['deleted']:,} deleted; another writer waits"
             f" {figure['lock']:.2f} s at most, {figure['whole']:.2f} s with its own commit",
         )  # fmt: skip
 
@@ -105,25 +101,20 @@ def one_run(state, agents, shift):
     return {**json.loads(done.stdout), **json.loads(told)}
 
 
-def seen_whole(state, agents, shift):
-    """Note what a scan notes when it has seen the root without error."""
-    with open_store(str(state)) as store, store.transaction():
-        store.facts.note_pass(time.time() + shift, [os.path.realpath(agents)])
-
-
 def fill(state, rows):
-    """Fill a store as rewrites do; of every tenth session the stubs were last seen long ago."""
+    """Fill a store as rewrites do; every tenth session has been silent for long."""
     chance = random.Random(7)
     now = time.time()
     with open_store(str(state)) as store:
         for number in range(rows // PER_SESSION):
             then = now - 35 * DAY if number % 10 == 0 else now
             values = [chance.randbytes(90).hex().encode() for _ in range(PER_SESSION)]
-            record(store, state.parent / "agents", number, values, then, chance)
+            path = record(store, state.parent / "agents", number, values, then, chance)
+            write_header(path, then)
 
 
 def record(store, root, number, values, now, chance):
-    """Record the values of one session as a rewrite that happened."""
+    """Record the values of one session as a rewrite that happened; return the session's path."""
     agent = f"agent{number % AGENTS}"
     home = f"{root}/{agent}"
     seen = Fingerprint(1, number + 2, 3000, 4, 5)
@@ -133,33 +124,40 @@ def record(store, root, number, values, now, chance):
         row = store.sessions.note(file, "openclaw", None)
         shelved = []
         for value in values:
-            blob, digest, _ = store.blobs.put(row.agent_id, value, now)
-            shelved.append((cut_of(f"{chance.getrandbits(32):08x}", value, chance), blob, digest,
-                            len(value)))  # fmt: skip
+            blob, digest, _ = store.blobs.put(value)
+            cut = cut_of(f"{chance.getrandbits(32):08x}", value, chance)
+            cut = cut.named(store.placeholders.name(cut.name, cut.path, digest))
+            shelved.append((cut, blob, digest, len(value)))
         done = Confirmation(at=now)
         entry = store.journal.begin(row.id, file, ".brainsurgeon-0.tmp", done)
         store.extractions.add(row.id, entry, shelved, now)
         store.journal.confirm(entry, row.id, done)
         store.journal.close(entry)
+    return file.path
+
+
+def write_header(path, moment):
+    """Write a session without any turn, last changed at a moment (seconds since 1970)."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    header = {"type": "session", "version": 3, "id": os.path.basename(path).partition(".")[0],
+              "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w"}  # fmt: skip
+    with open(path, "wb") as file:
+        file.write(json.dumps(header).encode() + b"\n")
+    os.utime(path, (moment, moment))
 
 
 def cut_of(entry, value, chance):
     """Give the cut of a tool's result, as it is planned."""
-    stub = f"[[extracted-{entry}]]"
     return Cut(
-        0, len(value), f'"{stub}"'.encode(), entry, stub, ("message", "content", 0, "text"),
+        0, len(value), b"", entry, entry, ("message", "content", 0, "text"),
         "tool_result", chance.choice(("exec", "read", "web_fetch", "process")), len(value),
         block=False, forced=False, reason=f"tool_result of {len(value):,} characters",
-        anchor=f"call_{chance.getrandbits(96):024x}", exact=False,
-        said=chance.randbytes(digests.SIZE), whole=chance.randbytes(digests.SIZE),
+        anchor=f"call_{chance.getrandbits(96):024x}",
     )  # fmt: skip
 
 
 def store_bytes(place, volume):
-    """Measure the store beside the bytes that were extracted, a fifth of them twice.
-
-    All of them are one agent's: nothing is shared between agents.
-    """
+    """Measure the store beside the bytes that were extracted, a fifth of them twice."""
     place.mkdir(parents=True)
     for size, target in ((40_000, "32 %"), (713, "60 %")):
         state = place / f"of-{size}"
@@ -168,7 +166,7 @@ def store_bytes(place, volume):
         with open_store(str(state)) as store:
             for number, at in enumerate(range(0, len(values), 500)):
                 part = values[at : at + 500]
-                record(store, place / "agents", number * AGENTS, part, time.time(), chance)
+                record(store, place / "agents", number, part, time.time(), chance)
         extracted = sum(map(len, values))
         packed = sum(len(zstandard.ZstdCompressor(1).compress(one)) for one in set(values))
         yield Row(

@@ -1,16 +1,31 @@
-"""Sessions that name nothing by which they could be told apart, or lie where others lay."""
+"""Sessions that look alike, and what may happen to their files.
 
+Everything that happens to files is a function of the world and `files`: the paths of the sessions,
+each with the bytes that its file has when nothing of ours stands in it. It changes the files and
+returns the new `files`.
+"""
+
+import os
 import shutil
+import time
+from pathlib import Path
 
-from building.world import dump
+from building.world import LONG_AGO, Conversation, dump, fork
+
+OTHER = "22222222-0000-4000-8000-000000000002"
+THIRD = "33333333-0000-4000-8000-000000000003"
 
 
-def generic_log(secret):
-    """Give a log of generic entries, which names no session and has no times."""
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def generic_log(secret, **more):
+    """Return a log of generic entries; `more` are members of the entry with the secret."""
     return b"".join(map(dump, (
         {"type": "message", "__id": "msg-1", "role": "user", "content": "go on"},
         {"type": "tool_call", "__id": "msg-2", "name": "exec", "arguments": {"command": "ls"}},
-        {"type": "tool_result", "__id": "msg-3", "name": "exec", "output": f"{secret} " * 400},
+        {"type": "tool_result", "__id": "msg-3", "name": "exec", "output": f"{secret} " * 400,
+         **more},
         {"type": "message", "__id": "msg-4", "role": "assistant", "content": "done."},
         {"type": "message", "__id": "msg-5", "role": "user", "content": "go on"},
         {"type": "message", "__id": "msg-6", "role": "assistant", "content": "done."},
@@ -18,11 +33,340 @@ def generic_log(secret):
     )))  # fmt: skip
 
 
-def back_from_a_backup(world, one, two):
-    """Give both files new inodes; the first gets the one that the second session once had."""
-    anew = [shutil.copy2(path, path.with_suffix(".anew")) for path in (one, two)]
-    for copy in anew:
-        copy.rename(copy.with_suffix(".jsonl"))
-    status = one.stat()
-    other = next(each for each in world.store.sessions.all() if each.path == str(two))
-    world.store.sessions.stands_as(other.id, (status.st_dev, status.st_ino))
+def talk(secret, session="11111111-0000-4000-8000-000000000001", **header):
+    """Return a conversation whose first result is long; all of them use the same entry ids."""
+    one = Conversation(session, **header)
+    one.turn(f"{secret}: " + "x" * 2000)
+    one.turn("short")
+    return one
+
+
+def own_id(secret):
+    """Return an OpenClaw session with an id of its own."""
+    return talk(secret, f"session-{secret.replace(' ', '-')}").bytes()
+
+
+def same_id(secret):
+    """Return an OpenClaw session with the same id, header and entry ids as every other one."""
+    return talk(secret).bytes()
+
+
+def write(path, data):
+    """Write a session that was last changed long ago; return its path and its bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data if isinstance(data, bytes) else data.bytes())
+    return aged(path), path.read_bytes()
+
+
+def aged(path):
+    """Set a file's last change to long ago; return its path."""
+    os.utime(path, (time.time() - LONG_AGO,) * 2)
+    return path
+
+
+def three(world, session):
+    """Write two sessions of one agent and one of another; `session` makes the bytes of each."""
+    places = ("main/sessions/a.jsonl", "main/sessions/b.jsonl", "other/sessions/c.jsonl")
+    return dict(
+        write(world.root / place, session(f"secret {number}"))
+        for number, place in enumerate(places)
+    )
+
+
+# --- moved ---------------------------------------------------------------------------------------
+
+
+def renamed(files, old, new):
+    """Rename a file or directory."""
+    new.parent.mkdir(parents=True, exist_ok=True)
+    old.rename(new)
+    return {
+        new / path.relative_to(old) if path.is_relative_to(old) else path: said
+        for path, said in files.items()
+    }
+
+
+def exchanged(files, one, two):
+    """Exchange the names of two files or directories."""
+    between = one.with_name("between")
+    return renamed(renamed(renamed(files, one, between), two, one), between, two)
+
+
+def files_renamed(_world, files):
+    """Give every file another name."""
+    for path in list(files):
+        files = renamed(files, path, path.with_name(f"was-{path.name}"))
+    return files
+
+
+def agent_renamed(world, files):
+    """Rename the directory of an agent."""
+    return renamed(files, world.root / "main", world.root / "prime")
+
+
+def moved_to_another_agent(world, files):
+    """Move all files into the directory of an agent that has a session of its own."""
+    place = world.root / "third" / "sessions"
+    own, said = write(place / "own.jsonl", talk("own", THIRD))
+    for path in list(files):
+        files = renamed(files, path, place / path.name)
+    return files | {own: said}
+
+
+def copied_and_removed(world, files):
+    """Move the directory of an agent as between two filesystems."""
+    old, new = world.root / "main", world.root / "prime"
+    shutil.copytree(old, new)
+    shutil.rmtree(old)
+    return {
+        new / path.relative_to(old) if path.is_relative_to(old) else path: said
+        for path, said in files.items()
+    }
+
+
+def agents_exchanged(world, files):
+    """Exchange the names of two agents' directories."""
+    return exchanged(files, world.root / "main", world.root / "other")
+
+
+def files_exchanged(_world, files):
+    """Exchange the names of two sessions of one agent."""
+    one, two, *_ = files
+    return exchanged(files, one, two)
+
+
+def rotated(world, files):
+    """Rotate a log: the older part gets a new name, and a new one begins in its place."""
+    path, *_ = files
+    files = renamed(files, path, path.with_name("a.1.jsonl"))
+    said = files[path.with_name("a.1.jsonl")].replace(b"secret", b"second")
+    return files | dict([write(world.directory / path.name, said)])
+
+
+# --- the root ------------------------------------------------------------------------------------
+
+
+def root_renamed(world, files):
+    """Rename the root, also in the configuration."""
+    old, world.root = world.root, world.base / "renamed"
+    return renamed(files, old, world.root)
+
+
+def root_renamed_behind_a_link(world, files):
+    """Rename the root and leave a link; the configuration stays."""
+    old, new = world.root, world.base / "renamed"
+    files = renamed(files, old, new)
+    old.symlink_to(new)
+    return files
+
+
+def root_renamed_beside_a_link(world, files):
+    """Rename the root, also in the configuration, and leave a link."""
+    files = root_renamed_behind_a_link(world, files)
+    world.root = world.base / "renamed"
+    return files
+
+
+# --- inodes --------------------------------------------------------------------------------------
+
+
+def contents_exchanged(_world, files):
+    """Write the contents of two sessions into each other's file."""
+    one, two, *_ = files
+    first, second = one.read_bytes(), two.read_bytes()
+    write(one, second)
+    write(two, first)
+    return files | {one: files[two], two: files[one]}
+
+
+def exchanged_by_links(_world, files):
+    """Exchange the names of two sessions of one agent by hard links."""
+    one, two, *_ = files
+    between = one.with_name("between")
+    os.link(one, between)
+    two.replace(one)
+    between.rename(two)
+    return files | {one: files[two], two: files[one]}
+
+
+def inodes_exchanged(world, files):
+    """Let two sessions stay where they are, each with the inode of the other one."""
+    return contents_exchanged(world, files_exchanged(world, files))
+
+
+def inodes_reused(_world, files):
+    """Delete all files and write new ones: inode numbers are given out again, to other sessions."""
+    kept = {path: path.read_bytes() for path in files}
+    for path in kept:
+        path.unlink()
+    for path in reversed(kept):
+        write(path, kept[path])
+    return files
+
+
+def written_anew(_world, files):
+    """Let the agent write every file anew under its name."""
+    for path in files:
+        fresh, _ = write(path.with_suffix(".writing"), path.read_bytes())
+        fresh.rename(path)
+    return files
+
+
+def back_from_a_backup(world, files):
+    """Let a backup of all sessions come back."""
+    backup = world.base / "backup"
+    shutil.copytree(world.root, backup)
+    shutil.rmtree(world.root)
+    shutil.copytree(backup, world.root)
+    return files
+
+
+# --- copied --------------------------------------------------------------------------------------
+
+
+def copied_beside(_world, files):
+    """Copy every file, and the copy."""
+    for path, said in list(files.items()):
+        copy = shutil.copy2(path, path.with_name(f"copy-of-{path.name}"))
+        again = shutil.copy2(copy, path.with_name(f"again-{path.name}"))
+        files = files | {Path(copy): said, Path(again): said}
+    return files
+
+
+def copied_in_an_agent_renamed(world, files):
+    """Rename an agent whose sessions are then copied."""
+    return copied_beside(world, agent_renamed(world, files))
+
+
+def copied_to_another_agent(world, files):
+    """Copy every file into the directory of another agent."""
+    place = world.root / "third" / "sessions"
+    place.mkdir(parents=True)
+    return files | {
+        Path(shutil.copy2(path, place / path.name)): said for path, said in files.items()
+    }
+
+
+def copied_and_deleted(world, files):
+    """Copy every file into the directory of another agent, and delete it."""
+    copies = copied_to_another_agent(world, files)
+    for path in files:
+        path.unlink()
+    return {path: said for path, said in copies.items() if path not in files}
+
+
+def copied_after_an_exchange(world, files):
+    """Copy sessions of two agents that exchanged their names, also to where others were before."""
+    one, _, three = files
+    files = agents_exchanged(world, files)
+    here = world.directory / three.name
+    copies = [here.with_name("copy.jsonl"), here.with_name(one.name)]
+    return files | {Path(shutil.copy2(here, copy)): files[here] for copy in copies}
+
+
+def in_another_place_under_its_name(world, files):
+    """Rename a session and copy another one to its place."""
+    one, two, *_ = files
+    files = renamed(files, one, one.with_name("moved.jsonl"))
+    return files | {Path(shutil.copy2(two, one)): files[two]}
+
+
+WHEREVER = [
+    files_renamed, agent_renamed, moved_to_another_agent, copied_and_removed, agents_exchanged,
+    files_exchanged, rotated, root_renamed, root_renamed_behind_a_link, root_renamed_beside_a_link,
+    contents_exchanged, exchanged_by_links, inodes_exchanged, inodes_reused, written_anew,
+    back_from_a_backup, copied_beside, copied_in_an_agent_renamed, copied_to_another_agent,
+    copied_and_deleted, copied_after_an_exchange, in_another_place_under_its_name,
+]  # fmt: skip
+"""What may happen to sessions of any format."""
+
+
+# --- forked --------------------------------------------------------------------------------------
+
+
+def forked(files, path, name=OTHER, **more):
+    """Fork a session; return its file, and `files` with it."""
+    child = aged(fork(path, name, **more))
+    header = child.read_bytes().splitlines(keepends=True)[0]
+    return child, files | {child: header + files[path].split(b"\n", 1)[1]}
+
+
+def fork_beside(_world, files):
+    """Fork a session."""
+    return forked(files, next(iter(files)))[1]
+
+
+def fork_of_a_fork(_world, files):
+    """Fork a fork, and delete what is between."""
+    child, files = forked(files, next(iter(files)))
+    _, files = forked(files, child, THIRD)
+    return deleted(files, child)
+
+
+def fork_of_an_agent_renamed(world, files):
+    """Fork a session whose agent was renamed."""
+    files = agent_renamed(world, files)
+    return forked(files, world.root / "prime" / "sessions" / "a.jsonl")[1]
+
+
+def fork_renamed_with_its_agent(world, files):
+    """Rename the agent of a session and its fork, which names a path that is gone."""
+    return agent_renamed(world, fork_beside(world, files))
+
+
+def fork_alone_in_an_agent_renamed(world, files):
+    """Delete the parent of a fork, and rename their agent."""
+    parent, *_ = files
+    return agent_renamed(world, deleted(fork_beside(world, files), parent))
+
+
+def fork_in_another_agent(world, files):
+    """Move a fork into the directory of another agent, and delete its parent."""
+    parent, *_ = files
+    child, files = forked(files, parent)
+    return deleted(renamed(files, child, world.root / "other" / "sessions" / child.name), parent)
+
+
+def fork_of_an_old_name(_world, files):
+    """Rename a session and fork it; the fork names the old path."""
+    parent, *_ = files
+    new = parent.with_name("renamed.jsonl")
+    return forked(renamed(files, parent, new), new, parent=str(parent))[1]
+
+
+def fork_between_two_names(_world, files):
+    """Rename a session, fork it, and rename it again: the path that the fork names never stayed."""
+    parent, *_ = files
+    between = parent.with_name("between.jsonl")
+    _, files = forked(renamed(files, parent, between), between)
+    return renamed(files, between, parent.with_name("last.jsonl"))
+
+
+def fork_and_another_parent(_world, files):
+    """Fork a session and rename it; another one takes the path that the fork names."""
+    parent, *_ = files
+    _, files = forked(files, parent)
+    said = files[parent].replace(b"secret", b"another")
+    files = renamed(files, parent, parent.with_name("moved.jsonl"))
+    return files | dict([write(parent, said)])
+
+
+def under_another_header(_world, files):
+    """Let another session begin with the entries of one that is gone."""
+    path, *_ = files
+    child, files = forked(files, path, THIRD)
+    return deleted(renamed(files, child, path.with_name("another.jsonl")), path)
+
+
+def deleted(files, path):
+    """Delete a session."""
+    path.unlink()
+    return {other: said for other, said in files.items() if other != path}
+
+
+FORKS = [
+    fork_beside, fork_of_a_fork, fork_of_an_agent_renamed, fork_renamed_with_its_agent,
+    fork_alone_in_an_agent_renamed, fork_in_another_agent, fork_of_an_old_name,
+    fork_between_two_names, fork_and_another_parent, under_another_header,
+]  # fmt: skip
+"""How sessions are forked by agents that write a header of their own."""

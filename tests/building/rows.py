@@ -3,7 +3,9 @@
 import os
 
 from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.entries import stub_token
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.stubs import stub_named
 from brainsurgeon.store import journal
 
 OPEN = (
@@ -33,11 +35,6 @@ def count(store, table):
     return store._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
-def put(store, agent, value):
-    """Store a value."""
-    return store.blobs.put(agent, value, 1.0)
-
-
 def found(session="one", agent="main", root="/agents"):
     """Give a session as the walk finds it."""
     home = f"{root}/{agent}"
@@ -53,19 +50,27 @@ def session(store, **where):
 
 def cut(entry="e1", path=("message", "content", 0, "text")):
     """Give a cut as it is planned."""
-    stub = f"[[extracted-{entry}]]"
-    return Cut(0, 9, b'"' + stub.encode() + b'"', entry, stub, path, "tool_result", "exec", 7,
-               block=False, forced=False, reason="old")  # fmt: skip
+    return Cut(0, 9, stub_token(stub_named(entry), block=False), entry, entry, path, "tool_result",
+               "exec", 7, block=False, forced=False, reason="old")  # fmt: skip
 
 
 def begin(store, row, cuts=(), value=b"value", note=None):
-    """Begin a rewrite: values, rows and the journal entry, as the knife does."""
+    """Begin a rewrite: values, placeholders, rows and the journal entry, as the knife does."""
     with store.transaction():
         shelved = []
         for one in cuts:
-            blob, digest, _ = put(store, row.agent_id, value)
-            shelved.append((one, blob, digest, len(value)))
+            blob, digest, _ = store.blobs.put(value)
+            name = one.name
+            if one.is_named:
+                name = store.placeholders.name(name, one.path, digest)
+            shelved.append((one.named(name) if name != one.name else one, blob, digest, len(value)))
         note = note or journal.Confirmation()
         entry = store.journal.begin(row.id, found(), ".brainsurgeon-0.tmp", note)
         store.extractions.add(row.id, entry, shelved, 1.0, note.pass_id)
     return entry
+
+
+def confirm(store, row, entry, note=None):
+    """Confirm a rewrite."""
+    with store.transaction():
+        store.journal.confirm(entry, row.id, note or journal.Confirmation(at=2.0))

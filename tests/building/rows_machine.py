@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from brainsurgeon.model.stubs import id_named
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
@@ -296,19 +297,19 @@ class WithRows:
             stub = value.get("text") if isinstance(value, dict) else value
             stub = stub if isinstance(stub, str) else json.dumps(stub)
             rows = self.world.store._connection.execute(
-                "SELECT expired_at, exact, replacement FROM extractions"
-                " WHERE stub = ? OR replacement = ? OR (replacement IS NOT NULL AND entry_id = ?)",
-                (stub, json.dumps(value), true["id"]),
+                "SELECT blob_id IS NULL, replacement FROM extractions"
+                " WHERE (name = ? AND replacement IS NULL)"
+                " OR replacement = ? OR (replacement IS NOT NULL AND entry_id = ?)",
+                (id_named(stub), json.dumps(value), true["id"]),
             ).fetchall()
             assert rows, f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
-            taken_over = true["id"] not in stub and any(exact for _, exact, _ in rows)
-            gone = any(expired for expired, _, _ in rows)
-            redacted = any(replacement for _, _, replacement in rows)
-            assert gone or taken_over or (redacted and not session.plain), (
+            gone = any(expired for expired, _ in rows)
+            redacted = any(replacement for _, replacement in rows)
+            assert gone or (redacted and not session.plain), (
                 f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
             )
             ident = STUB.fullmatch(stub.encode())
-            if gone and ident is not None and not taken_over:
+            if gone and ident is not None:
                 assert ident[1] in self.may_go, "a value went too early"
                 self.figures["tombstones"] += 1
 
@@ -318,7 +319,8 @@ class WithRows:
         for stub in {one[0].decode() for line in self._lines(session)
                      for one in re.finditer(STUB, line)}:  # fmt: skip
             found = self.world.store._connection.execute(
-                "SELECT blob_id FROM extractions WHERE stub = ?", (stub,)
+                "SELECT blob_id FROM extractions WHERE name = ? AND replacement IS NULL",
+                (id_named(stub),),
             ).fetchall()
             held = not found or any(blob for (blob,) in found)  # some only look like ours
             ident = STUB.fullmatch(stub.encode())[1]
@@ -411,7 +413,8 @@ class WithRows:
             return None
         found = self.world.store._connection.execute(
             "SELECT DISTINCT e.entry_id, s.path FROM extractions e"
-            " JOIN sessions s ON s.id = e.session_id WHERE e.state != 'pending' ORDER BY e.id"
+            " JOIN sessions s ON s.id = e.session_id"
+            " WHERE e.journal_id IS NULL AND s.path IS NOT NULL ORDER BY e.id"
         ).fetchall()
         here = [
             (entry, self.rows[ident]) for entry, path in found
@@ -425,7 +428,8 @@ class WithRows:
         if self.crashed:
             return set()
         asked = self.world.store._connection.execute(
-            "SELECT s.path FROM wishes w JOIN sessions s ON s.id = session_id WHERE state = 'open'"
+            "SELECT s.path FROM wishes w JOIN sessions s ON s.id = session_id"
+            " WHERE w.state = 'open' AND s.path IS NOT NULL"
         ).fetchall()
         return {path.decode().rpartition("/")[2] for (path,) in asked}
 

@@ -73,7 +73,7 @@ def test_a_pass_is_taken_back_by_its_number(world, cli, session, conversation):
 
 def test_a_rollback_that_cannot_be_whole_ends_with_one(world, cli, session):
     """What stays is named, and the exit code says so."""
-    sql(world, "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
                " expired_why = 'test'")  # fmt: skip
     done = cli("rollback", "1")
 

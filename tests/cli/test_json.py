@@ -9,7 +9,7 @@ from building.processes import document, run
 from building.turns import turns
 from building.world import TOP, append, sql
 
-BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "brakes", "sessions_by_state"}
+BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "held_back", "sessions_by_state"}
 """Tables whose keys are no names of ours: paths, reasons, roots, states."""
 
 
@@ -42,7 +42,7 @@ def documents(world, conversation, cli):
     said = [call("scan", "--once", "--dry-run"), call("scan", "--once"), call("sessions")]
     sql(
         world,
-        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
+        "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
         " expired_why = 'test' WHERE entry_id = ?",
         (lost,),
     )

@@ -14,7 +14,6 @@ from brainsurgeon.decide.extract import (
     Extract,
     Keep,
     extract,
-    is_own_stub,
     no_gain,
     read_extractable,
     read_restored,
@@ -356,7 +355,6 @@ def test_redactions_are_never_extracted():
 )
 def test_only_the_own_stub_is_one(value, own):
     """A value is this entry's stub when all of it is, as a string or as a text block."""
-    assert is_own_stub(value, ENTRY) is own
     assert reason(decide(value=value)) == ("already extracted" if own else None)
 
 

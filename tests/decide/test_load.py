@@ -228,9 +228,11 @@ def test_a_call_made_before_a_cut_carried_what_was_cut():
     result = {"role": "toolResult", "toolCallId": "c", "toolName": "exec",
               "content": [{"type": "text", "text": stub}]}  # fmt: skip
     cut = Extraction(
-        1, 1, "00000001", stub, ("message", "content", 0, "text"), "tool_result", "exec", False,
-        5000, 5000, 1, "standing", moment_said("2026-11-01T10:02:30Z"), 0.0, None, None, None,
-        b"", None, "c", False,
+        1, 1, "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec",
+        block=False, replacement=None, anchor="c", rest=None, chars=5000, size=5000, digest=b"",
+        blob_id=1, pass_id=None, archive_id=None,
+        extracted_at=moment_said("2026-11-01T10:02:30Z"), restored_at=None, expired_at=None,
+        expired_why=None, state="standing",
     )  # fmt: skip
     found = measured(claw(result, said(tokens=9), said(tokens=9)), cut)
 

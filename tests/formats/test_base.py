@@ -3,7 +3,8 @@
 import pytest
 
 from brainsurgeon.formats.base import image, leaves, parse, usable_id
-from brainsurgeon.model.entries import stub_id, stub_text, stub_token
+from brainsurgeon.model.entries import stub_id, stub_token
+from brainsurgeon.model.stubs import stub_named
 from building.world import SAMPLES
 
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
@@ -87,7 +88,7 @@ def test_an_odd_id_stands_under_another_name(ident):
 
 def test_a_plain_id_stands_as_it_is():
     """A URL-safe id of at most 128 characters is the stub's own."""
-    assert stub_text("4f9d2a11") == "[[extracted-4f9d2a11]]"
+    assert stub_named(stub_id("4f9d2a11")) == "[[extracted-4f9d2a11]]"
     assert stub_id("A.b_c-9" + "x" * 121) == "A.b_c-9" + "x" * 121
     assert stub_token("[[extracted-a]]", block=True) == b'{"type":"text","text":"[[extracted-a]]"}'
 

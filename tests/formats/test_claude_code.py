@@ -226,18 +226,6 @@ def test_the_tool_of_a_result_is_known_through_its_call(conversation):
     assert found.keys() == {"message.content.0.content", "toolUseResult.stdout"}
 
 
-def test_a_fork_knows_where_it_comes_from():
-    """The lines of a fork name the session that they were copied from."""
-    origin = "5a5a5a5a-0001-4000-8000-000000000001"
-    branched = ClaudeConversation()
-    branched.user(forkedFrom={"sessionId": origin, "messageUuid": "m"})
-    branched.assistant()
-
-    assert survey(FORM, sample(3)).parent == origin
-    assert survey(FORM, branched.bytes()).parent == origin
-    assert [survey(FORM, sample(number)).parent for number in (1, 2, 4)] == [None] * 3
-
-
 # When a turn is closed.
 
 TEXT = {"type": "text", "text": "done."}

@@ -524,16 +524,6 @@ def test_a_file_without_messages_has_no_open_turn():
     assert survey(OPENCLAW, b"") == Survey(WINDOW, {}, None)
 
 
-def test_a_fork_names_the_session_it_came_from():
-    """`parentSession` of the header is the parent, behind a mark of byte order too."""
-    parent = "/agents/main/sessions/parent.jsonl"
-    data = Conversation(parentSession=parent).bytes()
-
-    assert survey(OPENCLAW, data).parent == parent
-    assert survey(OPENCLAW, b"\xef\xbb\xbf" + data).parent == parent
-    assert survey(OPENCLAW, Conversation(parentSession=7).bytes()).parent is None
-
-
 @pytest.mark.parametrize("kind", [{}, [], None, 7])
 def test_a_type_that_is_no_text_is_a_type_like_any_other(kind):
     """Whatever an agent writes as an entry's type, the entry is read, and nothing raises."""

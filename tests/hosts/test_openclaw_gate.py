@@ -397,14 +397,12 @@ class TestFinding:
 
         assert "several agents" in openclaw_database.misplaced(found)
 
-    def test_every_session_is_listed_with_its_kin(self, claw):
-        """Sessions come with their keys, and with what they were forked from or follow."""
+    def test_every_session_is_listed_with_its_key(self, claw):
+        """Sessions come with their keys, and with the one that took their place."""
         with databases.reading(str(claw.path), owned=False) as connection:
             listed = {one.session: one for one in windows(connection)}
 
         assert listed[GATEWAY].key == f"agent:main:explicit:{GATEWAY}"
-        assert listed[FORK].kin.forked == GATEWAY
         assert listed[FORK].key.startswith("agent:main:dashboard:")
-        assert listed[WINDOW_AFTER_REWIND].kin.previous == REWOUND
         assert listed[REWOUND].current == WINDOW_AFTER_REWIND
         assert len(listed) == 8

@@ -15,8 +15,8 @@ def expired(world, agent):
     """Let retention have deleted what the agent's session held."""
     with world.store.transaction():
         world.store._connection.execute(
-            "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1.0,"
-            " expired_why = 'test' WHERE stub = '[[extracted-00000003]]'"
+            "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
+            " expired_why = 'test' WHERE name = '00000003'"
         )
 
 

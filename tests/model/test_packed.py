@@ -16,7 +16,7 @@ paths = st.lists(st.one_of(texts, st.integers(0, 9)), max_size=3).map(tuple)
 cuts = st.builds(
     Cut, st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.binary(max_size=3), texts, texts,
     paths, st.just("user"), st.one_of(st.none(), texts), st.integers(0, 9), st.booleans(),
-    st.booleans(), texts, redacts=st.booleans(), said=st.one_of(st.none(), st.binary(max_size=2)),
+    st.booleans(), texts, redacts=st.booleans(), rest=st.one_of(st.none(), st.binary(max_size=2)),
 )  # fmt: skip
 others = st.one_of(
     st.builds(Putback, st.integers(0, 9), st.integers(0, 9), st.integers(1, 9), texts, paths,
@@ -54,11 +54,11 @@ def test_what_comes_late_stands_in_its_place():
     """Cuts that are found at the end are put among the others, behind one at the same place."""
     one = Cut(5, 9, b"", "a", "", (), "user", None, 4, block=False, forced=False, reason="")
     edits = Edits([one, replace(one, start=20, end=30)])
-    late = [replace(one, start=40), replace(one, stub="late"), replace(one, start=10, end=12)]
+    late = [replace(one, start=40), replace(one, name="late"), replace(one, start=10, end=12)]
 
     joined = edits.joined(late)
 
-    assert [(edit.start, edit.stub) for edit in joined] == [
+    assert [(edit.start, edit.name) for edit in joined] == [
         (5, ""), (5, "late"), (10, ""), (20, ""), (40, "")
     ]  # fmt: skip
     with pytest.raises(IndexError):
@@ -71,9 +71,9 @@ def test_an_edit_among_many_takes_little_room():
     edits = Edits(
         Cut(
             number * 2000, number * 2000 + 1900, b'"[[extracted-%08x]]"' % number, f"{number:08x}",
-            f"[[extracted-{number:08x}]]", ("message", "content", 0, "text"), "tool_result",
+            f"{number:08x}", ("message", "content", 0, "text"), "tool_result",
             "exec", 1900, block=False, forced=False, reason=f"tool_result, {number} back",
-            anchor=f"call_{number}", said=number.to_bytes(16), whole=(number * 7919).to_bytes(16),
+            anchor=f"call_{number}", rest=number.to_bytes(20),
         )
         for number in range(20_000)
     )  # fmt: skip

@@ -1,11 +1,11 @@
 """Sessions of a pass that are carried out together: what they share, and what stays their own."""
 
 import os
+import time
 
 import pytest
 
 from brainsurgeon.errors import BusyError, StoppedError
-from brainsurgeon.operations import batching
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.finishing import TOGETHER
 from brainsurgeon.rewrite.recover import waiting
@@ -13,7 +13,7 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.store import Store
 from brainsurgeon.store.blobs import Blobs
 from building.processes import wait_until
-from building.world import Conversation
+from building.world import LONG_AGO, Conversation, fork, sql
 
 SYNCS = 5
 """Of a commit: the journal twice, the directory twice, the database."""
@@ -132,9 +132,9 @@ def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
     """A value that expires while it is shelved defers its own session only."""
     holds, gone = Blobs.holds, []
 
-    def holding(blobs, blob_id, agent_id, name):
+    def holding(blobs, blob_id, name):
         gone.append(name)
-        return name != gone[0] and holds(blobs, blob_id, agent_id, name)
+        return name != gone[0] and holds(blobs, blob_id, name)
 
     monkeypatch.setattr(Blobs, "holds", holding)
     report = world.scan(keep_recent=0)
@@ -183,33 +183,25 @@ def test_a_pass_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
     assert waiting(world.store) == []
 
 
-def test_a_fork_is_looked_at_after_its_parent_was_carried_out(world):
-    """What a session is may depend on one that waits: that one goes first."""
-    parent = put(world, 1, name="a.jsonl")
-    put(world, 2, name="b.jsonl", parentSession=str(parent))
-    put(world, 1, name="c.jsonl")
-    world.scan(keep_recent=0)
-    told = world.store.sessions
-    records = {name: told.at(str(parent.with_name(name))) for name in ("b.jsonl", "c.jsonl")}
-    origin = told.at(str(parent))
+def test_a_fork_is_changed_with_its_session_whose_value_is_cut_anew(world):
+    """What the fork was seen to hold has a new record by then, which stands in the fork, too."""
+    talk = Conversation()
+    ident = talk.turn("x" * 4000)
+    original = talk.bytes()
+    path = world.put("a.jsonl", original)
+    assert world.scan(keep_recent=0).values_extracted == 1
+    written = len(talk.lines)
+    talk.turn("z" * 4000)
+    copy = fork(path, "b", ending=talk.lines[written:])
+    os.utime(copy, (time.time() - LONG_AGO,) * 2)
+    world.scan(keep_recent=10)
+    world.restore(ident, session=str(path), pristine=True)
+    world.put("a.jsonl", original)
+    report = world.scan(keep_recent=0, keep_after_restore_seconds=0)
 
-    assert records["b.jsonl"].parent_id == origin.id
-    assert records["c.jsonl"].parent_id == origin.id
-    assert len({origin.id, *(one.id for one in records.values())}) == len(records) + 1
-
-
-def test_a_large_session_goes_alone(world, paths, monkeypatch):
-    """While a session that takes long is looked at, no other waits."""
-    monkeypatch.setattr(batching, "_MOST_BYTES", 4000)
-    together = []
-    carry_out = batching.apply_together
-
-    def carrying(store, changes, clock):
-        together.append(len(changes))
-        return carry_out(store, changes, clock)
-
-    monkeypatch.setattr(batching, "apply_together", carrying)
-    report = world.scan(keep_recent=0)
-
-    assert report.sessions_changed == len(paths)
-    assert together == [1] * len(paths)
+    assert outcomes(report) == {"a.jsonl": "changed", "b.jsonl": "changed"}
+    assert sql(world, "SELECT session_id, extraction_id FROM placements") == [
+        (1, 2),
+        (2, 2),
+        (2, 3),
+    ]

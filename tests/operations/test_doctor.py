@@ -290,7 +290,6 @@ def test_an_expired_stub_leads_to_its_tombstone(pruned, doctor):
     """A stub whose value retention has deleted is accounted for, and is no error."""
     with pruned.store.transaction():
         row = pruned.store._connection.execute("SELECT min(id) FROM extractions").fetchone()[0]
-        pruned.store.expiry.mark([row], 0.0)
         pruned.store.expiry.delete([(row, "for the test")], 0.0)
     findings, code = doctor()
     assert code == 0
@@ -349,15 +348,16 @@ def test_an_agent_that_moved_to_sqlite_is_mentioned(pruned, doctor):
 
 def test_the_catalogue_is_corrected_by_the_files(pruned, doctor):
     """A stub that stands although the store says restored counts as standing after a repair."""
-    state = "SELECT DISTINCT state FROM extractions"
+    count = "SELECT count(*) FROM placements"
     with database(pruned) as opened:
-        opened.execute("UPDATE extractions SET state = 'restored'")
+        before = opened.execute(count).fetchall()
+        opened.execute("DELETE FROM placements")
     doctor()
     with database(pruned) as opened:
-        assert opened.execute(state).fetchall() == [("restored",)]
+        assert opened.execute(count).fetchall() == [(0,)]
     doctor("--repair")
     with database(pruned) as opened:
-        assert opened.execute(state).fetchall() == [("standing",)]
+        assert opened.execute(count).fetchall() == before
 
 
 def test_a_temporary_file_is_not_opened(doctor, world):

@@ -1,6 +1,6 @@
 """What each command leaves as its pass."""
 
-from building.world import fork, pin, sql
+from building.world import pin, sql
 
 
 def listed(world):
@@ -48,11 +48,3 @@ def test_everything_that_is_put_back_at_once_is_one_pass(world, pruned, conversa
     world.restore_all(pristine=True)
 
     assert listed(world)[-1] == ("restore", {"sessions": 2, "restored": 2})
-
-
-def test_a_fork_names_the_pass_in_which_its_values_went(world, pruned, path):
-    """What a fork is given of its origin's values names the pass that cut them."""
-    fork(path, "22222222-0000-4000-8000-000000000002")
-    world.scan()
-
-    assert sql(world, "SELECT count(*), min(pass_id), max(pass_id) FROM extractions") == [(2, 1, 1)]

@@ -266,9 +266,11 @@ def test_a_relief_waits_for_a_root_that_cannot_be_read(world, wished, clock):
 
 def test_a_pass_over_other_sessions_lets_no_relief_lapse(world, wished, clock):
     """Only a pass over everything can tell that a session is gone."""
-    other = world.put("t.jsonl", talk().bytes(), age=5)
+    other = talk()
+    other.lines[0]["id"] = "22222222-0000-4000-8000-000000000002"
+    there = world.put("t.jsonl", other.bytes(), age=5)
     wished.unlink()
-    world.scan(only=[str(other)], **SMALL)
+    world.scan(only=[str(there)], **SMALL)
 
     assert world.store.wishes.count_open() == 1
 

@@ -1,9 +1,7 @@
-"""What a damaged store still holds is saved: pages are really ruined here."""
+"""Readable rows of a damaged store are copied into a new one; the pages are damaged for real."""
 
 import os
 import random
-import sqlite3
-from contextlib import closing
 
 import pytest
 
@@ -13,6 +11,7 @@ from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.rescue import rescue, rescued
 from brainsurgeon.store import opening
 from brainsurgeon.store.salvage import LOST
+from building.pages import leaf_pages, spoil
 from building.world import LATER, Conversation, sql
 
 
@@ -27,68 +26,48 @@ def many(world, turns=60):
     return world.scan(keep_recent=0).values_extracted
 
 
-def leaf_pages(world, table):
-    """Give the numbers of the pages on which rows of a table lie."""
-    with closing(sqlite3.connect(world.state / "store.db")) as database:
-        root = database.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
-        ).fetchone()[0]
-    data = (world.state / "store.db").read_bytes()
-    found, waiting = [], [root]
-    while waiting:
-        number = waiting.pop()
-        at = (number - 1) * opening.PAGE
-        page = data[at : at + opening.PAGE]
-        if page[0] == 0x0D:
-            found.append(number)
-            continue
-        cells = int.from_bytes(page[3:5], "big")
-        places = [int.from_bytes(page[12 + 2 * i : 14 + 2 * i], "big") for i in range(cells)]
-        waiting += [int.from_bytes(page[one : one + 4], "big") for one in places]
-        waiting.append(int.from_bytes(page[8:12], "big"))
-    return sorted(found)
-
-
-def spoil(world, page):
-    """Write garbage over a page of the database."""
-    with open(world.state / "store.db", "r+b") as file:
-        file.seek((page - 1) * opening.PAGE)
-        file.write(b"\xa5" * opening.PAGE)
+def ruin(world, *names):
+    """Write garbage over every leaf page of these tables or indexes."""
+    world.close()
+    for name in names:
+        spoil(world.state / "store.db", *leaf_pages(world.state / "store.db", name))
 
 
 def test_a_sound_store_needs_no_rescue(world, pruned):
-    """Where nothing is damaged nothing is replaced."""
+    """An intact store is not replaced."""
     world.close()
     assert rescue(world.settings(), LATER) is None
     assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
 
 
 def test_what_a_damaged_store_still_holds_is_saved(world):
-    """One ruined page of values costs these alone: the rest goes back, they get tombstones."""
+    """A damaged page of values costs only those: they get tombstones, the rest is restored."""
     total = many(world)
     world.close()
-    pages = leaf_pages(world, "blobs")
+    pages = leaf_pages(world.state / "store.db", "blobs")
     assert len(pages) > 5
-    spoil(world, pages[len(pages) // 2])
+    spoil(world.state / "store.db", pages[len(pages) // 2])
     done = rescue(world.settings(), LATER)
     lost = sql(world, "SELECT count(*) FROM extractions WHERE blob_id IS NULL")[0][0]
 
     assert 0 < done.saved.values_lost == lost < total // 4
     assert done.saved.values == total - lost
-    assert sql(world, "SELECT DISTINCT expired_why, expired_at, state FROM extractions"
-                      " WHERE blob_id IS NULL") == [(LOST, LATER, "expired")]  # fmt: skip
+    assert sql(world, "SELECT DISTINCT expired_why, expired_at FROM extractions"
+                      " WHERE blob_id IS NULL") == [(LOST, LATER)]  # fmt: skip
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert os.path.exists(done.kept)
     values = sum(one.values for one in world.restore_all())
     assert values == total - lost
 
 
-@pytest.mark.parametrize("table", ["extractions", "files", "journal", "meta"])
+@pytest.mark.parametrize(
+    "table", ["extractions", "files", "journal", "meta", "placeholders", "placements", "resumes"]
+)
 def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
-    """Whichever table a page belongs to, what is saved is sound and holds every value."""
+    """Whichever table a damaged page belongs to, the new store is sound and holds every value."""
     total = many(world, turns=25)
     world.close()
-    spoil(world, leaf_pages(world, table)[-1])
+    spoil(world.state / "store.db", leaf_pages(world.state / "store.db", table)[-1])
     done = rescue(world.settings(), LATER)
 
     assert done.saved.values == total
@@ -98,32 +77,44 @@ def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
 
 
 def test_row_ids_are_not_used_again_after_a_rescue(world):
-    """A value cut after a rescue never gets the id of one that was lost."""
+    """A row that is added after a rescue never gets the id of a lost one."""
     many(world, turns=25)
-    world.close()
-    last = sql(world, "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")[0][0]
-    spoil(world, leaf_pages(world, "blobs")[-1])
+    used = sql(world, "SELECT name, seq FROM sqlite_sequence ORDER BY name")
+    ruin(world, "blobs", "events")
     rescue(world.settings(), LATER)
 
-    assert sql(world, "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")[0][0] >= last
+    assert sql(world, "SELECT count(*) FROM events") == [(0,)]
+    assert sql(world, "SELECT name, seq FROM sqlite_sequence ORDER BY name") == used
 
 
-def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
-    """Where not even the tables can be told, nothing is touched, and the way on is named."""
+def no_database(path):
+    """Overwrite the whole file."""
+    path.write_bytes(b"\xff" * 30_000)
+
+
+def no_tables(path):
+    """Overwrite the first page of the list of tables, behind the header of the file."""
+    with open(path, "r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * (opening.PAGE - 100))
+
+
+@pytest.mark.parametrize("harm", [no_database, no_tables])
+def test_a_store_of_which_nothing_can_be_read_stays(world, pruned, harm):
+    """If the list of tables cannot be read, nothing is touched, and the message says what to do."""
     world.close()
-    (world.state / "store.db").write_bytes(b"\xff" * 30_000)
+    harm(world.state / "store.db")
     before = (world.state / "store.db").read_bytes()
     with pytest.raises(StoreUnusableError, match="store restore FILE"):
         rescue(world.settings(), LATER)
     assert (world.state / "store.db").read_bytes() == before
+    assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
 
 def test_without_their_pass_values_go_back_all_the_same(world):
-    """A ruined page of passes costs what was known of those, and no value and no stub's record."""
+    """Without the records of runs every value is restored."""
     total = many(world)
-    world.close()
-    for page in leaf_pages(world, "passes"):
-        spoil(world, page)
+    ruin(world, "passes")
 
     done = rescue(world.settings(), LATER)
 
@@ -137,7 +128,7 @@ def test_without_their_pass_values_go_back_all_the_same(world):
 
 
 def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
-    """What was under way when the store was damaged counts, though its pass is lost."""
+    """A rewrite that was under way when the store was damaged counts, though its run is lost."""
     many(world)
     path = world.directory / "many0.jsonl"
     confirmation = Confirmation([], [], [], [], LATER, pass_id=1)
@@ -147,59 +138,69 @@ def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
         begun = world.store.journal.begin(1, file, ".gone", confirmation)
     world.close()
     sql(world, "UPDATE journal SET new_inode = inode, inode = 1")
-    sql(world, "UPDATE extractions SET state = 'pending', journal_id = ? WHERE session_id = 1",
-        (begun,))  # fmt: skip
-    for page in leaf_pages(world, "passes"):
-        spoil(world, page)
+    pending(world, begun)
+    ruin(world, "passes")
     rescue(world.settings(), LATER)
 
     assert [one.what for one in world.scan().recovered] == ["finished"]
-    assert sql(world, "SELECT count(*) FROM extractions WHERE state = 'pending'") == [(0,)]
+    assert sql(world, "SELECT count(*) FROM extractions WHERE journal_id IS NOT NULL") == [(0,)]
+
+
+def pending(world, journal_id):
+    """Mark what was extracted from the first session as part of a rewrite under way."""
+    sql(world, "UPDATE extractions SET journal_id = ? WHERE session_id = 1", (journal_id,))
+    sql(world, "DELETE FROM placements WHERE session_id = 1")
+
+
+def test_a_rewrite_whose_record_is_lost_counts(world):
+    """Values of a rewrite that no journal row knows any more are restored like others."""
+    total = many(world, turns=10)
+    world.close()
+    pending(world, 7)
+    ruin(world, "journal")
+    rescue(world.settings(), LATER)
+
+    assert sum(one.values for one in world.restore_all()) == total
+    assert stubs_below(world) == 0
 
 
 def test_without_the_names_of_agents_values_go_back_all_the_same(world):
-    """The one page that names all agents is ruined: what was cut from their sessions goes back."""
+    """If the one page with all agents is damaged, their values are restored."""
     total = many(world, turns=10)
-    world.close()
-    [page] = leaf_pages(world, "agents")
-    spoil(world, page)
+    agents = sql(world, "SELECT * FROM agents")
+    ruin(world, "agents")
 
     done = rescue(world.settings(), LATER)
 
     assert done is not None
     assert (done.saved.values, done.saved.unread) == (total, {"agents"})
+    assert sql(world, "SELECT * FROM agents") == agents
     assert sum(one.values for one in world.restore_all()) == total
     assert sql(world, "PRAGMA foreign_key_check") == []
 
 
-def ruin(world, *tables):
-    """Spoil every page of these tables."""
-    world.close()
-    for table in tables:
-        for page in leaf_pages(world, table):
-            spoil(world, page)
-
-
 def stubs_below(world):
-    """Count the stubs that stand in the sessions of a world."""
+    """Count the placeholders in the sessions of a world."""
     return sum(one.read_bytes().count(b'"[[extracted-') for one in world.root.rglob("*.jsonl"))
 
 
 @pytest.mark.parametrize("tables", [("sessions",), ("sessions", "agents")], ids=len)
 def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables):
-    """Where every page of sessions is ruined, their paths and identities still lead to them."""
+    """Sessions whose rows are lost are found again by the paths and ids in the indexes."""
     total = many(world, turns=15)
-    known = sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
+    known = sql(world, "SELECT id, agent_id, path, name, root, identity FROM sessions ORDER BY id")
     ruin(world, *tables)
 
     done = rescue(world.settings(), LATER)
 
     assert (done.saved.values, done.saved.values_lost) == (total, 0)
-    assert (done.saved.sessions_made, done.saved.sessions_lost) == (4, 0)
-    assert "sessions: 4 rows were put together again from an index" in [
+    assert done.saved.sessions_made == 4
+    assert "sessions: 4 rows were lost and re-created" in [
         one.what for one in rescued(done) if one.level == "warning"
     ]
-    assert sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id") == known
+    assert known == sql(
+        world, "SELECT id, agent_id, path, name, root, identity FROM sessions ORDER BY id"
+    )
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert sql(world, "PRAGMA foreign_key_check") == []
     assert sum(one.values for one in world.restore_all(pristine=True)) == total
@@ -207,7 +208,7 @@ def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables)
 
 
 def test_a_session_that_was_moved_meanwhile_is_known_by_its_identity(world):
-    """Where its row is lost and its file lies elsewhere now, what it says of itself is enough."""
+    """A session whose row was lost and whose file was moved since is found by its id."""
     total = many(world, turns=15)
     ruin(world, "sessions")
     rescue(world.settings(), LATER)
@@ -218,7 +219,7 @@ def test_a_session_that_was_moved_meanwhile_is_known_by_its_identity(world):
 
 
 def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
-    """What is cut later is cut of the same sessions, and everything goes back."""
+    """The next scan continues with the same sessions, and everything is restored."""
     many(world, turns=15)
     ruin(world, "sessions")
     rescue(world.settings(), LATER)
@@ -226,6 +227,58 @@ def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
         path.touch()
     assert world.scan(keep_recent=0).files_failed == 0
 
-    assert sql(world, "SELECT DISTINCT format FROM sessions") == [("openclaw",)]
+    assert sql(world, "SELECT count(*) FROM sessions WHERE path IS NOT NULL") == [(4,)]
+    assert sql(world, "SELECT count(*) FROM sessions") == [(4,)]
     world.restore_all(pristine=True)
     assert stubs_below(world) == 0
+
+
+def test_values_are_restored_though_nothing_is_known_of_their_sessions(world):
+    """Placeholders name their values, so that no row or index of a session or agent is needed."""
+    total = many(world, turns=15)
+    ruin(world, "sessions", "sqlite_autoindex_sessions_1", "sessions_identity", "agents",
+         "sqlite_autoindex_agents_1")  # fmt: skip
+    done = rescue(world.settings(), LATER)
+
+    assert (done.saved.values, done.saved.sessions_made) == (total, 4)
+    assert sql(world, "SELECT DISTINCT s.path, a.directory FROM sessions s"
+                      " JOIN agents a ON a.id = s.agent_id") == [
+        (None, b"/lost-with-a-damaged-store/agent-0")
+    ]  # fmt: skip
+    world.restore_all(pristine=True)
+    assert stubs_below(world) == 0
+
+
+def test_a_lost_placeholder_is_never_given_out_for_another_value(world):
+    """Placeholders that were lost are re-created from the extractions that they name."""
+    many(world, turns=15)
+    given = sql(world, "SELECT * FROM placeholders")
+    assert {number for _, _, number, _ in given} == {1, 2, 3, 4}
+    ruin(world, "placeholders", "placeholders_numbered")
+    rescue(world.settings(), LATER)
+
+    assert sql(world, "SELECT * FROM placeholders") == given
+
+
+def test_values_whose_placements_are_lost_stand_in_their_own_sessions(world):
+    """Held values of lost placements are placed again; those that stood nowhere are not."""
+    many(world, turns=15)
+    world.restore_all(session=str(world.directory / "many0.jsonl"))
+    standing = sql(world, "SELECT session_id, extraction_id FROM placements")
+    assert 0 < len(standing) < sql(world, "SELECT count(*) FROM extractions")[0][0]
+    ruin(world, "placements", "placements_extraction")
+    rescue(world.settings(), LATER)
+
+    assert sql(world, "SELECT session_id, extraction_id FROM placements") == standing
+
+
+def test_a_request_whose_run_is_lost_does_not_restore_everything(world):
+    """A request to roll back a lost run is dropped, since without the run it means all of them."""
+    many(world, turns=10)
+    world.close()
+    asked = "INSERT INTO wishes (session_id, entry_id, action, asked_at, rolls_back)"
+    sql(world, f"{asked} VALUES (1, '*', 'restore', 1.0, 1), (1, 'e', 'restore', 1.0, NULL)")
+    ruin(world, "passes")
+    rescue(world.settings(), LATER)
+
+    assert sql(world, "SELECT entry_id FROM wishes") == [("e",)]

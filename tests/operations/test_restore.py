@@ -367,14 +367,16 @@ def test_an_entry_of_two_sessions_wants_its_session_named(world, conversation, p
     assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
 
 
-def test_two_agents_share_nothing(world, conversation, pruned, path):
-    """Equal sessions of two agents have blobs of their own and are restored one by one."""
+def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversation, pruned, path):
+    """They share placeholder and value, and each has a record and a file of its own."""
     other = world.root / "other" / "sessions"
     other.mkdir(parents=True)
     twin = world.put("../../other/sessions/s.jsonl", conversation.bytes())
     world.scan()
 
-    assert sql(world, "SELECT count(*), count(DISTINCT agent_id) FROM blobs") == [(2, 2)]
+    assert sql(world, "SELECT count(*) FROM blobs") == [(1,)]
+    assert sql(world, "SELECT count(*) FROM placeholders") == [(1,)]
+    assert sql(world, "SELECT count(*) FROM extractions") == [(2,)]
     with pytest.raises(AmbiguousError) as told:
         world.restore(pruned)
     assert told.value.candidates == ("main/s", "other/s")
@@ -445,21 +447,23 @@ def test_a_whole_fork_is_printed_with_its_stubs_filled_in(world, conversation, p
     assert b"[[extracted-" in copy.read_bytes()
 
 
-def test_a_fork_that_was_pinned_first_stays_a_fork(world, conversation, pruned, path, clock):
-    """A field set in a fork before any scan saw it leaves the fork its parent and its format."""
+def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, pruned, path, clock):
+    """A field set in a fork before any scan saw it costs the fork nothing."""
     copy = fork(path, OTHER)
     clock.now = int(time.time()) + 1
     pin(world, conversation.last, 5, OTHER)
-    rows = sql(world, "SELECT name, format, parent FROM sessions ORDER BY name DESC")
+    rows = sql(world, "SELECT name, format FROM sessions ORDER BY name DESC")
 
-    assert rows == [("s", "openclaw", None), (OTHER, "openclaw", str(path))]
+    assert rows == [("s", "openclaw"), (OTHER, "openclaw")]
     assert world.restore(pruned, session=OTHER).keys == (PATH,)
     assert text_of(copy, pruned) == "x" * 2000
 
 
 @pytest.mark.parametrize("scanned", [False, True])
-def test_a_fork_in_another_agent_gets_nothing(world, conversation, pruned, path, clock, scanned):
-    """Naming another agent's session as its parent gives a session none of its values."""
+def test_a_copy_in_another_agents_directory_is_filled_for_the_user(
+    world, conversation, pruned, path, clock, scanned
+):
+    """The user owns both files: his own commands fill every placeholder, wherever it stands."""
     directory = world.root / "other" / "sessions"
     directory.mkdir(parents=True)
     conversation.turn("z" * 2000)
@@ -468,35 +472,28 @@ def test_a_fork_in_another_agent_gets_nothing(world, conversation, pruned, path,
     clock.now = int(time.time()) + 1
     if scanned:
         world.scan()
-    before = line_of(copy.read_bytes(), pruned)
-
-    with pytest.raises(NotFoundError):
-        show(world, pruned, f"other/{OTHER}")
-    with pytest.raises(NotFoundError):
-        world.restore(pruned, session=f"other/{OTHER}")
+    assert show(world, pruned, f"other/{OTHER}") == {PATH: "x" * 2000}
     world.restore_all()
 
-    assert line_of(copy.read_bytes(), pruned) == before
+    assert text_of(copy, pruned) == "x" * 2000
     assert text_of(path, pruned) == "x" * 2000
 
 
 # --- forgeries -----------------------------------------------------------------------------------
 
 
-def test_a_stub_copied_into_another_session_is_never_expanded(world, conversation, pruned, path):
-    """The same text in the same entry at the same place of another session stays text."""
+def test_an_entry_copied_into_another_session_takes_its_value_along(
+    world, conversation, pruned, path
+):
+    """A placeholder names its value: the same entry in another session gets the same bytes."""
     header, rest = path.read_bytes().split(b"\n", 1)
     other = json.dumps({**json.loads(header), "id": OTHER}).encode()
     stranger = world.put("t.jsonl", other + b"\n" + rest)
-    before = stranger.read_bytes()
     world.scan(keep_recent=0)
     world.restore_all(pristine=True)
 
-    assert stranger.read_bytes() == before
+    assert stranger.read_bytes() == other + b"\n" + conversation.bytes().split(b"\n", 1)[1]
     assert path.read_bytes() == conversation.bytes()
-    with pytest.raises((NotFoundError, ChangedError)):
-        world.restore(pruned, session="main/t")
-    assert stranger.read_bytes() == before
 
 
 def forged(conversation, stub, how):
@@ -614,6 +611,24 @@ def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
     assert typed_now["content"] == f"[[extracted-{said}]]"
 
 
+def test_a_stub_that_a_user_typed_does_not_count_as_standing(world, conversation, path, clock):
+    """Restored and then typed into another message, the value stands nowhere for retention."""
+    said = conversation.user("y" * 2000)
+    conversation.assistant()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.scan(trigger_types=["user"])
+    world.restore(said)
+    conversation.user(f"[[extracted-{said}]]")
+    conversation.assistant()
+    append(path, conversation.lines[-2:])
+    clock.now = int(time.time()) + 10**6
+    world.scan()
+
+    assert sql(world, "SELECT count(*) FROM placements") == [(0,)]
+    assert sql(world, "SELECT unplaced_at IS NULL FROM extractions") == [(0,)]
+
+
 def test_a_stub_that_stands_twice_is_restored_twice(world, conversation, pruned, path, clock):
     """Where the agent branched, the stub of the old branch and that of the new one come back."""
     lines = entries(path)[1:]
@@ -675,7 +690,7 @@ def test_an_expired_value_shows_its_tombstone(world, pruned, path):
     """What retention deleted is named with when, why and how big; the file stays as it is."""
     sql(
         world,
-        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = 1771581600.0,"
+        "UPDATE extractions SET blob_id = NULL, expired_at = 1771581600.0,"
         " expired_why = 'retention_standing'",
     )
     before = state(world.root)

@@ -1,4 +1,4 @@
-"""Runs of retention: marked first, deleted later, braked where something looks wrong."""
+"""Runs of retention: what expires and when, what is held back, and that it is really gone."""
 
 import itertools
 import json
@@ -16,9 +16,12 @@ from freezegun import freeze_time
 
 from brainsurgeon import cli
 from brainsurgeon import clock as clocks
+from brainsurgeon.decide import retention as decide
+from brainsurgeon.decide.retention import OUT_OF_SIGHT, SILENT, UNPLACED
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.times import iso
+from brainsurgeon.operations import retention as operation
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
@@ -28,16 +31,16 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import CHUNK, carry_on
 from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
 from brainsurgeon.store import journal, open_store, open_to_read
+from brainsurgeon.store.expiry import PAGE
+from building.rows import count, cut, session
 from building.world import Conversation, state
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 YEARS = 3653 * DAY
 """Ten of them."""
-GONE = "its stub stands nowhere any more"
-SILENT = "its session has been silent"
 COMPANY = 4
-"""Sessions that stand beside, so that one that is deleted is not half of the root."""
+"""Sessions that stand beside."""
 
 
 class Clocks:
@@ -123,8 +126,8 @@ def run(world, dry_run=False, store=None, **settings):
 
 
 def done(report):
-    """Give what a run marked, unmarked and deleted."""
-    return report.values_marked, report.values_unmarked, report.values_deleted
+    """Give how many values a run deleted, and under which rules."""
+    return report.values_deleted, report.reasons
 
 
 def ask(world, *statement):
@@ -133,87 +136,106 @@ def ask(world, *statement):
 
 
 def held(world):
-    """Name the entries whose values are still held, with whether they are marked."""
-    return dict(
-        ask(world, "SELECT entry_id, marked_at IS NOT NULL FROM extractions WHERE blob_id NOT NULL")
-    )
+    """Name the entries whose values are still held."""
+    return {row[0] for row in ask(world, "SELECT entry_id FROM extractions WHERE blob_id NOT NULL")}
 
 
-WAITS = "marked; waits for a scan that sees its root without error"
+NOTHING = (0, {})
 
 
-# --- two thresholds ------------------------------------------------------------------------------
+def live(world, days, **settings):
+    """Let days pass, with a scan and a retention run on each; give what the runs deleted."""
+    deleted = 0
+    for _ in range(days):
+        world.clock.later(DAY)
+        world.scan(**settings)
+        deleted += run(world, **settings).values_deleted
+    return deleted
 
 
-def test_a_day_after_its_session_is_gone_a_value_is_gone(world, company, clock):
-    """It is marked after `retention`, and deleted by the next run after a scan of the root."""
-    path, ident = prune(world)
-    path.unlink()
+# --- what expires when ---------------------------------------------------------------------------
+
+
+def test_a_restored_value_is_kept_for_a_day(world, company, clock):
+    """What was put back everywhere goes `retention` after that, and leaves a tombstone."""
+    _path, ident = prune(world)
+    run(world)
+    clock.later(HOUR)
+    world.restore(ident)
     clock.later(DAY - 1)
 
-    assert done(run(world)) == (0, 0, 0)
+    assert done(run(world)) == NOTHING
 
     clock.later(1)
-    first = run(world)
-
-    assert done(first) == (1, 0, 0)
-    assert first.reasons == {f"mark: {GONE}": 1}
-    assert show(world.settings(), world.store, ident).content == {
-        "message.content.0.text": "x" * 2000
-    }
-
-    clock.later(6 * HOUR)
-    again = run(world)
-
-    assert done(again) == (0, 0, 0)
-    assert again.reasons == {f"keep: {WAITS.partition(';')[0]}": 1}
-
-    clock.later(1)
-    world.scan()
+    before = state(world.root)
     last = run(world)
 
-    assert (done(last), last.bytes_deleted, last.blobs_deleted) == ((0, 0, 1), 2002, 1)
-    assert held(world) == {}
-    assert ask(world, "SELECT state, expired_at, expired_why, blob_id FROM extractions") == [
-        ("expired", clock.now, f"{GONE}; expired 6 hours ago", None)
+    assert (done(last), last.bytes_deleted, last.blobs_deleted) == ((1, {UNPLACED: 1}), 2002, 1)
+    assert held(world) == set()
+    assert ask(world, "SELECT expired_at, expired_why, blob_id FROM extractions") == [
+        (clock.now, UNPLACED, None)
     ]
     assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
+    assert state(world.root) == before
 
 
-def test_a_scan_that_did_not_see_the_root_does_not_count(world, company, clock):
-    """Neither a scan of one session nor one that met an error lets a marked value go."""
-    path, _ = prune(world)
-    path.unlink()
-    clock.later(DAY)
-    run(world)
-    clock.later(60)
-    world.scan(only=[str(world.directory / "company0.jsonl")])
-    away = world.root.rename(world.base / "away")
-    world.scan()
-    away.rename(world.root)
-
-    assert done(run(world)) == (0, 0, 0)
-
-    world.scan()
-
-    assert done(run(world)) == (0, 0, 1)
-
-
-def test_a_scan_before_the_marking_does_not_count(world, company, clock):
-    """Only a scan in between the two runs does, not one of the same moment."""
-    path, _ = prune(world)
-    path.unlink()
-    clock.later(DAY)
+def test_what_was_written_anew_counts_from_when_that_was_seen(world, company, clock):
+    """It counts from the scan that found the placeholder gone, not from when that happened."""
+    path = put(world.directory, "s", one := talk())
     world.scan()
     run(world)
-    world.scan()
+    path.write_bytes(one.bytes())
+    os.utime(path, (clock.now - 3 * DAY,) * 2)
+    clock.later(20 * HOUR)
+    world.scan(trigger_types=["thinking"])
+    clock.later(20 * HOUR)
 
-    assert done(run(world)) == (0, 0, 0)
+    assert done(run(world)) == NOTHING
 
-    clock.later(1)
-    world.scan()
+    clock.later(4 * HOUR)
 
-    assert done(run(world)) == (0, 0, 1)
+    assert done(run(world)) == (1, {UNPLACED: 1})
+
+
+def test_a_session_that_is_gone_is_missed_for_a_month(world, company, clock):
+    """It counts from the first run that missed it, which is written once."""
+    path, ident = prune(world)
+    run(world)
+    path.unlink()
+
+    assert live(world, 30) == 0
+    assert show(world.settings(), world.store, ident).content
+
+    clock.later(DAY)
+
+    assert done(run(world)) == (1, {OUT_OF_SIGHT: 1})
+
+
+def test_a_session_that_comes_back_is_missed_no_more(world, company, clock):
+    """Gone again, it has another month."""
+    path, _ = prune(world)
+    run(world)
+    away = path.rename(world.base / "away.jsonl")
+    live(world, 29)
+    away.rename(path)
+    os.utime(path, (clock.now,) * 2)
+    live(world, 1)
+    path.rename(away)
+
+    assert live(world, 30) == 0
+    assert live(world, 1) == 1
+
+
+def test_an_entry_that_is_gone_is_missed_for_a_month(world, company, clock):
+    """An agent that took an entry out of its session may put it back."""
+    path, _ident = prune(world)
+    run(world)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if b"[[extracted-" not in line))
+    os.utime(path, (clock.now - 3 * DAY,) * 2)
+
+    assert live(world, 30) == 0
+    assert live(world, 1) == 1
 
 
 def came_from_extraction(world, path, ident, clock):
@@ -243,145 +265,101 @@ def test_a_standing_value_lives_a_month_in_silence(world, company, clock, since)
     """It counts from the latest of its extraction, its restore, and its session's activity."""
     path, ident = prune(world)
     moment = since(world, path, ident, clock)
-    for days in (1, 10, 29):
+    run(world)
+    for days in (1, 2, 3, 29):
         clock.now = moment + days * DAY
         world.scan()
 
-        assert done(run(world)) == (0, 0, 0)
+        assert done(run(world)) == NOTHING
 
     clock.now = moment + 30 * DAY - 1
 
-    assert done(run(world)) == (0, 0, 0)
+    assert done(run(world)) == NOTHING
 
-    clock.later(1 + DAY)
+    clock.later(1)
     before = state(world.root)
-    first = run(world)
 
-    assert (done(first), first.reasons) == ((1, 0, 0), {f"mark: {SILENT}": 1})
-
-    clock.later(60)
-    world.scan()
-
-    assert done(run(world)) == (0, 0, 1)
+    assert done(run(world)) == (1, {SILENT: 1})
     assert state(world.root) == before
 
 
-def test_a_run_that_meets_a_stub_renews_its_sighting(world, company, clock):
-    """A value whose session goes after weeks has its day from when its stub was last met."""
-    path, _ = prune(world)
-    clock.later(20 * DAY)
-    run(world)
-    clock.later(HOUR)
-    path.unlink()
-    clock.later(DAY - HOUR - 1)
-
-    assert done(run(world)) == (0, 0, 0)
-
-    clock.later(1)
-
-    assert done(run(world)) == (1, 0, 0)
-
-
 def test_never_keeps(world, company, clock):
-    """With both thresholds `never` nothing goes, standing or not, however long ago."""
+    """With both thresholds `never` nothing goes, in sight or not, however long ago."""
     prune(world)
     path, _ = prune(world, "t")
     path.unlink()
     forever = {"retention": "never", "retention_standing": "never"}
     for _ in range(3):
         clock.later(400 * DAY)
-        world.scan(**forever)
+        run(world, **forever)
 
-        assert done(run(world, **forever)) == (0, 0, 0)
+        assert done(run(world, **forever)) == NOTHING
     assert len(held(world)) == 2
 
 
 @pytest.mark.parametrize(
     ("settings", "goes"),
     [
-        ({"retention": "never"}, {"stands"}),
-        ({"retention_standing": "never"}, {"lost"}),
-        ({"retention": "60d"}, {"stands"}),
-        ({}, {"stands", "lost"}),
+        ({"retention": "never"}, {"stands", "lost"}),
+        ({"retention_standing": "never"}, {"restored"}),
+        ({"retention": "60d"}, {"stands", "lost"}),
+        ({}, {"stands", "lost", "restored"}),
     ],
 )
 def test_each_threshold_holds_for_its_own(world, company, clock, settings, goes):
-    """What stands never goes by the threshold for what is lost, nor the other way round."""
+    """What stands or is out of sight never goes by the threshold for what was restored."""
     names = {prune(world)[1]: "stands"}
     path, ident = prune(world, "t")
     names[ident] = "lost"
+    names[prune(world, "u", text="y" * 2000)[1]] = "restored"
+    run(world, **settings)
     path.unlink()
-    clock.later(31 * DAY)
-    run(world, **settings)
-    clock.later(60)
-    world.scan(**settings)
-    run(world, **settings)
+    world.restore(next(one for one, name in names.items() if name == "restored"))
+    # Nothing is extracted anew meanwhile.
+    live(world, 32, trigger_types=["thinking"], **settings)
 
-    assert {names[ident] for ident in names.keys() - held(world).keys()} == goes
+    assert {names[ident] for ident in names.keys() - held(world)} == goes
 
 
 @pytest.mark.parametrize("lost", ["24h", "7d", "never"])
 def test_a_day_for_what_stands_gives_the_plain_rule(world, company, clock, lost):
-    """With `retention_standing = "24h"` a value goes a day after it was cut, stub or no stub."""
+    """With `retention_standing = "24h"` a value goes a day after it was extracted."""
     settings = {"retention_standing": "24h", "retention": lost}
     _, ident = prune(world)
+    run(world, **settings)
     clock.later(DAY - 1)
 
-    assert done(run(world, **settings)) == (0, 0, 0)
+    assert done(run(world, **settings)) == NOTHING
 
     clock.later(1)
 
-    assert done(run(world, **settings)) == (1, 0, 0)
-
-    clock.later(60)
-    world.scan(**settings)
-
-    assert done(run(world, **settings)) == (0, 0, 1)
+    assert done(run(world, **settings)) == (1, {SILENT: 1})
     with pytest.raises(ExpiredError):
         world.restore(ident, **settings)
 
 
-# --- restored ------------------------------------------------------------------------------------
+# --- what is asked for ---------------------------------------------------------------------------
 
 
-def test_a_restored_value_has_its_day(world, company, clock):
-    """The store lets go of it a day after it was put back: that was its stub's last sighting."""
-    _, ident = prune(world)
-    clock.later(20 * DAY)
-    world.restore(ident)
-
-    assert done(run(world)) == (0, 0, 0)
-
-    clock.later(DAY - 1)
-    world.scan(trigger_types=["thinking"])
-
-    assert done(run(world, trigger_types=["thinking"])) == (0, 0, 0)
-
-    clock.later(1)
-
-    assert done(run(world)) == (1, 0, 0)
-    assert held(world) == {ident: True}
-
-
-def marked(world, clock, **header):
-    """Have a standing value marked after a month of silence; give its session and entry."""
+def due(world, clock):
+    """Have a standing value that the next run would delete; give its session and entry."""
     path, ident = prune(world)
-    clock.later(31 * DAY)
+    clock.later(30 * DAY)
+    world.scan()
 
-    assert done(run(world)) == (1, 0, 0)
+    assert done(run(world)) == NOTHING  # the first in two days
 
     clock.later(60)
-    world.scan()
     return path, ident
 
 
-def test_restoring_a_marked_value_unmarks_it(world, company, clock):
-    """Put back into a settled session, it is not deleted by the next run."""
-    _, ident = marked(world, clock)
+def test_a_restored_value_is_not_deleted_at_once(world, company, clock):
+    """Put back into an idle session, it has its day."""
+    _, ident = due(world, clock)
     world.restore(ident)
 
-    assert held(world) == {ident: False}
-    assert done(run(world)) == (0, 0, 0)
+    assert done(run(world)) == NOTHING
+    assert held(world) == {ident}
 
 
 def open_a_turn(path, clock):
@@ -393,23 +371,31 @@ def open_a_turn(path, clock):
     os.utime(path, (clock.now, clock.now))
 
 
-def test_wishing_for_a_marked_value_unmarks_it(world, company, clock):
-    """Asked for in the middle of a turn, it is held until the turn ends and then put back."""
-    path, ident = marked(world, clock)
-    open_a_turn(path, clock)
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_pending_request_holds_its_value(world, company, clock, everything):
+    """Asked for in the middle of a turn, alone or with all others, it is held until that ends."""
+    path, ident = due(world, clock)
+    os.utime(path, (clock.now - 40 * DAY,) * 2)
+    busy = {"quiet_seconds": 10**9}
+    if everything:
+        assert [one.state for one in world.restore_all(session="main/s", **busy)] == ["pending"]
+    else:
+        assert world.restore(ident, **busy).pending
 
-    assert world.restore(ident).pending
-    assert held(world) == {ident: False}
-    assert done(run(world)) == (0, 0, 0)
+    assert done(run(world)) == NOTHING
+    assert held(world) == {ident}
 
 
-def test_wishing_for_everything_unmarks_everything(world, company, clock):
-    """So does `restore --all` for a session that is not settled."""
-    path, ident = marked(world, clock)
-    open_a_turn(path, clock)
+def test_a_pending_request_holds_nothing_else(world, company, clock):
+    """Other values of the same session expire beside it."""
+    _path, _ident = due(world, clock)
+    other, there = prune(world, "t", text="y" * 2000)
+    os.utime(other, (clock.now - 40 * DAY,) * 2)
+    ask(world, "UPDATE extractions SET extracted_at = 1")
+    assert world.restore(there, quiet_seconds=10**9).pending
 
-    assert [one.state for one in world.restore_all(session="main/s")] == ["pending"]
-    assert held(world) == {ident: False}
+    assert done(run(world)) == (1, {SILENT: 1})
+    assert held(world) == {there}
 
 
 def fork(world, path, clock):
@@ -421,57 +407,47 @@ def fork(world, path, clock):
     forked = put(world.directory, header["id"], b"\n".join(lines))
     os.utime(forked, (clock.now - 40 * DAY,) * 2)
     world.scan()
+    os.utime(forked, (clock.now - 40 * DAY,) * 2)
     return forked
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_a_fork_unmarks_what_it_asks_for(world, company, clock, settled):
-    """A value that its parent's session extracted is held for the fork that asked for it."""
-    path, ident = marked(world, clock)
+def test_a_fork_holds_what_it_asks_for(world, company, clock):
+    """A value that was extracted from its parent is held for the fork that asked for it."""
+    path, ident = due(world, clock)
     forked = fork(world, path, clock)
-    if not settled:
-        open_a_turn(forked, clock)
+    busy = {"quiet_seconds": 10**9}
 
-    assert world.restore(ident, session=f"main/{forked.stem}").pending is not settled
-    run(world)
-
+    assert world.restore(ident, session=f"main/{forked.stem}", **busy).pending
+    assert done(run(world)) == NOTHING
     assert b"x" * 2000 in b"".join(cat(world.settings(), world.store, str(forked), clock()))
-    assert show(world.settings(), world.store, ident, f"main/{forked.stem}").content
 
 
-def test_restoring_what_came_back_from_memory_unmarks_it(world, company, clock):
-    """A stub that stood nowhere for a day, and that its agent wrote again, can be restored."""
+def test_a_value_that_stands_in_a_fork_lives_as_long_as_that(world, company, clock):
+    """Its parent may be gone for a month; the fork in use holds the value."""
     path, ident = prune(world)
-    cut = path.read_bytes()
-    world.restore(ident)
-    clock.later(2 * DAY)
-    settings = {"trigger_types": ["thinking"]}
-
-    assert done(run(world, **settings)) == (1, 0, 0)
-
-    clock.later(60)
-    world.scan(**settings)
-    path.write_bytes(cut)
-    os.utime(path, (clock.now - 100,) * 2)
-    world.restore(ident, **settings)
-
-    assert held(world) == {ident: False}
-    assert done(run(world, **settings)) == (0, 0, 0)
-
-
-def test_what_stands_again_is_unmarked(world, company, clock):
-    """A value whose session was moved away and comes back lives on."""
-    path, ident = prune(world)
-    away = path.rename(world.base / "away.jsonl")
-    clock.later(DAY)
     run(world)
-    away.rename(path)
-    clock.later(60)
-    world.scan()
-    again = run(world)
+    forked = fork(world, path, clock)
+    path.unlink()
+    for _ in range(3):
+        assert live(world, 20) == 0
+        os.utime(forked, (clock.now,) * 2)
+    assert held(world) == {ident}
 
-    assert (done(again), held(world)) == ((0, 1, 0), {ident: False})
-    assert again.reasons == {"unmark: not expired any more": 1}
+
+def test_a_request_that_comes_during_the_run_is_respected(world, company, clock):
+    """What somebody asks for while the files are read is not deleted at the end of it."""
+    _, ident = due(world, clock)
+    busy = world.settings(quiet_seconds=10**9)
+    asked = []
+
+    def ask_for_it():
+        asked.append(restore(busy, world.store, ident, clock=clock))
+
+    check = once_files_are_read(COMPANY + 1, ask_for_it)
+    retention(world.settings(), world.store, clock=clock, check_stop=check)
+
+    assert [answer.pending for answer in asked] == [True]
+    assert held(world) == {ident}
 
 
 # --- tombstones ----------------------------------------------------------------------------------
@@ -487,7 +463,7 @@ def command(world, *words, **settings):
 
 def test_an_expired_value_shows_its_tombstone(world, company, clock):
     """Restoring it says when it went, why and how big it was, and leaves the file alone."""
-    _, ident = marked(world, clock)
+    _, ident = due(world, clock)
     run(world)
     before = state(world.root)
     with pytest.raises(ExpiredError) as caught:
@@ -497,7 +473,7 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
     assert tombstone == {
         "entry_id": ident, "path": "message.content.0.text", "size_bytes": 2002,
         "extracted_at": iso(clock.began), "expired_at": iso(clock.now),
-        "reason": f"{SILENT}; expired 1 day ago",
+        "reason": SILENT,
     }  # fmt: skip
     for words in (("restore", ident), ("show", f"[[extracted-{ident}]]")):
         shown = command(world, *words)
@@ -514,57 +490,44 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
     assert state(world.root) == before
 
 
-# --- where a stub stands -------------------------------------------------------------------------
+# --- where a placeholder stands ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["reset.2026-11-21T10-00-00.000Z", "deleted.1763719200000"])
 def test_an_archive_counts_and_is_never_written(world, company, clock, ending):
-    """A stub in a session that its agent put away stands; the archive stays untouched."""
+    """A placeholder in a session that its agent put away holds the value while that is young."""
     path, ident = prune(world)
+    run(world)
     archive = path.rename(f"{path}.{ending}")
+    live(world, 20)
+    os.utime(archive, (clock.now,) * 2)
     before = state(world.root)
-    clock.later(29 * DAY)
-    world.scan()
 
-    assert done(run(world)) == (0, 0, 0)
-
-    clock.later(DAY)
-    first, second = (run(world), clock.later(60), world.scan(), run(world))[::3]
-
-    assert (first.reasons, done(second)) == ({f"mark: {SILENT}": 1}, (0, 0, 1))
+    assert live(world, 29) == 0
+    assert live(world, 2) == 1
     assert state(world.root) == before
     assert ident.encode() in archive.read_bytes()
 
 
-def test_a_stub_that_stands_in_a_fork_alone_counts(world, company, clock):
-    """The parent's session is gone; its values live as long as the fork has been silent."""
+def test_a_placeholder_counts_wherever_it_stands(world, company, clock):
+    """Also in a session of another agent, which knows nothing of the value."""
     path, ident = prune(world)
-    fork(world, path, clock)
-    path.unlink()
-    clock.later(29 * DAY)
-    world.scan()
-
-    assert done(run(world)) == (0, 0, 0)
-    assert held(world) == {ident: False}
-
-
-def test_a_stub_that_no_record_explains_counts_wherever_it_stands(world, company, clock):
-    """Nobody knows whose it is: below another agent's directory it holds a value all the same."""
-    path, _ = prune(world)
+    run(world)
     elsewhere = world.root / "other" / "sessions"
     elsewhere.mkdir(parents=True)
     stranger = Conversation("22222222-0000-4000-8000-000000000002")
-    stranger.lines += map(json.loads, path.read_bytes().splitlines()[1:])
-    path.unlink()
-    put(elsewhere, "s", stranger)
-    clock.later(DAY)
+    stranger.turn(path.read_text())
+    world.restore(ident)
+    copied = put(elsewhere, "s", stranger)
+    os.utime(copied, (clock.now,) * 2)
 
-    assert done(run(world)) == (0, 0, 0)
+    assert live(world, 29, trigger_types=["thinking"]) == 0
+    assert live(world, 2, trigger_types=["thinking"]) == 1
 
 
-def test_a_stub_that_another_record_explains_holds_nothing_else(world, company, clock):
-    """Of two sessions with the same ids, the one that is gone has its day like any other."""
-    path, ident = prune(world)
+def test_the_same_entry_id_elsewhere_holds_nothing(world, company, clock):
+    """The placeholder of an equal entry of another agent says another number."""
+    _path, ident = prune(world)
     elsewhere = world.root / "other" / "sessions"
     elsewhere.mkdir(parents=True)
     stranger = Conversation("22222222-0000-4000-8000-000000000002")
@@ -573,11 +536,12 @@ def test_a_stub_that_another_record_explains_holds_nothing_else(world, company, 
     stranger.turn("short")
     other = put(elsewhere, "s", stranger)
     world.scan()
-    assert f"[[extracted-{ident}]]".encode() in other.read_bytes()
-    path.unlink()
-    clock.later(DAY)
+    assert f"[[extracted-{ident}~2]]".encode() in other.read_bytes()
+    run(world)
+    world.restore(ident, session="main/s")
 
-    assert done(run(world)) == (1, 0, 0)
+    assert live(world, 1, trigger_types=["thinking"]) == 1
+    assert len(held(world)) == 1
 
 
 @pytest.mark.parametrize("before", [0, 1, 8, 20, 21, 140, 159, 160, 161])
@@ -594,134 +558,133 @@ def test_a_stub_is_seen_wherever_it_stands(world, before, ident):
 def test_what_a_migrated_agent_has_never_expires_unseen(world, company, clock):
     """Its files went away because of a database; while that cannot be read, nothing goes."""
     path, ident = prune(world)
-    path.unlink()
-    clock.later(DAY)
     run(world)
+    path.unlink()
     database = world.root / "main" / "agent" / "openclaw-agent.sqlite"
     database.parent.mkdir()
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("CREATE TABLE transcript_events (session TEXT)")
         connection.execute("INSERT INTO transcript_events VALUES ('s')")
-    clock.later(60)
-    world.scan()
-    after = run(world)
 
-    assert done(after) == (0, 0, 0)
-    assert "not the database of an OpenClaw agent" in after.brakes[str(world.root)]
-    for _ in range(3):
-        clock.later(100 * DAY)
-        world.scan()
-
-        assert done(run(world)) == (0, 0, 0)
-    assert held(world) == {ident: True}
+    assert live(world, 32) == 0
+    assert "not the database of an OpenClaw agent" in run(world).held_back[str(world.root)]
+    assert held(world) == {ident}
 
 
-# --- brakes --------------------------------------------------------------------------------------
+# --- what is held back ---------------------------------------------------------------------------
 
 
 @pytest.fixture
 def two(world, clock):
-    """Give settings with two roots, each with five sessions and a marked value ready to go."""
+    """Give settings with two roots, each with five sessions and a value of one that is gone."""
     return two_roots(world)
 
 
 def two_roots(world):
-    """Make two roots of five sessions, each with a marked value of a sixth that is gone."""
+    """Make two roots of five sessions, each with a value of a sixth that a run has missed."""
     other = world.base / "other"
     settings = {"roots": [{"path": str(world.root)}, {"path": str(other)}]}
-    for root in (world.root, other):
+    for number, root in enumerate((world.root, other)):
         directory = root / "main" / "sessions"
         directory.mkdir(parents=True, exist_ok=True)
-        for number in range(5):
-            put(directory, f"company{number}", Conversation())
+        prune(world, "t", directory=directory, text="yz"[number] * 3000, **settings)
         prune(world, "s", directory=directory, **settings)[0].unlink()
-    world.clock.later(DAY)
-
-    assert done(run(world, **settings)) == (2, 0, 0)
-
-    world.clock.later(60)
-    world.scan(**settings)
+    run(world, **settings)
     return settings
 
 
-def braked(world, settings, root, why):
-    """Run; check that nothing of this root was deleted, that the other went on, and why."""
-    report = run(world, **settings)
+def waits(world, settings, why):
+    """Let a month pass; check that nothing of the first root was deleted, and what is said."""
+    for _ in range(16):
+        world.clock.later(2 * DAY)
+        touch(world, settings)
+        report = run(world, **settings)
     now = status(world.settings(**settings), world.store, world.clock())
+    [root] = [one for one in report.held_back if one == str(world.root)]
 
-    assert report.values_deleted == 1
-    assert [here for (here,) in ask(
-        world, "SELECT s.root FROM extractions e JOIN sessions s ON s.id = e.session_id"
-        " WHERE e.blob_id NOT NULL AND e.marked_at NOT NULL",
-    )] == [os.fsencode(root)]  # fmt: skip
-    assert list(report.brakes) == [str(root)]
-    assert why in report.brakes[str(root)]
-    assert {one.path: one.brake for one in now.roots if one.brake} == report.brakes
+    assert why in report.held_back[root]
+    assert now.held_back == report.held_back
+    return held_below(world)
+
+
+def touch(world, settings):
+    """Let something happen in the sessions that are there, so that these do not expire."""
+    for root in settings["roots"]:
+        for path in world.base.glob(f"{os.path.basename(root['path'])}/main/sessions/t.jsonl"):
+            os.utime(path, (world.clock.now,) * 2)
+
+
+def held_below(world):
+    """Count the values that are held of each root, by its last name."""
+    rows = ask(
+        world, "SELECT s.root, count(*) FROM extractions e JOIN sessions s ON s.id = e.session_id"
+        " WHERE e.blob_id NOT NULL GROUP BY 1",
+    )  # fmt: skip
+    return {os.path.basename(os.fsdecode(root)): number for root, number in rows}
 
 
 def goes_on(world, settings):
-    """Run again; check that the brake is off and the value went."""
+    """Run again; check that nothing is held back any more."""
     world.clock.later(6 * HOUR)
-    world.scan(**settings)
+    touch(world, settings)
     report = run(world, **settings)
     now = status(world.settings(**settings), world.store, world.clock())
 
-    assert (report.values_deleted, report.brakes) == (1, {})
-    assert not any(one.brake for one in now.roots)
+    assert (report.held_back, now.held_back) == ({}, {})
+    assert held_below(world) == {"agents": 1, "other": 1}
 
 
-def test_a_missing_root_is_braked_until_it_is_back(world, two):
+ALL_HELD = {"agents": 2, "other": 1}
+
+
+def test_a_missing_root_is_believed_in_no_run(world, two):
     """Nothing below it is deleted while it cannot be found, the other root goes on."""
     away = world.root.rename(world.base / "away")
-    braked(world, two, world.root, "no such directory")
 
-    assert run(world, **two).brakes.keys() == {str(world.root)}
+    assert waits(world, two, "no such directory") == ALL_HELD
 
     away.rename(world.root)
     goes_on(world, two)
 
 
-def test_an_empty_root_is_braked_for_one_run(world, two):
-    """A root that suddenly holds no session is believed when the next run finds it the same."""
-    for path in world.directory.iterdir():
-        path.unlink()
-    braked(world, two, world.root, "it is suddenly empty (5 sessions before)")
-    goes_on(world, two)
-
-
-def test_a_root_that_lost_more_than_half_is_braked_for_one_run(world, two):
-    """Three of five sessions gone at once is suspicious, and believed the second time."""
-    for number in range(3):
-        (world.directory / f"company{number}.jsonl").unlink()
-    braked(world, two, world.root, "it lost more than half of its sessions (5 -> 2)")
-    goes_on(world, two)
-
-
-def test_a_root_that_is_back_but_empty_is_braked_again(world, two):
-    """A volume that was gone and whose mount point is empty now is not believed either."""
+def test_an_empty_directory_in_the_place_of_a_root_is_not_believed(world, two):
+    """The mount point of a disk that is not there is not the directory that it was."""
     away = world.root.rename(world.base / "away")
-    braked(world, two, world.root, "no such directory")
     world.root.mkdir()
-    world.clock.later(6 * HOUR)
-    world.scan(**two)
-    report = run(world, **two)
 
-    assert (report.values_deleted, report.brakes) == (
-        0, {str(world.root): "it is suddenly empty (5 sessions before)"},
-    )  # fmt: skip
+    assert waits(world, two, operation._ANOTHER) == ALL_HELD
 
     world.root.rmdir()
     away.rename(world.root)
     goes_on(world, two)
 
 
-def test_a_root_that_is_not_configured_any_more_is_left_alone(world, two):
-    """What was extracted below it is neither deleted nor forgotten."""
-    settings = {"roots": two["roots"][1:]}
-    report = run(world, **settings)
+def test_a_root_that_was_emptied_is_believed(world, two):
+    """It is the directory that it was: what lay there expires a month after it was missed."""
+    for path in world.directory.iterdir():
+        path.unlink()
+    for _ in range(17):
+        world.clock.later(2 * DAY)
+        touch(world, two)
+        report = run(world, **two)
 
-    assert report.values_deleted == 1
-    assert report.brakes == {str(world.root): "it is not configured any more"}
+    assert (report.held_back, held_below(world)) == ({}, {"other": 1})
+
+
+def test_a_root_that_is_not_configured_any_more_is_missed(world, two):
+    """What was extracted below it is held for a month, while the directory is there."""
+    settings = {"roots": two["roots"][1:]}
+    for _ in range(15):
+        world.clock.later(2 * DAY)
+        touch(world, settings)
+        run(world, **settings)
+
+    assert held_below(world)["agents"] == 1  # the session that was gone before had its month
+
+    world.clock.later(2 * DAY)
+    run(world, **settings)
+
+    assert "agents" not in held_below(world)
 
 
 @pytest.fixture
@@ -732,63 +695,76 @@ def ordinary(ordinary_world, monkeypatch):
     return ordinary_world
 
 
-@pytest.mark.parametrize("place", ["", "main/sessions", "main/sessions/company0.jsonl"])
-def test_what_cannot_be_read_is_braked(ordinary, place):
-    """A root, a directory or a single session that is shut: a stub might stand there."""
+@pytest.mark.parametrize("place", ["", "main/sessions", "main/sessions/t.jsonl"])
+def test_nothing_expires_where_something_cannot_be_read(ordinary, place):
+    """A root, a directory or a single session that is shut: a placeholder might stand there."""
     world = ordinary
     settings = two_roots(world)
     shut = world.root / place
     mode = shut.stat().st_mode
     shut.chmod(0)
     try:
-        braked(world, settings, world.root, "Permission denied")
+        assert waits(world, settings, "Permission denied") == ALL_HELD
     finally:
         shut.chmod(mode)
     goes_on(world, settings)
 
 
+def test_the_first_run_in_two_days_deletes_nothing(world, company, clock):
+    """Whoever was away for long finds everything as it was; the next run deletes."""
+    prune(world)
+    run(world)
+    clock.later(40 * DAY)
+    first = run(world)
+
+    assert first.values_deleted == 0
+    assert first.held_back == {str(world.root): decide.first_in_days(None, None)}
+
+    clock.later(60)
+
+    assert done(run(world)) == (1, {SILENT: 1})
+
+
 @pytest.mark.parametrize("years", [YEARS, -YEARS])
-def test_a_clock_that_jumps_by_years_lets_nothing_go(world, company, clock, years):
+def test_a_clock_that_moves_by_years_lets_nothing_go(world, company, clock, years):
     """Neither the run after the jump nor the one after its end deletes; then all is as before."""
     prune(world)
     path, _ = prune(world, "t")
-    path.unlink()
     run(world)
+    path.unlink()
     clock.later(6 * HOUR)
     clock.jump(years)
     world.scan()
     report = run(world)
 
     assert report.values_deleted == 0
-    assert report.brakes == {
-        str(world.root): f"the wall clock jumped by {years / HOUR:+,.0f} hours"
+    assert report.held_back == {
+        str(world.root): f"the wall clock moved by {years / HOUR:+,.0f} hours"
     }
+    assert ask(world, "SELECT count(*) FROM sessions WHERE missed_at NOT NULL") == [(0,)]
 
-    world.scan()
     clock.later(6 * HOUR)
     clock.jump(-years)
     world.scan()
 
     assert run(world).values_deleted == 0
 
-    world.scan()
     clock.later(6 * HOUR)
     calm = run(world)
 
-    assert (calm.brakes, calm.values_deleted) == ({}, 0)
-    assert list(held(world).values()) == [False, False]
+    assert (calm.held_back, calm.values_deleted) == ({}, 0)
+    assert len(held(world)) == 2
 
 
-def test_a_jump_across_a_reboot_is_braked(world, company, clock, monkeypatch):
+def test_a_clock_that_goes_back_across_a_reboot_is_not_believed(world, company, clock, monkeypatch):
     """A machine without a clock of its own boots in another year."""
     prune(world)
     run(world)
     monkeypatch.setattr(clocks, "boot_id", lambda: "another")
     monkeypatch.setattr(clocks, "boot_clock", lambda: 60.0)
     clock.now -= YEARS
-    report = run(world)
 
-    assert "across a reboot" in report.brakes[str(world.root)]
+    assert "across a reboot" in run(world).held_back[str(world.root)]
 
 
 def at(moment, monkeypatch, capsys, *words):
@@ -802,57 +778,33 @@ def at(moment, monkeypatch, capsys, *words):
 @pytest.mark.parametrize("years", [YEARS, -YEARS])
 def test_a_jump_is_seen_at_the_door(world, company, monkeypatch, capsys, years):
     """`retention` beside a real boot clock refuses to delete in a year that cannot be."""
-    path, ident = prune(world)
-    path.unlink()
+    _, ident = prune(world)
     config = ("--config", str(world.config_file()))
     now = iso(time.time())
     then = iso(time.time() + years)
 
-    assert at(now, monkeypatch, capsys, "retention", *config)[1]["brakes"] == {}
     for _ in range(2):
-        code, report = at(then, monkeypatch, capsys, "retention", *config)
+        assert at(now, monkeypatch, capsys, "retention", *config)[0] == 0
+    code, report = at(then, monkeypatch, capsys, "retention", *config)
 
-        assert (code, report["values_deleted"]) == (0, 0)
+    assert (code, report["values_deleted"]) == (0, 0)
+    assert "the wall clock moved" in report["held_back"][str(world.root)]
     assert at(now, monkeypatch, capsys, "retention", *config)[1]["values_deleted"] == 0
     assert command(world, "show", ident).stdout == b"x" * 2000
-
-
-def test_both_thresholds_hold_at_the_door(world, company, monkeypatch, capsys):
-    """The command marks at its own time of day what a scan at its own time of day cut."""
-    path, ident = prune(world)
-    standing = prune(world, "t")[1]
-    path.unlink()
-    config = ("--config", str(world.config_file()))
-    monkeypatch.setattr(clocks, "boot_clock", time.time)
-    cut = time.time()
-
-    def marked_after(days):
-        moment = iso(cut + days * DAY)
-        at(moment, monkeypatch, capsys, "retention", *config)
-        return {name for name, marked in held(world).items() if marked}
-
-    assert marked_after(0.9) == set()
-    assert marked_after(1.1) == {ident}
-    assert marked_after(29.9) == {ident}
-    assert marked_after(32.1) == {ident, standing}
 
 
 # --- nothing but what it says --------------------------------------------------------------------
 
 
 def test_a_dry_run_writes_nothing_and_counts_the_same(world, company, clock):
-    """It foretells marks, deletions, sizes, reasons and brakes of the run that follows."""
-    stands = prune(world)[0]
+    """It foretells deletions, sizes, reasons and what is held back of the run that follows."""
+    prune(world)
     path, _ = prune(world, "t")
-    path.unlink()
-    clock.later(DAY)
     run(world)
-    clock.later(60)
-    world.scan()
-    prune(world, "u", text="z" * 3000)[0].unlink()
-    clock.later(DAY)
-    for days in (0, 35):
-        clock.later(days * DAY)
+    path.unlink()
+    live(world, 29)
+    for hours in (12, 12, 24):
+        clock.later(hours * HOUR)
         before = state(world.base, directories=True)
         with closing(open_to_read(str(world.state))) as reading:
             foretold = run(world, dry_run=True, store=reading)
@@ -863,8 +815,7 @@ def test_a_dry_run_writes_nothing_and_counts_the_same(world, company, clock):
         said = {"dry_run": False, "blobs_deleted": real.blobs_deleted}
 
         assert {**asdict(foretold), **said} == asdict(real)
-        assert any(done(real))
-    assert stands.exists()
+    assert held(world) == set()
 
 
 def test_a_dry_run_without_a_store_makes_none(world):
@@ -875,54 +826,33 @@ def test_a_dry_run_without_a_store_makes_none(world):
     assert not world.state.exists()
 
 
-def test_a_run_that_is_stopped_between_pages_goes_on_next_time(world, company, clock):
-    """What is marked by then stays marked, and the next run marks the rest."""
-    prune(world)
-    clock.later(40 * DAY)
-    calls, marked = itertools.count(), []
-
-    def stop():
-        next(calls)
-        marked.extend(held(world).values())
-        if any(held(world).values()):
-            raise StoppedError
-
-    report = retention(world.settings(), world.store, clock=clock, check_stop=stop)
-
-    assert (report.stopped, report.values_marked) == (True, 1)
-    assert not retention(world.settings(), world.store, clock=clock).stopped
-
-
 def test_a_run_that_is_stopped_changes_nothing(world, company, clock):
-    """Asked to stop while it reads, it leaves marks and values as they are."""
-    prune(world)
-    clock.later(40 * DAY)
+    """Asked to stop while it reads, it leaves the values as they are, and the next run goes on."""
+    _, ident = due(world, clock)
     calls = itertools.count()
 
     def stop():
-        if next(calls) > COMPANY:
+        if next(calls) >= COMPANY:
             raise StoppedError
 
     report = retention(world.settings(), world.store, clock=clock, check_stop=stop)
 
-    assert (report.stopped, done(report)) == (True, (0, 0, 0))
-    assert list(held(world).values()) == [False]
-    assert ask(world, "SELECT value FROM meta WHERE key = 'last_retention_run_at'") == []
+    assert (report.stopped, done(report)) == (True, NOTHING)
+    assert held(world) == {ident}
+    assert done(run(world)) == (1, {SILENT: 1})
 
 
 def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock):
-    """Equal values of one agent are stored once, and go with the last that names them."""
-    first, ident = prune(world, "s")
-    second, other = prune(world, "t")
+    """Equal values are stored once, and go with the last extraction that names them."""
+    _, ident = prune(world, "s")
+    _, other = prune(world, "t")
+    run(world)
 
     assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
 
-    first.unlink()
+    world.restore(ident)
     clock.later(DAY)
-    run(world)
-    clock.later(60)
-    world.scan()
-    report = run(world)
+    report = run(world, trigger_types=["thinking"])
 
     assert (report.values_deleted, report.blobs_deleted) == (1, 0)
     assert show(world.settings(), world.store, other).content == {
@@ -931,11 +861,8 @@ def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock
     with pytest.raises(ExpiredError):
         show(world.settings(), world.store, ident)
 
-    second.unlink()
-    clock.later(2 * DAY)
-    run(world)
-    clock.later(60)
-    world.scan()
+    world.restore(other)
+    clock.later(DAY)
     report = run(world)
 
     assert (report.values_deleted, report.blobs_deleted) == (1, 1)
@@ -948,33 +875,20 @@ def opened_meanwhile(world, path, monkeypatch):
         return world.scan()
 
 
-def test_what_an_abandoned_rewrite_shelved_goes_after_a_day(world, company, clock, monkeypatch):
-    """A value that was stored and never cut waits for its grace, then it is swept."""
+def test_what_an_abandoned_rewrite_stored_goes_after_a_run(world, company, clock, monkeypatch):
+    """A value that was stored and never extracted waits for one run, and the next deletes it."""
     path = put(world.directory, "s", talk())
     report = opened_meanwhile(world, path, monkeypatch)
 
     assert (report.values_extracted, report.files_deferred) == (0, 1)
     assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
 
-    clock.later(DAY)
-
     assert run(world).blobs_deleted == 0
 
-    clock.later(1)
+    clock.later(DAY)
 
     assert run(world).blobs_deleted == 1
     assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
-
-
-def test_a_value_that_is_shelved_again_has_a_new_grace(world, company, clock, monkeypatch):
-    """An orphan that the next rewrite takes up is not swept from under it."""
-    path = put(world.directory, "s", talk())
-    for _ in range(2):
-        opened_meanwhile(world, path, monkeypatch)
-        assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
-        clock.later(DAY - 1)
-
-    assert run(world).blobs_deleted == 0
 
 
 def rewriting(world, other):
@@ -997,21 +911,24 @@ def rewriting(world, other):
     return end
 
 
-def test_nothing_is_deleted_while_a_rewrite_is_under_way(world, two, clock):
-    """It may be about to put back what expired; the next run deletes it."""
-    with world.store.transaction():
-        world.store.blobs.put(1, b"orphan", clock.now - 2 * DAY)
-    with closing(open_store(str(world.state))) as other:
-        end = rewriting(world, other)
-        report = run(world, **two)
+def test_a_rewrite_under_way_holds_back_its_own_session_alone(world, company, clock):
+    """It may be about to put back what expired; other sessions do not wait for it."""
+    path, _ = prune(world)
+    other, _there = prune(world, "t", text="y" * 2000)
+    run(world)
+    for one in (path, other):
+        os.utime(one, (clock.now - 40 * DAY,) * 2)
+    ask(world, "UPDATE extractions SET extracted_at = 1")
+    clock.later(60)
+    with closing(open_store(str(world.state))) as second:
+        end = rewriting(world, second)
+        report = run(world)
 
-        assert (done(report), report.blobs_deleted) == ((0, 0, 0), 0)
-        assert set(report.brakes.values()) == {"a rewrite is under way"}
+        assert (done(report), report.held_back) == ((1, {SILENT: 1}), {})
+        assert len(held(world)) == 1
 
         end()
-    report = run(world, **two)
-
-    assert (done(report), report.blobs_deleted) == ((0, 0, 2), 3)
+    assert done(run(world)) == (1, {SILENT: 1})
 
 
 def once_files_are_read(sessions, act):
@@ -1025,37 +942,109 @@ def once_files_are_read(sessions, act):
     return check
 
 
-def test_a_wish_that_comes_during_the_run_is_respected(world, company, clock):
-    """What somebody asks for while the files are read is not deleted at the end of it."""
-    _, ident = marked(world, clock)
-    busy = world.settings(quiet_seconds=10**9)
-    asked = []
-
-    def ask_for_it():
-        asked.append(restore(busy, world.store, ident, clock=clock))
-
-    check = once_files_are_read(COMPANY + 1, ask_for_it)
-    retention(world.settings(), world.store, clock=clock, check_stop=check)
-
-    assert [answer.pending for answer in asked] == [True]
-    assert held(world) == {ident: False}
-    assert show(world.settings(), world.store, ident).content == {
-        "message.content.0.text": "x" * 2000
-    }
-
-
-def test_a_rewrite_that_begins_during_the_run_is_respected(world, two, clock):
+def test_a_rewrite_that_begins_during_the_run_is_respected(world, company, clock):
     """The journal is looked at again in the transaction that deletes."""
+    _, ident = due(world, clock)
     with closing(open_store(str(world.state))) as other:
         ends = []
-        check = once_files_are_read(10, lambda: ends.append(rewriting(world, other)))
-        report = retention(world.settings(**two), world.store, clock=clock, check_stop=check)
+        check = once_files_are_read(COMPANY + 1, lambda: ends.append(rewriting(world, other)))
+        retention(world.settings(), world.store, clock=clock, check_stop=check)
 
-        assert report.brakes == {}
-        assert list(held(world).values()) == [True, True]
-        assert ask(world, "SELECT count(*) FROM extractions WHERE state = 'expired'") == [(0,)]
+        assert held(world) == {ident}
 
         ends[0]()
+
+
+# --- in turns ------------------------------------------------------------------------------------
+
+
+DUE = 2 * PAGE + 7
+CHANGES = ("UPDATE EXTRACTIONS", "DELETE FROM BLOBS", "UPDATE SESSIONS", "DELETE FROM ROW_COLUMNS")
+
+
+@pytest.fixture
+def full(world, clock, monkeypatch):
+    """Give a world with more than two pages of values whose placeholders stand nowhere any more."""
+    monkeypatch.setattr(operation, "TURN", 0.0)
+    put(world.directory, "s", Conversation())
+    row = session(world.store, session="s", root=str(world.root))
+    with world.store.transaction():
+        shelved = []
+        for number in range(DUE):
+            value = b"value %d" % number
+            blob, digest, _ = world.store.blobs.put(value)
+            shelved.append((cut(f"e{number}"), blob, digest, len(value)))
+        world.store.extractions.add(row.id, 0, shelved, 1.0)
+        ask(world, "UPDATE extractions SET journal_id = NULL, unplaced_at = 1")
+    run(world)
+    clock.later(60)
+    return world
+
+
+def transactions(world, act):
+    """Count what each transaction changes while something is done."""
+    changes = []
+
+    def note(statement):
+        text = statement.strip().upper()
+        if text.startswith("BEGIN IMMEDIATE"):
+            changes.append(0)
+        elif text.startswith(CHANGES):
+            changes[-1] += 1
+
+    world.store._connection.set_trace_callback(note)
+    act()
+    world.store._connection.set_trace_callback(None)
+    return changes
+
+
+def test_no_transaction_is_longer_than_a_page(full):
+    """Deleting changes a bounded number of rows under one lock, whatever is due."""
+    reports = []
+    deleting = transactions(full, lambda: reports.append(run(full)))
+
+    assert [one.values_deleted for one in reports] == [DUE]
+    assert 2 * DUE <= sum(deleting) <= 3 * DUE + 10
+    assert max(deleting) <= 3 * PAGE  # a tombstone, a value, and columns of its entry each
+
+
+def test_others_can_write_between_two_pages(full):
+    """Whoever wants to write has a turn after each page, and what it writes is respected."""
+    with closing(open_store(str(full.state))) as other:
+        turns = []
+
+        def write():
+            with other.transaction():
+                other.wishes.add_restore(1, f"e{DUE - 1 - len(turns)}", None, 1.0, None)
+                turns.append(1)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(operation, "give_way", write)
+            report = run(full)
+
+    assert len(turns) >= 2
+    assert DUE - len(turns) <= report.values_deleted <= DUE - 2
+    assert count(full.store, "blobs") == DUE - report.values_deleted
+
+
+def test_a_run_that_is_killed_between_pages_did_nothing_wrong(full):
+    """Each page is whole: a value has its tombstone or its bytes, and the next does the rest."""
+
+    class KilledError(Exception):
+        """The end of the process."""
+
+    def die():
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operation, "give_way", die)
+        with pytest.raises(KilledError):
+            run(full)
+
+    states = "SELECT expired_at IS NULL, blob_id IS NULL, count(*) FROM extractions GROUP BY 1, 2"
+    assert ask(full, states) == [(0, 1, PAGE), (1, 0, DUE - PAGE)]
+    assert count(full.store, "blobs") == DUE - PAGE
+    assert run(full).values_deleted == DUE - PAGE
 
 
 # --- really gone ---------------------------------------------------------------------------------
@@ -1064,7 +1053,7 @@ def test_a_rewrite_that_begins_during_the_run_is_respected(world, two, clock):
 def test_afterwards_the_bytes_are_really_gone(world, company, clock):
     """No piece of the value, as it was stored, stands in the database, and the file is smaller."""
     canary = secrets.token_hex(300_000)
-    path, _ = prune(world, text=canary)
+    _, ident = prune(world, text=canary)
     prune(world, "t")
     database = world.state / "store.db"
     [(stored,)] = ask(world, "SELECT data FROM blobs ORDER BY size DESC LIMIT 1")
@@ -1073,11 +1062,9 @@ def test_afterwards_the_bytes_are_really_gone(world, company, clock):
 
     assert sum(piece in before for piece in pieces) > len(pieces) * 0.9
 
-    path.unlink()
-    clock.later(DAY)
     run(world)
-    clock.later(60)
-    world.scan()
+    world.restore(ident)
+    clock.later(DAY)
 
     assert run(world).values_deleted == 1
 

@@ -31,6 +31,7 @@ from building.world import (
     entry_text,
     last_changed,
     pin,
+    sql,
     state,
     text_of,
     value_at,
@@ -760,7 +761,14 @@ def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
     foretold = scan(world.settings(**settings), None, clock=clock, dry_run=True)
     real = world.scan(**settings)
 
-    assert counters(foretold) == counters(real)
+    # Entries of different traps have the same ids: their placeholders get a number, each of which
+    # is known only when its value is stored.
+    numbered = sql(world, "SELECT sum(length('~' || number)) FROM placeholders WHERE number > 1")
+    expected, found = counters(foretold), counters(real)
+    assert 0 < numbered[0][0] == found.pop("bytes_after") - expected.pop("bytes_after")
+    for one in (*expected["sessions"], *found["sessions"]):
+        one.pop("bytes_after")
+    assert expected == found
     assert real.sessions_changed > 10
     assert real.files_deferred == 2
     assert (foretold.bytes_stored, real.bytes_stored > 0) == (0, True)

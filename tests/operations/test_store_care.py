@@ -15,6 +15,7 @@ from brainsurgeon.operations import store_care
 from brainsurgeon.store import open_store, opening, place
 from brainsurgeon.store.alone import hold_sessions
 from brainsurgeon.store.daemon_lock import hold_daemon_lock
+from brainsurgeon.store.schema import VERSION
 from building.world import LATER, Conversation, sql, text_of
 
 STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
@@ -163,10 +164,13 @@ def cut_short(path):
 def of_the_future(path):
     """Make a store one of a newer version."""
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute(
-            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
-            " VALUES ('brainsurgeon', 'm999_from_the_future', '2099')"
-        )
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+
+
+def of_the_past(path):
+    """Make a store one of brainsurgeon 0.1."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA user_version = 0")
 
 
 def another_programs(path):
@@ -176,9 +180,11 @@ def another_programs(path):
         database.execute("CREATE TABLE precious (data)")
 
 
-@pytest.mark.parametrize("harm", [os.unlink, cut_short, of_the_future, another_programs])
+@pytest.mark.parametrize(
+    "harm", [os.unlink, cut_short, of_the_future, of_the_past, another_programs]
+)
 def test_what_is_no_sound_backup_is_not_used(world, pruned, target, harm):
-    """Missing, torn, too new or another program's: the store stays as it was, in plain words."""
+    """Missing, cut short, of another version, another program's: the store stays as it was."""
     store_care.back_up(world.settings(), target)
     harm(target)
     world.close()

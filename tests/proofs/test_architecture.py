@@ -121,9 +121,6 @@ TO_WRITE = {
 }  # fmt: skip
 
 
-LONGEST = 300
-
-
 SAYS_NOTHING = {"util", "utils", "helper", "helpers", "misc", "common", "manager", "core", "stuff"}
 
 
@@ -292,13 +289,6 @@ def test_the_guard_of_the_knife_sees_what_it_looks_for():
     assert "leases.exchange" in called("sessions.exchange")
     assert "os.unlink" in called("sessions.retire")
     assert "os.O_RDWR" in attributes("sessions.exchange")
-
-
-def test_no_module_is_too_long_to_be_read_in_one_go():
-    """A module has at most 300 lines."""
-    lengths = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
-
-    assert {module: length for module, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_names_say_what_a_thing_is():

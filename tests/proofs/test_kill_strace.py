@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from brainsurgeon.model.stubs import id_named
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.store import open_store
@@ -156,7 +157,7 @@ class Ground:
             for stub in STUB.findall(content):
                 if not _resolves(store, stub.decode()):
                     yield "a stub leads nowhere"
-            bare = "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND state != 'expired'"
+            bare = "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND expired_at IS NULL"
             if store._connection.execute(bare).fetchone()[0]:
                 yield "bytes went without a tombstone"
             settings = operations.settings_of(self.base)
@@ -170,7 +171,9 @@ class Ground:
 
 def _resolves(store, stub):
     rows = store._connection.execute(
-        "SELECT blob_id, digest FROM extractions WHERE stub = ? AND blob_id IS NOT NULL", (stub,)
+        "SELECT blob_id, digest FROM extractions WHERE name = ? AND replacement IS NULL"
+        " AND blob_id IS NOT NULL AND journal_id IS NULL",
+        (id_named(stub),),
     ).fetchall()
     return rows and all(store.blobs.get(*row) for row in rows)
 

@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 from brainsurgeon import clock as clocks
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.lookup.sessions import all_sessions
+from brainsurgeon.model.stubs import id_named
 from brainsurgeon.model.times import iso
 from brainsurgeon.operations import scan as scanning
 from brainsurgeon.operations.batching import Planned
@@ -63,6 +64,8 @@ FOLDS = {
 ARCHIVED = b'"[archived turn]'
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
+MEANWHILE = "something was asked for meanwhile"
+"""Said of a session of which something was asked for where another one lies since."""
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
 HOUR = 3600
 
@@ -192,26 +195,13 @@ class Session:
         self.lines = [header]
         self.source = None
         """The session that this one was forked or copied from."""
-        self.scanned = False
-        """Whether a scan has looked at it since it came into being."""
-        self.known_below = None
-        """The name that its agent had when a scan saw it last."""
-        self.known_at = set()
-        """The paths at which a scan may have noted it last."""
-        self.parted = False
-        """Whether it or its source went to another agent before a scan saw whose fork it is."""
+        self.scanned_at = None
+        """The path at which a scan last looked at it, None where none has."""
         self.mtime = 0
         self.open_call = None
         self.open = False
         self.plain = True
         """Whether no field of ours has gone through the agent's hands."""
-
-    @property
-    def sources(self):
-        """The session that it was made from, the one that that was made from, and so on."""
-        at = self
-        while at := at.source:
-            yield at
 
     @property
     def parent(self):
@@ -381,9 +371,6 @@ class Agents(RuleBasedStateMachine):
         if session := self._session(at):
             self._path(session).unlink()
             del self.sessions[session.name]
-            if session.known_below != session.agent:  # nothing shows now that both are of one agent
-                for one in self.sessions.values():
-                    one.parted |= not one.scanned and session in one.sources
 
     @rule(at=which)
     def reset(self, at):
@@ -456,7 +443,7 @@ class Agents(RuleBasedStateMachine):
             made = self.sessions[name] = copy.deepcopy(
                 session, {id(session.source): session.source}
             )
-            made.name, made.source, made.scanned = name, session, False
+            made.name, made.source, made.scanned_at = name, session, None
             made.plain &= not any(OURS.search(line) for line in self._read(session))
             shutil.copy2(self._path(session), self._path(made))
             for (owner, ident), stubs in list(self.pinned.items()):
@@ -475,23 +462,6 @@ class Agents(RuleBasedStateMachine):
         session.name, session.agent = name, agent
         self.sessions[name] = session
         old.rename(self._path(session))
-        self._part()
-
-    def _part(self):
-        """Mark what lies elsewhere than the session that it was made from, before a scan saw it.
-
-        One that was deleted lay last in a directory of the name that this had then.
-        """
-        for one in self.sessions.values():
-            one.parted |= not one.scanned and any(
-                source.agent != one.agent for source in one.sources
-            )
-        # A copy of which nothing is known lies where its source was seen last, and its source as
-        # a file of another agent: nobody can tell which of the two went there.
-        for one in self.sessions.values():
-            for source in one.sources if one.parted else ():
-                there = source.agent != one.agent and self._path(one) in source.known_at
-                source.parted |= there
 
     def _call_agent(self, old, new):
         figures["moves"] += 1
@@ -499,7 +469,6 @@ class Agents(RuleBasedStateMachine):
         for session in (*self.sessions.values(), *self.archives.values()):
             if session.agent == old:
                 session.agent = new
-        self._part()
 
     @rule(seconds=st.sampled_from([1, 60, 700, 4000, DAY + 60, 31 * DAY]))
     def wait(self, seconds):
@@ -517,7 +486,7 @@ class Agents(RuleBasedStateMachine):
         self._seen(report)
         assert not report.failed
         assert not report.interrupted
-        if any(one.values_restored for one in report.sessions):
+        if any(one.values_restored or MEANWHILE in one.reason for one in report.sessions):
             self._verb(self.world.scan, **KEYS)  # what is set to go at once goes again
         before = self._inodes()
         again = self._verb(self.world.scan, **KEYS)
@@ -525,14 +494,11 @@ class Agents(RuleBasedStateMachine):
         assert self._inodes() == before
 
     def _seen(self, report):
-        """Take down where a pass saw each session."""
+        """Take down where a pass has looked at each session."""
         left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
         for session in self.sessions.values():
-            if str(path := self._path(session)) in left:
-                session.known_at.add(path)
-            else:
-                session.scanned, session.known_below = True, session.agent
-                session.known_at = {path}
+            if str(path := self._path(session)) not in left:
+                session.scanned_at = path
 
     @rule()
     def archive(self):
@@ -587,13 +553,13 @@ class Agents(RuleBasedStateMachine):
                 continue  # what was asked for before is carried out as well
             if one.state not in ("restored", "nothing to undo") or one.missed:
                 continue
-            if self._parted(session):
-                continue  # what was named in `left` is known to nobody
-            raw = b"".join(self._read(session))
-            ours = b"".join(map(dump, session.lines))
-            assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
-            if pristine and session.plain:
-                assert raw == ours
+            raw, left = self._read(session), {why.partition(": ")[0] for why in one.left}
+            for line, true in zip(raw, session.lines, strict=True):
+                if OURS.sub(b"", line) != OURS.sub(b"", dump(true)):
+                    assert true["id"] in left, "what stays is not named"
+                    self._must_be_expired(session, line, true)
+            if pristine and session.plain and not left:
+                assert b"".join(raw) == b"".join(map(dump, session.lines))
 
     @rule(at=st.integers(0, 40))
     def rollback(self, at):
@@ -619,15 +585,25 @@ class Agents(RuleBasedStateMachine):
                 return
             named |= {one.session for one in done.sessions if self._is_named(one)}
         named |= self._titles("e.pass_id > ?", passes[0].id if passes else 0)  # as it was due
-        named |= self._titles("e.state = 'expired' AND e.pass_id IS NULL")  # by a pass let go of
+        named |= self._titles("e.blob_id IS NULL AND e.pass_id IS NULL")  # by a pass let go of
         for session in self.sessions.values():
             title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
-            if title in named or session.source or not session.scanned:
+            if title in named or session.source or not self._is_known(session):
                 continue
             raw = b"".join(self._read(session))
             ours = b"".join(map(dump, session.lines))
             assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
             figures["whole again"] += STUB.search(raw) is None
+
+    def _is_known(self, session):
+        """Check whether a pass is known to have changed this file.
+
+        Where a session and its copy were both moved, nobody can tell before the next scan which of
+        the two files is the one that was there.
+        """
+        names = [one.lines[0]["id"] for one in self.sessions.values()]
+        copied = names.count(session.lines[0]["id"]) > 1
+        return session.scanned_at and not (copied and session.scanned_at != self._path(session))
 
     def _titles(self, which, *given):
         """Name the sessions of some extractions."""
@@ -703,7 +679,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(often=which)
     def long_silence(self, often):
-        """Let so much time pass that everything expires, is marked, and is deleted."""
+        """Let so much time pass that everything expires; the first run in days deletes nothing."""
         if often == 0:
             self.now += 31 * DAY
             for act in (self.retention, self.scan, self.retention):
@@ -796,7 +772,7 @@ class Agents(RuleBasedStateMachine):
             if OURS.sub(b"", line) != OURS.sub(b"", dump(true)):
                 self._must_be_expired(session, line, true)
         for (name, ident), allowed in self.pinned.items():
-            if name == session.name and not self._parted(session):
+            if name == session.name:
                 assert self._stubs_of(session, ident) <= allowed, "a pinned value was cut"
 
     def _must_be_expired(self, session, line, true):
@@ -804,19 +780,15 @@ class Agents(RuleBasedStateMachine):
         for place, value in differences(json.loads(line), true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
-            if self._parted(session) and self._is_held(_text(value), true["id"]):
-                continue
-            if self._parted(session) and ARCHIVED in line:
-                continue
-            if true["id"] not in _text(value) and self._shown_only(_text(value)):
+            if self._is_shown_only(session, true["id"], _text(value)):
                 continue
             row = self.world.store._connection.execute(
-                "SELECT max(expired_at) FROM extractions WHERE state = 'expired' AND"
-                " (path = ? AND (stub = ? OR replacement = ?)"
+                "SELECT max(expired_at) FROM extractions WHERE blob_id IS NULL AND"
+                " (path = ? AND (replacement IS NULL AND name = ? OR replacement = ?)"
                 "  OR path = ? AND (entry_id = ? AND replacement IS NOT NULL OR replacement = ?))",
                 (
                     key_path_text(place),
-                    _text(value),
+                    id_named(_text(value)),
                     json.dumps(value),
                     key_path_text(place[:-1]),
                     true["id"],
@@ -830,6 +802,23 @@ class Agents(RuleBasedStateMachine):
             assert ident is None or ident[1] in self.may_go, "a value went too early"
             figures["tombstones"] += 1
 
+    def _is_shown_only(self, session, ident, text):
+        """Check whether a value is held that is shown, and not filled in: a fork got new ids.
+
+        Of a part that belongs to no tool call, only the ids of its entry and of its session tell
+        ours from what was typed.
+        """
+        rows = self.world.store._connection.execute(
+            "SELECT e.entry_id, e.anchor, s.identity FROM extractions e JOIN sessions s"
+            " ON s.id = e.session_id WHERE e.name = ? AND e.replacement IS NULL"
+            " AND e.blob_id IS NOT NULL",
+            (id_named(text),),
+        ).fetchall()
+        return rows and all(
+            entry != ident and anchor is None and own != session.lines[0]["id"]
+            for entry, anchor, own in rows
+        )
+
     def _check_archive(self, name, session):
         path = self._path(session).with_name(name)
         raw = path.read_bytes()
@@ -840,39 +829,14 @@ class Agents(RuleBasedStateMachine):
             for place, value in differences(json.loads(line), true):
                 if place[0].startswith("_") or not STUB.fullmatch(_text(value).encode()):
                     continue
-                ident = STUB.fullmatch(_text(value).encode())[1]
-                held = any(blob for blob, _ in self._rows(_text(value)))
-                assert held or ident in self.may_go, "a value whose stub is archived went too early"
-
-    def _parted(self, session):
-        """Tell whether it was parted from what it was made from before that was seen.
-
-        Nothing is shared across agents: then it stays without.
-        """
-        return any(one.parted for one in (session, *session.sources))
-
-    def _shown_only(self, stub):
-        """Tell whether a stub's text stood elsewhere too when it was cut.
-
-        Then it is not looked for under a new id, since nobody knows which of the two is ours;
-        its value is there to be shown.
-        """
-        return self.world.store._connection.execute(
-            "SELECT 1 FROM extractions WHERE stub = ? AND exact AND blob_id IS NOT NULL", (stub,)
-        ).fetchone()
-
-    def _is_held(self, stub, ident):
-        """Tell whether a value is held for which a stub stands, or that gave way in an entry."""
-        return self.world.store._connection.execute(
-            "SELECT 1 FROM extractions WHERE blob_id IS NOT NULL"
-            " AND (stub = ? OR entry_id = ? AND replacement IS NOT NULL)",
-            (stub, ident),
-        ).fetchone()
-
-    def _rows(self, stub):
-        return self.world.store._connection.execute(
-            "SELECT blob_id, expired_at FROM extractions WHERE stub = ?", (stub,)
-        ).fetchall()
+                ident = STUB.fullmatch(_text(value).encode())[1].decode()
+                held = self.world.store._connection.execute(
+                    "SELECT 1 FROM extractions WHERE name = ? AND replacement IS NULL"
+                    " AND blob_id IS NOT NULL",
+                    (ident,),
+                ).fetchone()
+                went = "a value whose stub is archived went too early"
+                assert held or ident.encode() in self.may_go, went
 
     def _store_is_sound(self):
         connection = self.world.store._connection
@@ -881,9 +845,9 @@ class Agents(RuleBasedStateMachine):
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         assert connection.execute("SELECT count(*) FROM journal").fetchone() == (0,)
         for table in ("extractions", "fields"):
-            pending = f"SELECT count(*) FROM {table} WHERE state = 'pending'"
+            pending = f"SELECT count(*) FROM {table} WHERE journal_id IS NOT NULL"
             assert connection.execute(pending).fetchone() == (0,)
-        bare = "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND state != 'expired'"
+        bare = "SELECT count(*) FROM extractions WHERE (blob_id IS NULL) != (expired_at NOT NULL)"
         assert connection.execute(bare).fetchone() == (0,), "bytes went without a tombstone"
         for blob, digest in connection.execute(
             "SELECT blob_id, digest FROM extractions WHERE blob_id IS NOT NULL"
@@ -1091,7 +1055,7 @@ class Agents(RuleBasedStateMachine):
         known = all_sessions(self.world.settings(**KEYS), self.world.store)
         where = {one.record.id: one.path for one in known if one.record and one.file}
         rows = self.world.store._connection.execute(
-            "SELECT DISTINCT entry_id, session_id FROM extractions WHERE state != 'pending'"
+            "SELECT DISTINCT entry_id, session_id FROM extractions WHERE journal_id IS NULL"
             " ORDER BY id"
         ).fetchall()
         rows = [

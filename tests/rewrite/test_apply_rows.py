@@ -189,8 +189,8 @@ def texts_by_id(world):
 def records(world, ident):
     """Give what the store says of what was cut out of an entry of the session."""
     here = f"{world.claw.path}/{GATEWAY}"
-    of = [one.id for one in world.store.sessions.all() if one.path == here]
-    return [one for one in world.store.extractions.of_sessions(of) if one.entry_id == ident]
+    row = world.store.sessions.at(here)
+    return [one for one in world.store.extractions.of_session(row.id) if one.entry_id == ident]
 
 
 def states(world, ident):

@@ -125,12 +125,16 @@ def test_what_was_appended_goes_without_the_front_being_taken_apart(world, known
     assert b"[[extracted-" not in whole
 
 
-@pytest.mark.parametrize("front", ["entry", "text"])
-def test_an_id_that_stands_in_front_as_well_means_a_look_at_everything(world, front):
-    """Of two entries of one id nothing goes; where it is only spoken of, the value goes."""
+@pytest.mark.parametrize(
+    ("front", "name"), [("entry", None), ("in a text", "again"), ("as a result", "again~2")]
+)
+def test_an_id_that_stands_in_front_as_well_means_a_look_at_everything(world, front, name):
+    """Of two entries of one id nothing goes; a placeholder that is a whole value is not reused."""
     talk = Conversation()
     talk.user(ident="again" if front == "entry" else None)
-    talk.assistant("it is called [[extracted-again]]" if front == "text" else "y")
+    talk.assistant("it is called [[extracted-again]]" if front == "in a text" else "y")
+    talk.call()
+    talk.result("[[extracted-again]]" if front == "as a result" else "y")
     for _ in range(600):
         talk.user()
         talk.assistant("y" * 4000)
@@ -142,11 +146,11 @@ def test_an_id_that_stands_in_front_as_well_means_a_look_at_everything(world, fr
     say_much(path, talk, "again")
     before = path.read_bytes()
 
-    assert world.scan(keep_recent=0).values_extracted == (front == "text")
-    if front == "entry":
+    assert world.scan(keep_recent=0).values_extracted == (name is not None)
+    if name is None:
         assert path.read_bytes() == before
     else:
-        assert sql(world, "SELECT exact FROM extractions WHERE entry_id = 'again'") == [(1,)]
+        assert sql(world, "SELECT name FROM extractions WHERE entry_id = 'again'") == [(name,)]
     world.restore_all(pristine=True)
     assert b"x" * 5000 in path.read_bytes()
 
@@ -196,25 +200,27 @@ def test_what_is_written_anew_in_place_during_a_look_is_read_whole(world, known,
     assert begins(world) == []
 
 
-def test_stubs_in_front_of_the_tail_are_seen_again_within_an_hour(world):
-    """When a stub was seen last decides when its value may go: so all is looked at now and then."""
-    talk = Conversation()
+def test_what_stands_in_front_of_the_tail_goes_on_standing(world, monkeypatch):
+    """However often the tail alone is read, and cut, no placeholder in front of it is missed."""
+    _, talk = long_session(world, turns=2)
     talk.turn("x" * 5000)
     for _ in range(600):
         talk.user()
         talk.assistant("y" * 4000)
     path, begun = world.put("s.jsonl", talk.bytes()), time.time()
-    assert world.scan().sessions_changed == 1
-    world.scan()
-    seen = []
-    for later in (10, 1800, 3700):
+    assert world.scan(keep_recent=0).values_extracted == 1
+    say_more(path, talk)
+    world.scan(keep_recent=0)
+    monkeypatch.setattr("brainsurgeon.operations.scan.examine_quiet", None)
+    for later in (1800, 90_000):
         world.clock = lambda now=begun + later: now
-        say_more(path, talk)
-        world.scan()
-        seen.append(sql(world, "SELECT max(sighted_at) FROM extractions")[0][0])
+        say_much(path, talk, f"much-{later}", "z" * later)
 
-    assert seen[0] == seen[1] < begun + 1800
-    assert seen[2] == begun + 3700
+        assert world.scan(keep_recent=0).values_extracted == 1
+        assert (1, 1, None) in sql(world, "SELECT * FROM placements")
+    assert sql(world, "SELECT name, unplaced_at FROM extractions ORDER BY id")[1:] == [
+        ("much-1800", None), ("much-90000", None),
+    ]  # fmt: skip
 
 
 def test_what_is_asked_for_during_a_pass_is_not_stepped_over(world):

@@ -1,7 +1,6 @@
 """What the store says of archives: asked for, made, standing, and what was said of their turns."""
 
 from brainsurgeon.model.turns import Archive
-from brainsurgeon.store import open_store, open_to_read
 from brainsurgeon.store.archives import confirm_archives
 from building.turns import turns
 from building.world import sql
@@ -20,7 +19,7 @@ def test_what_is_asked_for_waits_until_it_is_made(world):
     with world.store.transaction():
         archives.ask(session, "p", "first", 1.0)
         archives.ask(session, "p", "second", 2.0)
-    waiting = [one for one in archives.of_sessions([session]) if one.state == "asked"]
+    waiting = [one for one in archives.of_session(session) if one.state == "asked"]
     assert [(one.prompt_id, one.note) for one in waiting] == [("p", "second")]
     assert archives.asked(session)
 
@@ -42,7 +41,7 @@ def test_only_what_is_folded_now_stands(world):
     assert {one.depth for one in archives.standing(session)} == {1}
     world.restore_all()
     assert archives.standing(session) == []
-    assert [one.state for one in archives.of_sessions([session])] == ["undone", "undone"]
+    assert [one.state for one in archives.of_session(session)] == ["undone", "undone"]
 
 
 def test_what_a_command_said_is_kept_by_the_digest_of_its_turn(world):
@@ -50,26 +49,8 @@ def test_what_a_command_said_is_kept_by_the_digest_of_its_turn(world):
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan()
-    agent = sql(world, "SELECT id FROM agents")[0][0]
 
     with world.store.transaction():
-        world.store.archives.keep_summary(agent, b"one", "what came of it: ü", 1.0)
+        world.store.archives.keep_summary(b"one", "what came of it: ü", 1.0)
     assert world.store.archives.summary(b"one") == "what came of it: ü"
     assert world.store.archives.summary(b"other") is None
-
-
-def test_a_store_that_does_not_count_them_yet_is_read_as_it_is(world):
-    """What folded before is listed without counts, by who looks and by who migrates."""
-    talk, _ = turns(4)
-    world.put("s.jsonl", talk.bytes())
-    world.scan(archive={"enabled": True})
-    (session,) = {row[0] for row in sql(world, "SELECT session_id FROM archives")}
-    world.close()
-    for name in ("turns", "calls", "failed"):
-        sql(world, f"ALTER TABLE archives DROP COLUMN {name}")
-    sql(world, "DELETE FROM _sqlite_migrations WHERE name = 'm011_count_what_folded'")
-
-    with open_to_read(str(world.state)) as store:
-        assert [one.turns for one in store.archives.standing(session)] == [None, None]
-    with open_store(str(world.state)) as store:
-        assert [one.calls for one in store.archives.standing(session)] == [None, None]

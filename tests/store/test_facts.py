@@ -12,39 +12,37 @@ from building.world import Clock
 def note(store):
     """Give a way to note a pass."""
 
-    def pass_(now, roots=("/a", "/b"), **words):
+    def pass_(now, **words):
         with store.transaction():
-            store.facts.note_pass(now, roots, **words)
-        return store.facts.last_run_at(), store.facts.roots_seen()
+            store.facts.note_pass(now, **words)
+        return store.facts.last_run_at()
 
     return pass_
 
 
-def test_a_pass_that_found_the_same_leaves_the_database_alone(store, directory, note):
+def test_a_pass_that_found_the_same_leaves_the_database_alone(directory, note):
     """Its moment is known all the same, to this process and to others, and nothing is synced."""
     note(1.5)
     before = Path(directory, "store.db").stat()
 
-    assert note(2.5) == note(2.5) == (2.5, {"/a": 2.5, "/b": 2.5})
-    assert note(3.5) == (3.5, {"/a": 3.5, "/b": 3.5})
+    assert note(2.5) == note(2.5) == 2.5
+    assert note(3.5) == 3.5
     after = Path(directory, "store.db").stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
     with open_to_read(str(directory)) as other:
         assert other.facts.last_run_at() == 3.5
-        assert other.facts.roots_seen() == {"/a": 3.5, "/b": 3.5}
 
 
 def test_what_a_pass_found_otherwise_is_noted_for_good(store, directory, note):
-    """Roots that came, went or had trouble, the switch, and a clock that was set back."""
+    """The switch, and a clock that was set back, are written into the database itself."""
     note(1.0)
     note(2.0)
 
-    assert note(3.0, ["/a"]) == (3.0, {"/a": 3.0, "/b": 2.0})
-    assert note(4.0, ["/a"]) == (4.0, {"/a": 4.0, "/b": 2.0})
-    assert note(5.0, ["/a", "/c"]) == (5.0, {"/a": 5.0, "/b": 2.0, "/c": 5.0})
-    assert note(6.0, ["/a", "/c"], enabled=False)[0] == 6.0
+    assert note(6.0, enabled=False) == 6.0
     assert store.facts.get("enabled") is False
-    assert note(2.5, ["/a"]) == (2.5, {"/a": 2.5, "/b": 2.0, "/c": 6.0})
+    assert note(2.5, enabled=False) == 2.5
+    Path(directory, "last_pass").unlink()
+    assert store.facts.last_run_at() == 2.5
 
 
 @pytest.mark.parametrize("left", [b"", b"[1", b"{}", b"[9.0, 99.0]", b"null", None])
@@ -58,9 +56,8 @@ def test_a_lost_moment_is_an_older_one(directory, note, left):
         path.write_bytes(left)
     with open_to_read(str(directory)) as store:
         assert store.facts.last_run_at() == 1.0
-        assert store.facts.roots_seen() == {"/a": 1.0, "/b": 1.0}
 
-    assert note(3.0)[0] == 3.0
+    assert note(3.0) == 3.0
 
 
 def test_an_unchanged_tree_has_the_database_left_alone(world, conversation):

@@ -1,24 +1,19 @@
 """The journal of rewrites: pending, confirmed, closed, abandoned."""
 
 import os
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
 from brainsurgeon.store import files, journal
-from building.rows import begin, count, cut, session
-
-
-def confirm(store, row, entry, note=None):
-    """Confirm a rewrite."""
-    with store.transaction():
-        store.journal.confirm(entry, row.id, note or journal.Confirmation(at=2.0))
+from building.rows import begin, confirm, count, cut, session
 
 
 def standing(store, row):
     """Give the extractions of a session as entry, state."""
-    return [(one.entry_id, one.state) for one in store.extractions.of_sessions([row.id])]
+    return [(one.entry_id, one.state) for one in store.extractions.of_session(row.id)]
 
 
 def test_pending_rows_are_nobodys(store):
@@ -71,6 +66,7 @@ def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
     kept = store.journal.rewrite(entry)
 
     assert standing(store, row) == [("e1", "restored")]
+    assert unplaced(store) == [(1, 1.0)]
     assert kept.new_inode == 2**63 + 5
     assert kept.ends == (End(7, b"old"), End(5, b"new"))
     assert store.extractions.of_entry("e1")[0].blob_id is not None
@@ -81,8 +77,8 @@ def test_a_rewrite_that_puts_back_marks_what_it_put_back(store):
     row, other = session(store), session(store, session="two")
     confirm(store, row, begin(store, row, [cut("e1"), cut("e2")]))
     confirm(store, other, begin(store, other, [cut("e1")]))
-    ids = {one.entry_id: one.id for one in store.extractions.of_sessions([row.id])}
-    (foreign_id,) = [one.id for one in store.extractions.of_sessions([other.id])]
+    ids = {one.entry_id: one.id for one in store.extractions.of_session(row.id)}
+    (foreign_id,) = [one.id for one in store.extractions.of_session(other.id)]
     note = journal.Confirmation(put_back=[ids["e1"], foreign_id], restored=["e1"], at=50.0)
     confirm(store, row, begin(store, row, note=note), note)
 
@@ -91,19 +87,60 @@ def test_a_rewrite_that_puts_back_marks_what_it_put_back(store):
     assert store.extractions.restores(row.id) == {"e1": 50.0}
 
 
+def unplaced(store):
+    """Give since when each extraction stands in no session."""
+    return store._connection.execute("SELECT id, unplaced_at FROM extractions").fetchall()
+
+
+def put_back(store, row, *ids):
+    """Put values back into a session."""
+    note = journal.Confirmation(put_back=list(ids), at=5.0)
+    confirm(store, row, begin(store, row, note=note), note)
+
+
 def test_a_value_cut_again_replaces_the_record_of_the_first_cut(store):
-    """Cut, put back, cut again: one row speaks for the place; another value keeps its history."""
+    """Cut, put back, cut again: one row speaks for the placeholder."""
     row = session(store)
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
-    (first,) = store.extractions.of_sessions([row.id])
-    note = journal.Confirmation(put_back=[first.id], restored=["e1"], at=5.0)
-    confirm(store, row, begin(store, row, note=note), note)
+    put_back(store, row, 1)
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
-    once = standing(store, row)
+
+    assert standing(store, row) == [("e1", "standing")]
+
+
+def test_another_value_of_a_place_keeps_the_record_of_the_first(store):
+    """A placeholder names one value for ever: the second value of a place gets another one."""
+    row = session(store)
+    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    put_back(store, row, 1)
     confirm(store, row, begin(store, row, [cut("e1")], b"another"))
 
-    assert once == [("e1", "standing")]
-    assert sorted(standing(store, row)) == [("e1", "restored"), ("e1", "standing")]
+    assert [(one.stub, one.state) for one in store.extractions.of_session(row.id)] == [
+        ("[[extracted-e1]]", "restored"), ("[[extracted-e1~2]]", "standing"),
+    ]  # fmt: skip
+
+
+def test_a_fork_goes_on_with_the_record_of_a_value_that_was_cut_again(store):
+    """Where a copy of the session holds the placeholder, the new row stands there, too."""
+    row, fork = session(store), session(store, session="two")
+    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    with store.transaction():
+        store.placements.add(fork.id, [1])
+    put_back(store, row, 1)
+    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+
+    assert store.placements.of_session(fork.id) == store.placements.of_session(row.id) == {2}
+
+
+def test_of_values_without_a_placeholder_the_last_one_of_a_place_stands(store):
+    """Thinking that was emptied twice: the first record is kept, and may expire from then on."""
+    row = session(store)
+    emptied = replace(cut("e1"), new=b"{}", empties=True, kind="thinking", tool=None)
+    confirm(store, row, begin(store, row, [emptied], b"first"))
+    confirm(store, row, begin(store, row, [emptied], b"second"))
+
+    assert standing(store, row) == [("e1", "restored"), ("e1", "standing")]
+    assert unplaced(store) == [(1, 2.0), (2, None)]
 
 
 def test_confirming_twice_is_no_error(store):

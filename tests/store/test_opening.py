@@ -1,6 +1,7 @@
-"""How a store comes into being, who may read it, and which one is refused."""
+"""How a store is created, who may read it, and which stores are refused."""
 
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -11,42 +12,28 @@ import pytest
 
 from brainsurgeon import store as room
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.store import migrations, open_store, opening
+from brainsurgeon.store import open_store, opening
+from brainsurgeon.store.schema import SCHEMA, VERSION
 from building.processes import Puppet
 from building.rows import OPEN, begin, contents, count, cut, pragma, session
 
 
 def test_a_new_store_has_the_whole_schema(store):
-    """From nothing comes a store with every table, our mark, and a record of what was applied."""
-    tables = {
+    """A new store has every table and index of the schema, and its version."""
+    created = {
         name
-        for (name,) in store._connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table'"
-        )
+        for (name,) in store._connection.execute("SELECT name FROM sqlite_master WHERE sql != ''")
     }
-    applied = store._connection.execute(
-        "SELECT name FROM _sqlite_migrations WHERE migration_set = 'brainsurgeon' ORDER BY id"
-    ).fetchall()
 
-    assert tables >= {
-        "agents", "sessions", "blobs", "extractions", "fields", "restores", "wishes", "files",
-        "journal", "meta",
-    }  # fmt: skip
-    assert [name for (name,) in applied] == list(opening.KNOWN_MIGRATIONS)
+    assert created - {"sqlite_sequence"} == set(re.findall(r"CREATE (?:TABLE|INDEX) (\w+)", SCHEMA))
+    assert pragma(store, "user_version") == VERSION
     assert pragma(store, "application_id") == opening.APPLICATION_ID
     assert pragma(store, "integrity_check") == "ok"
     assert sorted(os.listdir(store.directory)) == ["locks", "store.db"]
 
 
-def test_every_known_migration_is_one_that_exists():
-    """The list of known migrations, kept apart for speed, names exactly the steps there are."""
-    assert (
-        tuple(step.name for step in migrations.migrations._migrations) == opening.KNOWN_MIGRATIONS
-    )
-
-
 def test_opening_again_changes_nothing(directory, store):
-    """A store that is up to date is opened without a byte written, for reading or for writing."""
+    """Opening an existing store writes nothing, whether for reading or for writing."""
     before = contents(directory)
     for opened in (room.open_to_read, open_store):
         opened(directory).close()
@@ -113,7 +100,7 @@ def test_nobody_else_can_read_the_store_from_birth(directory, careless):
 
 
 def test_the_unfinished_database_is_nobody_elses_either(directory, careless, monkeypatch):
-    """While it is being built, under its other name, the database is its owner's alone."""
+    """While it is being created, only its owner can read the database and its journal."""
     seen = {}
 
     def building(connection):
@@ -123,7 +110,7 @@ def test_the_unfinished_database_is_nobody_elses_either(directory, careless, mon
         seen.update({name: mode(os.path.join(directory, name)) for name in os.listdir(directory)})
         raise InterruptedError
 
-    monkeypatch.setattr(opening, "_apply_migrations", building)
+    monkeypatch.setattr(opening, "create_schema", building)
     with pytest.raises(InterruptedError):
         open_store(directory)
 
@@ -207,10 +194,20 @@ def change(path, *statements):
             connection.execute(statement)
 
 
-NEWER = (
-    "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
-    " VALUES ('brainsurgeon', 'm999_from_the_future', '2099')"
-)
+NEWER = f"PRAGMA user_version = {VERSION + 1}"
+
+
+def version_0_1(path):
+    """Make a store as brainsurgeon 0.1 marked its own."""
+    os.unlink(path)
+    change(
+        path,
+        f"PRAGMA application_id = {opening.APPLICATION_ID}",
+        "CREATE TABLE _sqlite_migrations (migration_set TEXT, name TEXT, applied_at TEXT)",
+        "INSERT INTO _sqlite_migrations VALUES ('brainsurgeon', 'm001_create_tables', '2026')",
+        "CREATE TABLE blobs (id INTEGER PRIMARY KEY, data BLOB)",
+        "INSERT INTO blobs (data) VALUES (zeroblob(9000))",
+    )
 
 
 def write(path, data):
@@ -235,7 +232,7 @@ UNUSABLE = {
         foreign(path, wal=True),
     ),
     "an unmarked database": lambda path: change(path, "PRAGMA application_id = 0"),
-    "without record": lambda path: change(path, "DROP TABLE _sqlite_migrations"),
+    "of version 0.1": version_0_1,
     "zero bytes": lambda path: write(path, b""),
     "garbage": lambda path: write(path, secrets.token_bytes(8192)),
     "text": lambda path: write(path, b"no database\n"),
@@ -256,7 +253,7 @@ def unusable(request, directory):
 
 @pytest.mark.parametrize("opened", [open_store, room.open_to_read])
 def test_a_store_that_is_not_understood_is_refused(unusable, opened):
-    """A damaged, foreign or newer store is unusable, and not one byte of it changes."""
+    """A damaged or foreign store or one of another version is refused and does not change."""
     before = contents(unusable)
     with pytest.raises(StoreUnusableError) as refused:
         opened(unusable)
@@ -267,7 +264,7 @@ def test_a_store_that_is_not_understood_is_refused(unusable, opened):
 
 
 def test_a_pass_with_a_newer_store_touches_nothing(world, conversation):
-    """Where the store is refused no session is pruned."""
+    """A scan with a store of a newer version changes no session."""
     conversation.turn("x" * 4000)
     path = world.put("one.jsonl", conversation.bytes())
     world.store.close()
@@ -279,45 +276,43 @@ def test_a_pass_with_a_newer_store_touches_nothing(world, conversation):
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_a_failing_migration_leaves_nothing_behind(directory, monkeypatch):
-    """A step that fails is undone whole, is not recorded, and may be tried again."""
-    with closing(open_store(directory)) as store:
-        begin(store, session(store), [cut()])
-        before = store._connection.serialize()
-    steps = type(migrations.migrations)("brainsurgeon")
-    for step in migrations.migrations._migrations:
-        steps._migrations.append(step)
+@pytest.mark.parametrize("opened", [open_store, room.open_to_read])
+def test_a_store_of_version_0_1_is_refused_with_what_to_do(directory, opened):
+    """Its refusal names the version that wrote it, and how to restore its values with that."""
+    open_store(directory).close()
+    version_0_1(os.path.join(directory, "store.db"))
 
-    @steps()
-    def m998_fails(db):
-        db.execute("CREATE TABLE half (x)")
-        db.execute("DELETE FROM extractions")
-        raise ZeroDivisionError
+    with pytest.raises(StoreUnusableError) as refused:
+        opened(directory)
+    assert str(refused.value) == (
+        f"{directory}/store.db was written by brainsurgeon 0.1, which this version cannot read: "
+        "nothing was touched. Run `brainsurgeon restore --all` with the version that wrote it, "
+        "then move the file away"
+    )
 
-    monkeypatch.setattr(migrations, "migrations", steps)
-    monkeypatch.setattr(opening, "KNOWN_MIGRATIONS", (*opening.KNOWN_MIGRATIONS, "m998_fails"))
-    with pytest.raises(ZeroDivisionError):
-        open_store(directory)
-    monkeypatch.undo()
-    again = open_store(directory)
-    tables = again._connection.execute(
-        "SELECT name FROM sqlite_master WHERE name = 'half'"
-    ).fetchall()
 
-    assert tables == []
-    assert count(again, "extractions") == 1
-    assert again._connection.serialize() == before
-    again.close()
+def test_a_process_that_had_the_store_open_writes_nothing_to_a_newer_one(store, directory):
+    """Each transaction checks the version, since another process may have upgraded the store."""
+    change(os.path.join(directory, "store.db"), NEWER)
+    before = contents(directory)
+
+    with (
+        pytest.raises(StoreUnusableError, match="written by a newer brainsurgeon"),
+        store.transaction(),
+    ):
+        store._connection.execute("INSERT INTO meta VALUES ('a', 'b')")
+    assert contents(directory) == before
+    assert not store._connection.in_transaction
 
 
 def test_a_creation_that_fails_leaves_no_store(directory, monkeypatch):
-    """A store whose first step fails does not exist, and the next opening makes it whole."""
+    """A store whose creation fails does not exist, and the next opening creates it whole."""
 
     def failing(connection):
         connection.execute("CREATE TABLE half (x)")
         raise ZeroDivisionError
 
-    monkeypatch.setattr(opening, "_apply_migrations", failing)
+    monkeypatch.setattr(opening, "create_schema", failing)
     with pytest.raises(ZeroDivisionError):
         open_store(directory)
     half = os.path.exists(os.path.join(directory, "store.db"))

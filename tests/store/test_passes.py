@@ -136,7 +136,6 @@ def expire(store):
     """Let go of every value, as retention does, and of what was told of it."""
     with store.transaction():
         held = store._connection.execute("SELECT id FROM extractions").fetchall()
-        store.expiry.mark([ident for (ident,) in held], 7.0)
         store.expiry.delete([(ident, "old") for (ident,) in held], 7.0)
         store.events.drop([one.id for one in store.events.after(0)])
 
@@ -184,10 +183,10 @@ def test_giving_up_a_rewrite_costs_the_same_however_much_was_cut(store):
     made(store)
     store._connection.execute("BEGIN")
     store._connection.executemany(
-        "INSERT INTO extractions (id, session_id, entry_id, stub, path, kind, block, exact, chars,"
-        " size, digest, blob_id, state, extracted_at, sighted_at, pass_id)"
-        " SELECT id + ?, session_id, entry_id, stub, path, kind, block, exact, chars,"
-        " size, digest, blob_id, state, extracted_at, sighted_at, pass_id"
+        "INSERT INTO extractions (id, session_id, entry_id, name, path, kind, block, chars, size,"
+        " digest, blob_id, extracted_at, pass_id)"
+        " SELECT id + ?, session_id, entry_id, name, path, kind, block, chars, size, digest,"
+        " blob_id, extracted_at, pass_id"
         " FROM extractions WHERE id = 1", ((number,) for number in range(1, 5000)),
     )  # fmt: skip
     store._connection.execute("COMMIT")

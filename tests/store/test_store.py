@@ -8,7 +8,7 @@ import pytest
 from brainsurgeon.errors import BusyError, StoreFullError
 from brainsurgeon.store import open_store, opening
 from building.processes import Puppet
-from building.rows import OPEN, count, pragma, put, session
+from building.rows import OPEN, count, pragma, session
 
 
 def test_a_transaction_is_all_or_nothing(store):
@@ -28,11 +28,10 @@ def test_a_transaction_is_all_or_nothing(store):
 
 def test_a_full_disk_is_said_as_one_and_undone(store):
     """When the database cannot grow, StoreFull says so and nothing of the transaction stays."""
-    agent = session(store).agent_id
     pages = pragma(store, "page_count")
     store._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StoreFullError) as full, store.transaction():
-        put(store, agent, secrets.token_bytes(100_000))
+        store.blobs.put(secrets.token_bytes(100_000))
 
     assert count(store, "blobs") == 0
     assert not store._connection.in_transaction
@@ -60,13 +59,13 @@ def test_a_store_that_somebody_writes_to_for_long_is_busy(directory, monkeypatch
 def test_two_processes_write_at_once(store, neighbour):
     """Transactions of two processes wait for each other; none is lost, torn or refused."""
     rounds = 40
-    session(store)
+    session(store, session="x")
     neighbour.start(f"""
         for number in range({rounds}):
             with store.transaction():
                 store._connection.execute(
                     "INSERT INTO meta VALUES (?, ?)", (f"theirs{{number}}", "x" * 5000))
-                grown = "UPDATE sessions SET parent = coalesce(parent, '') || 't'"
+                grown = "UPDATE sessions SET name = name || 't'"
                 store._connection.execute(grown)
     """)
     for number in range(rounds):
@@ -74,12 +73,12 @@ def test_two_processes_write_at_once(store, neighbour):
             store._connection.execute(
                 "INSERT INTO meta VALUES (?, ?)", (f"ours{number}", "x" * 5000)
             )
-            store._connection.execute("UPDATE sessions SET parent = coalesce(parent, '') || 'o'")
+            store._connection.execute("UPDATE sessions SET name = name || 'o'")
     neighbour.hear(60)
-    (parent,) = store._connection.execute("SELECT parent FROM sessions").fetchone()
+    (name,) = store._connection.execute("SELECT name FROM sessions").fetchone()
 
     assert count(store, "meta") == 2 * rounds
-    assert (parent.count("o"), parent.count("t")) == (rounds, rounds)
+    assert (name.count("o"), name.count("t")) == (rounds, rounds)
     assert pragma(store, "integrity_check") == "ok"
 
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from killing import KILLED, STUB, Shim, _store_problems, forked, hurry
+from killing import KILLED, STUB, Shim, _resolves, _store_problems, forked, hurry
 
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
@@ -221,13 +221,6 @@ def _plain(text):
     """Take the moment out of a field that says when something was put back."""
     entry = json.loads(text)
     return json.dumps(entry | ({"_restored": True} if "_restored" in entry else {}))
-
-
-def _resolves(store, stub):
-    found = store._connection.execute(
-        "SELECT blob_id, digest FROM extractions WHERE stub = ? AND state != 'pending'", (stub,)
-    ).fetchall()
-    return found and all(store.blobs.get(blob, name) for blob, name in found)
 
 
 def main(base, scenario, fault):

@@ -143,7 +143,7 @@ def mcp(
 
 
 def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:
-    """Let go of what expired: mark it first, delete what an earlier run had marked.
+    """Delete stored values that expired.
 
     \b
     Examples:
@@ -161,7 +161,7 @@ def retention(dry_run: DryRun = False, json: Json = False, config: Config = None
             done = operation(settings, store, clock=time.time, dry_run=dry_run)
     if json:
         print_json(passes.retention_json(done))
-    elif dry_run or done.brakes or done.values_marked or done.values_deleted or _watched():
+    elif dry_run or done.held_back or done.values_deleted or _watched():
         say(passes.retention(done))
 
 

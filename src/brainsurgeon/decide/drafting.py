@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.extract import Keep, no_gain
 from brainsurgeon.formats import fields, found, spans
-from brainsurgeon.formats.digests import known, said_at, whole_of
 from brainsurgeon.model.edits import Cut, Putback
-from brainsurgeon.model.entries import REDACTED, stub_text, stub_token, value_at
+from brainsurgeon.model.entries import REDACTED, stub_id, stub_token, value_at
+from brainsurgeon.model.stubs import stub_named
 from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from brainsurgeon.decide.extract import Extract
     from brainsurgeon.decide.folding import Fold
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry, KeyPath, Line, Part
     from brainsurgeon.model.records import Extraction
 
-Undone = Mapping["KeyPath", bytes] | None
-"""The digests of what really belongs where something of ours stands; None where nobody knows."""
 Going = list[tuple["Part", "Extract"]]
 """The parts of an entry that are to go, each with its reason."""
 
@@ -41,15 +38,12 @@ def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback
 
 
 def cuts(
-    line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally,
-    undone: Undone,
+    line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally
 ) -> Iterator[Cut]:  # fmt: skip
     """Draft the cuts of a line; what would gain nothing stays and is counted."""
-    stub = stub_text(ident)
-    paths = [part.path for part, _ in going]
-    places = found.places(raw, entry, paths)
-    said = {path: said_at(entry, path, undone) for path in paths}
-    whole = whole_of(form, entry, known(said, undone))
+    name, rest = stub_id(ident), form.rest(entry)
+    stub = stub_named(name)
+    places = found.places(raw, entry, [part.path for part, _ in going])
     for part, decision in going:
         start, end = _in_file(line, places[part.path])
         token = part.instead or stub_token(stub, block=part.block)
@@ -57,15 +51,14 @@ def cuts(
             tally.keep(part, Keep("no gain"))
             continue
         yield Cut(
-            start, end, token, ident, "" if part.instead else stub, part.path, part.kind, part.tool,
+            start, end, token, ident, name, part.path, part.kind, part.tool,
             part.chars, part.block, decision.forced, decision.reason,
-            anchor=form.anchor(entry, part.path), empties=part.instead is not None,
-            said=said[part.path], whole=whole,
+            anchor=form.anchor(entry, part.path), rest=rest, empties=part.instead is not None,
         )  # fmt: skip
 
 
 def folded(
-    line: Line, raw: bytes, entry: Entry, ident: str, fold: Fold, form: Format, undone: Undone,
+    line: Line, raw: bytes, entry: Entry, ident: str, fold: Fold, form: Format,
     before: Mapping[KeyPath, Extraction],
 ) -> Iterator[Cut]:  # fmt: skip
     """Draft what folds a turn: its last text, and in the linked form the entry that it continues.
@@ -78,32 +71,30 @@ def folded(
     if fold.link is not None:
         told.append((LINK, fold.link, fold.parent, 0))
     places = spans.locate(raw, [path for path, *_ in told])
-    whole = whole_of(form, entry, undone)
+    rest = form.rest(entry)
     for path, new, anchor, chars in told:
         start, end = _in_file(line, places[path])
         taken = before.get(path)
         yield Cut(
-            start, end, json.dumps(new).encode(), ident, "", path, "assistant", None,
+            start, end, json.dumps(new).encode(), ident, stub_id(ident), path, "assistant", None,
             chars, block=False, forced=True, reason="archived turn",
-            anchor=taken.anchor if taken else anchor, said=said_at(entry, path, undone),
-            whole=whole, folds=True, takes_over=taken.id if taken else None,
+            anchor=taken.anchor if taken else anchor, rest=rest, folds=True,
+            takes_over=taken.id if taken else None,
         )  # fmt: skip
 
 
 def redaction(
-    line: Line, raw: bytes, entry: Entry, ident: str, gone: Iterable[Redaction], form: Format,
-    undone: Undone,
+    line: Line, raw: bytes, entry: Entry, ident: str, gone: Iterable[Redaction], form: Format
 ) -> Iterator[Edit]:  # fmt: skip
     """Draft what shortens one of the agent's own calls, and the field that says so."""
-    listed = list(gone)
-    whole = whole_of(form, entry, undone)
+    listed, rest = list(gone), form.rest(entry)
     places = spans.locate(raw, [one.path for one in listed])
     for one in listed:
         start, end = _in_file(line, places[one.path])
         yield Cut(
-            start, end, one.token, ident, "", one.path, one.kind, None, one.chars, block=False,
-            forced=True, reason="the agent's own restore call", redacts=True,
-            said=said_at(entry, one.path, undone), whole=whole,
+            start, end, one.token, ident, stub_id(ident), one.path, one.kind, None, one.chars,
+            block=False, forced=True, reason="the agent's own restore call", redacts=True,
+            rest=rest,
         )  # fmt: skip
     yield from fields.put(raw, line.offset, ident, REDACTED, b"true")
 

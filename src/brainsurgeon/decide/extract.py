@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED
+from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, is_own_stub
 from brainsurgeon.model.times import moment_said
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class EntryState:
     """What an entry says about itself, and where it stands.
 
     `extractable` is True, False, a window in messages, or None. `restored_at` is the later of
-    what the entry and the store say. `stubs` are the texts that count as this entry's own stub.
+    what the entry and the store say. `stubs` are the placeholders that stand in it and are known.
     `dead` says why no request carries the entry any more, None where one may. An `emptied` one
     stands in the middle of a turn that folds: its thinking and results go whatever their length.
     """
@@ -63,7 +63,7 @@ def extract(
         return Keep("not extractable: redacted")
     if part.locked:
         return Keep(f"not extractable: {part.locked}")
-    if is_own_stub(value, entry):
+    if _is_extracted(value, entry):
         return Keep("already extracted")
     return _by_override(part, entry, rules, now)
 
@@ -117,13 +117,14 @@ def _goes_unsent(part: Part, entry: EntryState, rules: Rules) -> bool:
     return part.dead or (entry.dead is not None and part.kind in rules.dead_kinds)
 
 
-def is_own_stub(value: object, entry: EntryState) -> bool:
-    """Tell whether the value already is this entry's stub, as a string or as a text block."""
+def _is_extracted(value: object, entry: EntryState) -> bool:
+    """Check whether a value already is a placeholder of this entry, as a string or a text block."""
     if isinstance(value, dict):
         value = value.get("text") if value.keys() == {"type", "text"} else None
-    if not isinstance(value, str):
+    if not isinstance(value, str) or entry.entry_id is None:
         return False
-    return any(value == stub for stub in entry.stubs)  # looked up, a long value would be hashed
+    # Compared one by one: a set would have to hash a long value.
+    return is_own_stub(value, entry.entry_id) or any(value == stub for stub in entry.stubs)
 
 
 def no_gain(decision: Extract, *, stub: int, value: int) -> bool:

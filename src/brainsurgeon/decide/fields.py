@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brainsurgeon.model.edits import FieldEdit
-    from brainsurgeon.model.entries import Line
+    from brainsurgeon.model.entries import Entry, Line
     from brainsurgeon.model.records import Extraction, FieldRecord, Wish
 
 
 class FieldWishes:
     """The fields that stand in one session, and the wishes that set or undo some."""
 
-    def __init__(self, placed: Iterable[FieldRecord], wishes: Iterable[Wish]) -> None:
+    def __init__(
+        self, placed: Iterable[FieldRecord], wishes: Iterable[Wish], own: int | None
+    ) -> None:
+        self._own = own
         asked = list(wishes)
         self.sets = {
             wish.entry_id: wish for wish in asked if wish.action == "set" and wish.entry_id
@@ -37,6 +40,11 @@ class FieldWishes:
     def speak_of(self, entry_id: str) -> bool:
         """Tell whether a field of this entry is set, or is wished for."""
         return entry_id in self.sets or entry_id in self._placed
+
+    def cleans(self, ident: str, entry: Entry) -> bool:
+        """Check whether an entry is to be as its agent wrote it, and marks of ours stand in it."""
+        ours = RESTORED in entry or REDACTED in entry
+        return ours and _newest(self._restores, ident, None) is not None
 
     def edits(
         self, line: Line, raw: bytes, ident: str | None, back: list[Extraction],
@@ -59,7 +67,8 @@ class FieldWishes:
         edits: list[FieldEdit] = []
         for record in self._placed.get(ident or "", ()):
             self._met.add(record.id)
-            if record.name in stays or not self._undoes(record):
+            once = any(edit.name == record.name for edit in edits)  # forks have records of several
+            if once or record.name in stays or not self._undoes(record):
                 continue
             edit = fields.take_out(
                 raw,
@@ -70,12 +79,16 @@ class FieldWishes:
                 record.after,
                 record.id,
             )
-            if edit is None:
+            if edit is None and record.session_id == self._own:
                 self._missed.append(
                     (record.entry_id, f"{record.name} no longer stands as it was set")
                 )
-            else:
+            elif edit is not None:
                 edits.append(edit)
+        if pristine is not None:
+            undone = {edit.name for edit in edits} | stays
+            for name in {RESTORED, REDACTED} - undone:
+                edits += fields.take_out_marked(raw, line.offset, ident or "", name)
         if chosen:
             token = json.dumps(chosen.value).encode()
             edits += fields.put(raw, line.offset, ident or "", EXTRACTABLE, token)
@@ -99,8 +112,9 @@ class FieldWishes:
             (record.entry_id, f"{record.name} was set there; the entry stands nowhere any more")
             for records in self._placed.values()
             for record in records
-            if record.id not in self._met and self._undoes(record)
-        ]
+            if record.id not in self._met and record.session_id == self._own
+            and self._undoes(record)
+        ]  # fmt: skip
 
     def _marks(self, record: Extraction) -> bool:
         """Tell whether a wish for this value wants `_restored` set (all but pristine ones)."""

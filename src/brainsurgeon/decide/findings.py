@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ class Draft:
 
     def sure(self, ids: Ids, twice: Twice, matcher: Matcher) -> tuple[Edits, list[Cut]]:
         """Give what still holds once the whole file is known, and the cuts that do not."""
-        if not (twice.hashes or matcher.moved or matcher.foreign):
+        if not (twice.hashes or matcher.moved):
             return self.edits, []
         sure, vetoed = Edits(), []
         for edit in self.edits:
@@ -91,8 +91,6 @@ class Draft:
                 if owner is None or owner not in ids or ident == owner:
                     sure.add(edit)
             elif ident not in twice:
-                if isinstance(edit, Cut) and edit.stub in matcher.foreign:
-                    edit = replace(edit, exact=True)  # noqa: PLW2901
                 sure.add(edit)
             elif isinstance(edit, Cut):
                 vetoed.append(edit)
@@ -103,12 +101,15 @@ class Draft:
 class Findings:
     """What the walk over the lines finds out, beside the edits.
 
-    `waits` are the ids of entries (None: one without an id) in a last line that has no newline
-    yet: what is wished for there waits. `asked` are the extractions whose stubs stand and are to
-    go, each with its entry's id; `unexplained` are stubs of ours that no record puts back.
+    `sighted` are the extractions that stand there; of those that are `supposed` to, the entry has
+    another id than the recorded one. `waits` are the ids of entries (None: one without an id) in a
+    last line that has no newline yet: what is wished for there waits. `asked` are the extractions
+    whose stubs stand and are to go, each with its entry's id; `unexplained` are stubs of ours that
+    no record puts back.
     """
 
     sighted: list[int] = field(default_factory=list)
+    supposed: list[int] = field(default_factory=list)
     asked: dict[int, str] = field(default_factory=dict)
     unexplained: list[tuple[str, str]] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)

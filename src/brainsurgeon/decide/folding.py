@@ -129,7 +129,7 @@ def fold_turns(
     """Decide about every turn of a session; nothing folds, and nothing is read, where none may."""
     if not folding.wanted:
         return NOTHING_FOLDS
-    sets = FieldWishes(records.fields, records.wishes).sets
+    sets = FieldWishes(records.fields, records.wishes, records.own).sets
     judge = Judge(form, survey, rules, records, sets, now, now, Frontier())
     restores = tuple(wish for wish in records.wishes if wish.action == "restore")
     archived = {one.entry_id: one for one in records.extractions

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.seals import BROKEN, Seal, Seals, is_bound
 from brainsurgeon.formats import base, spans
-from brainsurgeon.formats.digests import said_at, whole_of
 from brainsurgeon.formats.thinking import EMPTIED, is_hollow
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.edits import Cut, FieldEdit
-from brainsurgeon.model.entries import EXTRACTABLE, value_at
+from brainsurgeon.model.entries import EXTRACTABLE, stub_id, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
-    from brainsurgeon.decide.drafting import Undone
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.decide.seals import Habits
     from brainsurgeon.formats.base import Format, Thoughts
@@ -52,14 +50,8 @@ class Gatherer:
             self._taken[one.entry_id].append(one)
         self._earliest, self._altered = math.inf, False
 
-    def look(
-        self, line: Line, raw: bytes, entry: Entry, ident: str | None,
-        undone_in: Callable[[], Undone],
-    ) -> frozenset[KeyPath]:  # fmt: skip
-        """Remember the seals of one line, and give their paths.
-
-        `undone_in` gives what really belongs where something of ours stands in the line.
-        """
+    def look(self, line: Line, raw: bytes, entry: Entry, ident: str | None) -> frozenset[KeyPath]:
+        """Remember the seals of one line, and return their paths."""
         thoughts = self._form.thoughts(entry)
         if thoughts is None or not thoughts.blocks:
             return frozenset()
@@ -68,12 +60,8 @@ class Gatherer:
             return frozenset()
         live, stays = self._is_live(line.offset), self._stays(line, entry, ident, thoughts)
         try:
-            cuts = [
-                replace(cut, said=said_at(entry, cut.path, undone), whole=whole)
-                for undone in (undone_in(),)
-                for whole in (whole_of(self._form, entry, undone),)
-                for cut in _cuts(line, raw, ident, thoughts)
-            ]
+            rest = self._form.rest(entry)
+            cuts = [replace(cut, rest=rest) for cut in _cuts(line, raw, ident, thoughts)]
         except (spans.UntouchableError, RecursionError) as why:
             cuts, stays = [_nothing(line, ident)], str(why)
         self.seals.standing += [
@@ -171,8 +159,9 @@ def _cuts(line: Line, raw: bytes, ident: str | None, thoughts: Thoughts) -> Iter
     places = spans.locate(raw, [path for path, _ in thoughts.blocks])
     cuts = [
         Cut(
-            places[path][0] + line.offset, places[path][1] + line.offset, EMPTIED, ident or "", "",
-            path, "thinking", None, chars, block=True, forced=False, reason=BROKEN, empties=True,
+            places[path][0] + line.offset, places[path][1] + line.offset, EMPTIED, ident or "",
+            stub_id(ident or ""), path, "thinking", None, chars, block=True, forced=False,
+            reason=BROKEN, empties=True,
         )
         for path, chars in thoughts.blocks
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from brainsurgeon.decide.extract import (
     read_extractable,
     read_restored,
 )
-from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, stub_text, value_at
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, value_at
 from brainsurgeon.model.plans import Amount, KeptPart
 from brainsurgeon.model.sessions import OFF_BRANCH
 
@@ -164,10 +164,9 @@ class Judge:
         remembered = self._restores.get(ident) if ident else None
         latest = self._now + self._rules.keep_after_restore
         stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
-        own = {stub_text(ident)} if ident else set()
         return EntryState(
             ident, self._survey.position(line.offset), override, max(stamps, default=None),
-            bool(entry.get(REDACTED)), frozenset(own | {one.stub for one in standing}),
+            bool(entry.get(REDACTED)), frozenset(one.stub for one in standing if one.stub),
             self._dead(line.offset),
         )  # fmt: skip
 

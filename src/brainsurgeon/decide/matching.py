@@ -1,4 +1,16 @@
-"""Match the stubs that stand in a session with what was recorded when they were put there."""
+"""Match the placeholders in a session's file with the extractions that they stand for.
+
+A placeholder names its value, so that only this file is looked at. It is ours where a record has
+its text and its place in the entry, the value there has the recorded kind, and the entry is the
+recorded one: it has the recorded id, or it belongs to the recorded tool call. Agents write their
+histories anew under new ids: a part of no tool call may stand in another entry of a session with
+the recorded session id. Where the record is of another session, or says no tool call, the recorded
+id may stand nowhere in the file. What somebody typed, or a tool printed, fails this and is left
+alone.
+
+Where entry ids are not random, another store may have given out the same text. There the rest of
+the line has to be as recorded as well.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +20,16 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from brainsurgeon.formats import digests
-from brainsurgeon.model.entries import STUB, STUB_PREFIX, stands, stub_in, stub_text, value_at
+from brainsurgeon.model.entries import (
+    STUB,
+    STUB_PREFIX,
+    is_own_stub,
+    stands,
+    stub_id,
+    stub_in,
+    value_at,
+)
+from brainsurgeon.model.stubs import ID, unnumbered
 from brainsurgeon.model.turns import MARK
 
 if TYPE_CHECKING:
@@ -22,56 +42,58 @@ if TYPE_CHECKING:
 
     _Parts = frozenset[tuple[KeyPath, str, str | None]]
 MARKED = MARK.encode()
-ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: ([A-Za-z0-9._-]{1,128})")
+ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: (" + ID.encode() + rb")")
 """The beginning of an archive's text as it stands in a line, and the id that it names."""
-_ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: ([A-Za-z0-9._-]{1,128})")
+_ARCHIVED = re.compile(re.escape(MARK) + rf"\narchive: ({ID})")
 TEXTS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, MARKED))))
-"""The beginning of every text of ours that may stand for a value: a stub, or an archive."""
+"""The beginning of every text of ours that names a value: a placeholder, or an archive."""
 NOBODYS = "no record of this store says what stood there"
-ANOTHERS = "the rest of the entry is not as recorded"
-ELSEWHERE = "cut out of a session that says the same of itself, which this is not shown to be"
+ANOTHERS = "the entry is not the recorded one"
+SEVERAL = "several extractions may have stood there"
 ARCHIVED = "an archived turn"
-"""What is said in front of why the text of an archive stays."""
+"""Said before the reason why the text of an archive stays."""
 _Places = dict["KeyPath", list["Extraction"]]
 
 
 class Matcher:
-    """Tells, entry by entry, which recorded stubs stand there.
+    """Tells, entry by entry, which extractions stand there.
 
-    `foreign` collects the texts of stubs that stand where no extraction was recorded. `moved`
-    collects extractions whose stub stands under another entry id, and nothing but the absence of
-    the recorded id shows that it is the same entry: that is known at the end of the file only.
+    `foreign` collects the placeholders that are a whole value where no record has them; one in the
+    midst of a text, such as a command that restores it, stands for nothing. `moved` collects, by
+    extraction, the recorded ids of entries that stand under another id: whether the recorded id
+    stands in the file, too, is known at its end only.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
         self.foreign: set[str] = set()
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
-        self._form, self._survey, self._own = form, survey, records.own
+        self._form, self._survey, self._records = form, survey, records
         self._by_stub: dict[str, list[Extraction]] = defaultdict(list)
-        self._redacted: dict[str, list[Extraction]] = defaultdict(list)
+        self._replaced: dict[str, list[Extraction]] = defaultdict(list)
+        self._archives: dict[str, list[Extraction]] = defaultdict(list)
         for one in records.extractions:
             if one.replacement is None:
                 self._by_stub[one.stub].append(one)
             else:
-                self._redacted[one.entry_id].append(one)
-        self._archived = _by_text(one for one in records.extractions if one.archive_id is not None)
-        self._elsewhere = _by_text(records.elsewhere)
+                self._replaced[one.entry_id].append(one)
+                if one.archive_id is not None:
+                    self._archives[one.name].append(one)
 
     @property
     def redacted(self) -> Iterable[str]:
-        """The ids of the entries of which something was replaced by another text than a stub."""
-        return self._redacted.keys()
+        """The ids of the entries of which something was replaced by no placeholder."""
+        return self._replaced.keys()
 
     def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
-        """Give the extraction that speaks for each place of this entry where its stub stands."""
-        shortened = self._redacted.get(ident or "", ())
-        if not shortened and TEXTS.search(raw) is None:
+        """Return the extraction that stands at each place of an entry where one does."""
+        replaced = self._replaced.get(ident or "", ())
+        if not replaced and TEXTS.search(raw) is None:
             return []
         texts = {stub.decode() for stub in STUB.findall(raw)}
         places: _Places = defaultdict(list)
-        for one in shortened:
-            if value_at(entry, one.path) == json.loads(one.replacement or "null"):
+        for one in replaced:
+            if _stands_replaced(entry, one) and self._rest_agrees(one, entry):
                 places[one.path].append(one)
         parts = cache(lambda: frozenset(self._parts(entry)))  # once an entry, and only if asked
         for text in texts:
@@ -80,100 +102,88 @@ class Matcher:
                     places[one.path].append(one)
         for one in self._archives_in(raw, entry, ident):
             places[one.path].append(one)
-        chosen = self._as_recorded(entry, ident, places) if places else {}
-        chosen = {path: one for path, one in chosen.items() if self._met_first(one, ident)}
-        self.foreign |= texts - {one.stub for one in chosen.values()}
-        return list(chosen.values())
+        archives = {one.archive_id for listed in places.values() for one in listed if not one.links}
+        picked = (self._chosen(_linked(listed, archives)) for listed in places.values())
+        chosen = [one for one in picked if one is not None and self._met_first(one, ident)]
+        others = texts - {one.stub for one in chosen}
+        if others:
+            values = (value_at(entry, path) for path, _, _ in parts())
+            self.foreign |= others & {stub_in(value) for value in values}
+        return chosen
+
+    def unexplained(
+        self, entry: Entry, ident: str | None, standing: Iterable[Extraction]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the entry's id and a reason for each part of ours that no record can restore.
+
+        Ours is a placeholder or an archive that names its own entry, and one that stands where a
+        record says that a value of that kind stood; what was typed or pasted elsewhere is not.
+        """
+        explained = {one.path for one in standing}
+        for part in self._form.parts(entry, self._survey, None):
+            value = value_at(entry, part.path)
+            text, named = stub_in(value), _archive_in(value)
+            if (not text and named is None) or {part.path, part.path[:-1]} & explained:
+                continue
+            recorded = self._by_stub.get(text or "", ()) or self._archives.get(named or "", ())
+            kind = f"{ARCHIVED}: " if named else ""
+            if any(_stood_at(part, one) for one in recorded):
+                yield ident or "", kind + ANOTHERS
+            elif ident is not None and (
+                is_own_stub(text, ident)
+                or (named is not None and unnumbered(named) == stub_id(ident))
+            ):
+                yield ident, kind + NOBODYS
+        for one in self._undecided(entry, ident):
+            yield one.entry_id, SEVERAL
+
+    def _undecided(self, entry: Entry, ident: str | None) -> Iterator[Extraction]:
+        """Yield one extraction of each place where several values may have been replaced."""
+        places: _Places = defaultdict(list)
+        for one in self._replaced.get(ident or "", ()):
+            if one.archive_id is None and _stands_replaced(entry, one):
+                places[one.path].append(one)
+        yield from (listed[0] for listed in places.values() if self._chosen(listed) is None)
 
     def _archives_in(self, raw: bytes, entry: Entry, ident: str | None) -> Iterator[Extraction]:
-        """Give the archives whose text stands in an entry that has a new id now.
+        """Yield the archives whose text stands in an entry that has a new id now.
 
-        The text names the id that it was written under. What its link led to is gone with that.
+        The text names the id that it was written under. Its link led by ids that are gone.
         """
         for named in ARCHIVE.findall(raw) if MARKED in raw else ():
-            for one in self._redacted.get(named.decode(), ()) if named.decode() != ident else ():
-                stands_there = value_at(entry, one.path) == json.loads(one.replacement or "null")
-                if one.archive_id is not None and not one.links and one.whole and stands_there:
+            for one in self._archives.get(named.decode(), ()):
+                known_session = one.session_id in self._records.alike
+                if one.entry_id == ident or one.links or not known_session:
+                    continue
+                if _stands_replaced(entry, one) and self._rest_agrees(one, entry):
                     self.moved[one.id] = one.entry_id
                     yield one
 
     def _met_first(self, one: Extraction, ident: str | None) -> bool:
-        """Tell whether no earlier entry is the one that has a new id now.
+        """Check that no earlier entry is the one that has a new id now.
 
-        Who types or pastes a stub does so after it was put there, and what stood there before is
-        known (`Extraction.exact`): so the first entry that fits is the recorded one.
+        Who types or pastes a placeholder does so after it was put there: a text that stood in the
+        file before was never given out (`Plan.foreign`).
         """
         if ident == one.entry_id or one.id not in self.moved:
             return True
         return self._moved_to.setdefault(one.id, ident) == ident
 
-    def unexplained(
-        self, entry: Entry, ident: str | None, standing: Iterable[Extraction]
-    ) -> Iterator[tuple[str, str]]:
-        """Say where in this entry something of ours stands that no record puts back, and why.
+    def _chosen(self, listed: list[Extraction]) -> Extraction | None:
+        """Return the record that speaks for a place: the session's own newest, else the newest.
 
-        Ours is one that names its own entry, and one that stands where a record says that a value
-        of that kind stood; what was typed or pasted elsewhere is not.
+        All records of one placeholder name the same value. Without a placeholder several values
+        may have stood there; then only a record of this session decides.
         """
-        explained = {one.path for one in standing}
-        own = stub_text(ident) if ident else None
-        for part in self._form.parts(entry, self._survey, None):
-            value = value_at(entry, part.path)
-            text, named = stub_in(value), _archive_in(value)
-            ours = text or (value if named else None)
-            if ours is None or {part.path, part.path[:-1]} & explained:
-                continue
-            recorded = (*self._by_stub.get(ours, ()), *self._archived.get(ours, ()))
-            kind = f"{ARCHIVED}: " if named else ""
-            if any(_stood_at(part, one) for one in recorded):
-                yield ident or "", kind + ANOTHERS
-            elif any(_stood_at(part, one) for one in self._elsewhere.get(ours, ())):
-                yield ident or "", kind + ELSEWHERE
-            elif ours == own or named == ident is not None:
-                yield ident or "", kind + NOBODYS
-
-    def _as_recorded(
-        self, entry: Entry, ident: str | None, places: _Places
-    ) -> dict[KeyPath, Extraction]:
-        """Choose, for each place, the record that fits what else stands in the entry.
-
-        A record says what the whole entry was when nothing of ours stood in it; with what stands
-        there undone it must be that still. Records without that digest follow the older rule.
-        """
-        chosen: dict[KeyPath, Extraction] = {}
-        payload = self._form.payload(entry)
-        ranked = [one for listed in places.values() for one in reversed(listed)]
-        ranked.sort(key=lambda one: one.session_id != self._own)
-        for whole in dict.fromkeys(one.whole for one in ranked if one.whole):
-            fitting = {
-                path: best
-                for path, listed in places.items()
-                if (best := self._best([one for one in listed if one.whole == whole]))
-            }
-            others = {path: listed[-1] for path, listed in places.items()}
-            shortened = self._shortened(entry, ident, fitting.values())
-            undone = digests.undone_by((shortened | others | chosen | fitting).values())
-            if undone is not None and digests.digest_of(payload, undone) == whole:
-                chosen = fitting | chosen
-        older = {path: listed[-1] for path, listed in places.items() if listed[-1].whole is None}
-        return older | chosen
-
-    def _shortened(
-        self, entry: Entry, ident: str | None, fitting: Iterable[Extraction]
-    ) -> dict[KeyPath, Extraction]:
-        """Give what was replaced by another text than a stub in an entry that has a new id now."""
-        return {
-            other.path: other
-            for recorded in {one.entry_id for one in fitting} - {ident}
-            for other in self._redacted.get(recorded, ())
-            if value_at(entry, other.path) == json.loads(other.replacement or "null")
-        }
-
-    def _best(self, listed: list[Extraction]) -> Extraction | None:
-        """Give the one that speaks: the session's own newest, else what the others agree on."""
-        if not listed or listed[-1].session_id == self._own:
-            return listed[-1] if listed else None
-        return listed[-1] if len({one.said for one in listed}) == 1 else None
+        held = [one for one in listed if one.blob_id is not None] or listed
+        own = [one for one in held if one.session_id == self._records.own]
+        if own:
+            return own[-1]
+        placed = [one for one in held if one.id in self._records.placed]
+        if placed:
+            return placed[-1]
+        named = held[-1].replacement is None or held[-1].archive_id is not None
+        return held[-1] if named or len({one.digest for one in held}) == 1 else None
 
     def _parts(self, entry: Entry) -> Iterator[tuple[KeyPath, str, str | None]]:
         for part in self._form.parts(entry, self._survey, None):
@@ -182,41 +192,47 @@ class Matcher:
     def _belongs(
         self, one: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
     ) -> bool:
-        """Tell whether exactly this extraction's stub stands at its place in this entry.
-
-        The place is the recorded entry and path. An agent that wrote its history anew gave the
-        entry another id: then the same tool call must be named there, or, where none was, the
-        recorded entry must be gone from the file (see `moved`), unless its agent appends entries
-        anew and the record says what the whole of it was.
-        """
+        """Check whether exactly this extraction's placeholder stands at its place in this entry."""
         if not stands(value_at(entry, one.path), one.stub, block=one.block):
+            return False
+        if not self._rest_agrees(one, entry):
             return False
         if ident == one.entry_id:
             return True
-        if one.exact or self._form.anchor(entry, one.path) != one.anchor:
+        if self._form.anchor(entry, one.path) != one.anchor:
             return False
         if not one.block and (one.path, one.kind, one.tool) not in parts():
             return False
-        if one.anchor is None and not (self._survey.appends_anew and one.whole):
+        if one.anchor is None and one.session_id not in self._records.alike:
+            return False
+        held_here = one.session_id == self._records.own or one.id in self._records.placed
+        if one.anchor is not None and held_here:  # its agent branched, or wrote it anew
+            return True
+        if not self._survey.appends_anew:  # else the recorded entry may stand there as well
             self.moved[one.id] = one.entry_id
         return True
 
+    def _rest_agrees(self, one: Extraction, entry: Entry) -> bool:
+        return one.rest is None or self._form.rest(entry) == one.rest
+
+
+def _stands_replaced(entry: Entry, one: Extraction) -> bool:
+    """Check whether an entry has exactly what was put in the place of a value without a name."""
+    return bool(value_at(entry, one.path) == json.loads(one.replacement or "null"))
+
+
+def _linked(listed: list[Extraction], archives: set[int | None]) -> list[Extraction]:
+    """Return the records of a place; of an archive's link only the one whose text stands there."""
+    named = [one for one in listed if not one.links or one.archive_id in archives]
+    return named or listed
+
 
 def _stood_at(part: Part, one: Extraction) -> bool:
-    """Tell whether a value of this kind was cut out at this place."""
+    """Check whether a value of this kind was extracted from this place."""
     return one.path in (part.path, part.path[:-1]) and (one.kind == part.kind or one.block)
 
 
 def _archive_in(value: object) -> str | None:
-    """Give the id that the text of an archive names, where a value is one."""
+    """Return the id that the text of an archive names, None where a value is no archive."""
     match = _ARCHIVED.match(value) if isinstance(value, str) else None
     return match and match[1]
-
-
-def _by_text(extractions: Iterable[Extraction]) -> dict[str, list[Extraction]]:
-    """Give extractions by what stands for them: a stub, or what an archive says."""
-    found: dict[str, list[Extraction]] = defaultdict(list)
-    for one in extractions:
-        archived = one.archive_id is not None and one.replacement
-        found[json.loads(archived) if archived else one.stub].append(one)
-    return found

@@ -7,7 +7,6 @@ The planner reads and writes nothing but the lines it is handed; carrying the pl
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import drafting
@@ -22,7 +21,7 @@ from brainsurgeon.decide.redact import ended, find_own_calls, redactions
 from brainsurgeon.decide.restoring import Restores
 from brainsurgeon.decide.resume import Frontier
 from brainsurgeon.decide.seals import UNKNOWN_HABITS, judge, lighter
-from brainsurgeon.formats import base, digests, spans
+from brainsurgeon.formats import base, spans
 from brainsurgeon.formats.verify import verify
 from brainsurgeon.model.calls import NOTHING
 from brainsurgeon.model.edits import Cut, Edit, Putback
@@ -31,7 +30,7 @@ from brainsurgeon.model.packed import Edits
 from brainsurgeon.model.plans import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from brainsurgeon.decide.findings import Twice
     from brainsurgeon.decide.folding import Fold, Folding, Folds
@@ -95,7 +94,7 @@ class _Planner:
         self._now, self._own, self._cut, self._frontier = now, own, cut, frontier
         self._draft, self._found, self._ids, self._folds = Draft(), Findings(), Ids(), folds
         self._restores = Restores(records, self._found)
-        self._fields = FieldWishes(records.fields, records.wishes)
+        self._fields = FieldWishes(records.fields, records.wishes, records.own)
         self._matcher = Matcher(form, survey, records)
         sets = self._fields.sets
         self._judge = Judge(form, survey, rules, records, sets, now, branches_die_at, frontier)
@@ -119,11 +118,9 @@ class _Planner:
             if ident is not None:
                 self._ids.meet(ident)
                 self._restores.meet(ident)
-            seals = self._thoughts.look(
-                line, line.raw, entry, ident, partial(self._undone, line.raw, entry, ident)
-            )
+            seals = self._thoughts.look(line, line.raw, entry, ident)
             if seals:
-                self._frontier.sealed(line, stubs=bool(self._found.sighted))
+                self._frontier.sealed(line, stubs=bool(self._found.sighted or self._found.supposed))
             long = len(line.raw) > shortest or self._folds.concern(line.offset)
             if long or speaks_of_us(line.raw, ident):
                 self._entry(line, line.raw, entry, ident, seals)
@@ -135,9 +132,6 @@ class _Planner:
         folded = self._folds.lighter if planned.archives else NOTHING
         return replace(planned, lighter=lighter(planned.edits, self._thoughts.seals.sent, folded))
 
-    def _undone(self, raw: bytes, entry: Entry, ident: str | None) -> drafting.Undone:
-        return digests.undone_by(self._matcher.standing(raw, entry, ident))
-
     def _plan(self) -> Plan:
         twice = self._ids.twice()
         found, vetoed = self._draft.sure(self._ids, twice, self._matcher)
@@ -147,14 +141,17 @@ class _Planner:
         edits = Edits() if verdict.blocked else found.joined(verdict.leave)
         putbacks = (one for one in edits if isinstance(one, Putback)) if edits.putbacks else ()
         back = {edit.extraction_id for edit in putbacks}
+        lost = self._lost()
         doubtful = [(entry, _TWICE) for entry in self._fields.sets if entry in twice]
         return Plan(
             edits=edits,
             kept=self._judge.tally.kept,
             gain=edits.gain,
             due_at=self._judge.tally.due_at,
-            sighted=tuple(self._found.sighted),
-            gone=tuple(self._gone()),
+            sighted=tuple(self._sighted()),
+            gone=tuple(one.id for one in lost if self._was_read(one)),
+            missing=tuple(one.id for one in lost if not self._was_read(one)),
+            foreign=tuple(sorted(self._matcher.foreign)),
             wishes=tuple(
                 wish.id for wish in self._records.wishes
                 if wish.id is not None and not verdict.blocked and self._ends(wish)
@@ -171,13 +168,28 @@ class _Planner:
             turns=self._folds.verdicts,
         )  # fmt: skip
 
-    def _gone(self) -> Iterator[int]:
-        """Give the session's own extractions that were thought to stand, and were not met."""
-        met = set(self._found.sighted)
-        for one in self._records.extractions:
-            own = one.session_id == self._records.own
-            if own and one.state == "standing" and one.id not in met:
-                yield one.id
+    def _sighted(self) -> list[int]:
+        """Return the extractions that stand in the session.
+
+        What stands under a new id does, unless the recorded entry is there, too: then it was typed.
+        """
+        moved = self._matcher.moved
+        return self._found.sighted + [
+            ident for ident in self._found.supposed if moved[ident] not in self._ids
+        ]
+
+    def _lost(self) -> list[Extraction]:
+        """Return the extractions that the session held when it was last read, and does not now."""
+        met, placed = set(self._sighted()), self._records.placed
+        return [one for one in self._records.extractions if one.id in placed - met]
+
+    def _was_read(self, one: Extraction) -> bool:
+        """Check whether the entry of an extraction stands in the file.
+
+        An id that may be used again says nothing of that: a new log may have begun in the place of
+        one that was rotated.
+        """
+        return one.rest is None and one.entry_id in self._ids
 
     def _seals(self, edits: Edits, twice: Twice) -> Verdict:
         """Judge the seals behind what is to be done, and count those that stay."""
@@ -218,12 +230,13 @@ class _Planner:
         self, line: Line, raw: bytes, entry: Entry, ident: str | None, seals: frozenset[KeyPath]
     ) -> None:
         standing = self._matcher.standing(raw, entry, ident)
-        self._found.sighted += [one.id for one in standing]
+        for one in standing:
+            supposed = one.id in self._matcher.moved and one.entry_id != ident
+            (self._found.supposed if supposed else self._found.sighted).append(one.id)
         if self._restores.everything:
             stubs = (one for one in standing if one.replacement is None)
             self._found.asked.update({one.id: one.entry_id for one in stubs})
             self._found.unexplained += self._matcher.unexplained(entry, ident, standing)
-        undone = digests.undone_by(standing)
         back = self._restores.back(
             standing, lambda back: self._thoughts.unfit(line, entry, back, standing)
         )
@@ -233,7 +246,9 @@ class _Planner:
         if self._cut and not back and not ours:
             taken, emptied = turns.taken_places(standing, fold), line.offset in self._folds.emptied
             going = self._judge.judge(line, entry, ident, standing, seals, taken, emptied=emptied)
-        named = ident is not None and self._fields.speak_of(ident)
+        named = ident is not None and (
+            self._fields.speak_of(ident) or self._fields.cleans(ident, entry)
+        )
         if not (standing or going or named or ours or fold):
             return
         unsent = self._thoughts.unsent(line, entry)
@@ -244,11 +259,9 @@ class _Planner:
             self._found.waits.update({ident, *(one.entry_id for one in back)})
             return
         try:
-            edits = self._edits(line, raw, entry, ident, back, going, undone, fold, standing)
+            edits = self._edits(line, raw, entry, ident, back, going, fold, standing)
             if ours and ident and not back and not self._fields.undoes_some(ident):
-                shortened = list(
-                    drafting.redaction(line, raw, entry, ident, gone, self._form, undone)
-                )
+                shortened = list(drafting.redaction(line, raw, entry, ident, gone, self._form))
                 verify(raw, line.offset, entry, shortened)
                 edits += shortened
         except (spans.UntouchableError, RecursionError) as why:
@@ -272,17 +285,17 @@ class _Planner:
 
     def _edits(
         self, line: Line, raw: bytes, entry: Entry, ident: str | None,
-        back: list[Extraction], going: drafting.Going, undone: drafting.Undone,
-        fold: Fold | None, standing: list[Extraction],
+        back: list[Extraction], going: drafting.Going, fold: Fold | None,
+        standing: list[Extraction],
     ) -> list[Edit]:  # fmt: skip
         """Give the edits of one line; raise UntouchableError when one cannot be certain."""
         edits: list[Edit] = list(drafting.putbacks(line, raw, back))
         if going and ident is not None:
             tally = self._judge.tally
-            edits += drafting.cuts(line, raw, entry, ident, going, self._form, tally, undone)
+            edits += drafting.cuts(line, raw, entry, ident, going, self._form, tally)
         if fold and ident is not None:
             before = {one.path: one for one in standing if one.archive_id is not None}
-            edits += drafting.folded(line, raw, entry, ident, fold, self._form, undone, before)
+            edits += drafting.folded(line, raw, entry, ident, fold, self._form, before)
         left = [one for one in standing if one not in back]
         edits += self._fields.edits(line, raw, ident, back, left, self._now)
         verify(raw, line.offset, entry, edits)

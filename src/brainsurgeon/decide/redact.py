@@ -7,9 +7,7 @@ a tool that merely happens to be called restore is never touched.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Wish
 
-HEAD = 200
-"""Characters of an answer whose digest version 0.1.0 recorded in the place of an id."""
-DIGEST = 32
-"""Bytes of that digest; ids have half as many."""
 ACTIONS = frozenset({"restore", "restore_remote"})
 """What a call of our own tool says that it wants; a call with another action is somebody else's."""
 
@@ -55,42 +49,19 @@ class OwnCalls:
     wishes: set[int | None] = field(default_factory=set)
 
 
-class _Asked:
-    """The redactions that are open in one session, by how their answers are recognised."""
-
-    def __init__(self, wishes: Iterable[Wish]) -> None:
-        self._by_id: dict[str, Wish] = {}
-        self._by_digest: dict[bytes, list[Wish]] = defaultdict(list)
-        for wish in wishes:
-            if wish.action != "redact" or wish.answer is None:
-                continue
-            if len(wish.answer) == DIGEST:  # what was asked for twice is answered in that order
-                self._by_digest[wish.answer].append(wish)
-            else:
-                self._by_id[wish.answer.decode()] = wish
-
-    def __bool__(self) -> bool:
-        return bool(self._by_id or self._by_digest)
-
-    def answered_by(self, answer: Answer, entry: Entry, form: Format) -> tuple[Wish, Answer] | None:
-        """Give the wish that a text answers, and the text with every copy that the entry has."""
-        ident = next((one for one in self._by_id if one in answer.text), None)
-        if ident is not None:
-            copies = tuple(
-                part.path
-                for part in form.parts(entry, NO_SURVEY, None)
-                if part.path != answer.path and ident in str(value_at(entry, part.path))
-            )
-            return self._by_id.pop(ident), replace(answer, copies=copies)
-        asked = self._by_digest.get(_digest(answer.text)) if self._by_digest else None
-        if not asked:
-            return None
-        return (asked.pop(0) if len(asked) > 1 else asked[0]), answer
-
-
-def _digest(text: str) -> bytes:
-    head = text.strip()[:HEAD]
-    return hashlib.blake2b(head.encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
+def _answered(
+    asked: dict[str, Wish], answer: Answer, entry: Entry, form: Format
+) -> tuple[Wish, Answer] | None:
+    """Take out the request that a text answers; give it, and the text with every copy of it."""
+    ident = next((one for one in asked if one in answer.text), None)
+    if ident is None:
+        return None
+    copies = tuple(
+        part.path
+        for part in form.parts(entry, NO_SURVEY, None)
+        if part.path != answer.path and ident in str(value_at(entry, part.path))
+    )
+    return asked.pop(ident), replace(answer, copies=copies)
 
 
 def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCalls:
@@ -98,7 +69,9 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
 
     A result that does not name its call answers the call that stands before it.
     """
-    asked = _Asked(wishes)
+    asked = {
+        wish.answer.decode(): wish for wish in wishes if wish.action == "redact" and wish.answer
+    }
     own = OwnCalls()
     if not asked:
         return own
@@ -113,7 +86,7 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
         if ident is None:
             continue
         for one in form.answers(entry):
-            known = asked.answered_by(one, entry, form)
+            known = _answered(asked, one, entry, form)
             if known is None:
                 continue
             wish, answer = known

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brainsurgeon.model.entries import Entry
-    from brainsurgeon.model.sessions import Identity
 
 FORMATS: dict[str, Format] = {
     "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),
@@ -38,7 +37,7 @@ class Beginning(NamedTuple):
     form: Format | None
     reason: str = ""
     name: str | None = None
-    identity: Identity | None = None
+    identity: str | None = None
 
 
 def recognise(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
-    from brainsurgeon.model.sessions import Identity, Survey
+    from brainsurgeon.model.sessions import Survey
     from brainsurgeon.model.turns import ArchiveForm, Said
 
 BOM = b"\xef\xbb\xbf"
@@ -86,11 +86,14 @@ class Format(Protocol):
     def refuses(self, header: Entry) -> str | None:
         """Say why a file with this first entry is left alone as a whole, or None."""
 
-    def session(self, head: Sequence[Entry]) -> Identity | None:
+    def session(self, head: Sequence[Entry]) -> str | None:
         """Say which conversation a file holds, by what its first entries say and nobody cuts."""
 
-    def payload(self, entry: Entry) -> Entry:
-        """Give what stays of an entry when its agent writes it anew: no id, link, time or mark."""
+    def rest(self, entry: Entry) -> bytes | None:
+        """Return a digest of what our edits leave alone in an entry; None where ids are random.
+
+        Where they are not, the same id may be used again, and the rest tells the entries apart.
+        """
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Look over the file once: recent messages (up to `window`), open turn, branch."""

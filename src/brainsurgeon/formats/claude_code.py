@@ -15,7 +15,6 @@ from brainsurgeon.formats.claude_lines import blocks_of, counts, entry_id
 from brainsurgeon.formats.claude_parts import call_of, parts_of, saved_to_a_file
 from brainsurgeon.formats.claude_survey import NOTHING_SEEN, ClaudeSurvey, look_over
 from brainsurgeon.model.entries import value_at
-from brainsurgeon.model.sessions import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 
 _TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
-_PAYLOAD = ("message", "toolUseResult", "data", "attachment", "rendered", "content")
-"""What a fork takes over as it is; its ids, links and marks are its own."""
 
 
 class ClaudeCode:
@@ -51,21 +48,17 @@ class ClaudeCode:
         """Take every file: there is no header, and unknown entries are carried along."""
         return None
 
-    def session(self, head: Sequence[Entry]) -> Identity | None:
-        """Name it by the agent whose side conversation it is, or by the session of its lines.
-
-        Nothing of its first lines tells more: the agent itself drops the oldest in time.
-        """
+    def session(self, head: Sequence[Entry]) -> str | None:
+        """Return the id of the agent whose side conversation it is, or of its lines' session."""
         chained = (entry for entry in head if entry_id(entry) is not None)
         first = next(chained, {})
         side = usable_id(first.get("agentId")) if first.get("isSidechain") is True else None
         named = (usable_id(entry.get("sessionId")) for entry in head)
-        name = side or next(filter(None, named), None)
-        return Identity(name, "") if name else None
+        return side or next(filter(None, named), None)
 
-    def payload(self, entry: Entry) -> Entry:
-        """Give what a fork takes over of an entry."""
-        return {key: entry[key] for key in _PAYLOAD if key in entry}
+    def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
+        """Return None: ids are random."""
+        return None
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Look over the whole file: the chain may lead anywhere in it."""

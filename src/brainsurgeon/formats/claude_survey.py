@@ -9,7 +9,6 @@ from brainsurgeon.formats.base import BOM, parse
 from brainsurgeon.formats.claude_chain import Chain
 from brainsurgeon.formats.claude_lines import blocks_of, entry_id
 from brainsurgeon.formats.claude_turn import Queue, Turn
-from brainsurgeon.model.entries import STUB_PREFIX, stub_text
 from brainsurgeon.model.sessions import Survey
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ NOTHING_SEEN = ClaudeSurvey(0, {}, None)
 def look_over(lines: Lines, window: int) -> ClaudeSurvey:
     """Read the file once forwards, and its end backwards."""
     chain, calls, queue = Chain(), _Calls(), Queue()
-    parent = None
-    stubbed: set[str] = set()
     for line in lines:
         entry = parse(line.raw if line.offset else line.raw.removeprefix(BOM)) if line.raw else None
         if entry is None or line.raw is None:
@@ -55,10 +52,6 @@ def look_over(lines: Lines, window: int) -> ClaudeSurvey:
         chain.add(entry, line.offset)
         calls.look(entry)
         queue.look(entry)
-        parent = _origin(entry) or parent
-        ident = entry_id(entry)
-        if ident is not None and STUB_PREFIX in line.raw and stub_text(ident).encode() in line.raw:
-            stubbed.add(ident)
     turn = Turn(separate=chain.separate)
     for line in lines.backward():
         if turn.judged:
@@ -70,29 +63,11 @@ def look_over(lines: Lines, window: int) -> ClaudeSurvey:
         reading.positions(window),
         turn.open or queue.open,
         reading.last_prompt(),
-        parent,
         reading.dead(),
         turn.quiet,
-        stubbed=frozenset(stubbed),
         tools=calls.tools,
         cached=calls.cached,
         replaced=frozenset(calls.replaced),
-    )
-
-
-def _origin(entry: Entry) -> str | None:
-    """Name the session that a line was copied from, when its session was forked.
-
-    A fork has the same uuids as its origin. `/branch` of 2.1.112 writes `forkedFrom`, and
-    `--fork-session` of 2.1.330 writes `requestSessionId` into the lines of the assistant.
-    """
-    if entry_id(entry) is None:
-        return None
-    forked = entry.get("forkedFrom")
-    named = (forked.get("sessionId") if isinstance(forked, dict) else None,
-             entry.get("requestSessionId"))  # fmt: skip
-    return next(
-        (one for one in named if isinstance(one, str) and one != entry.get("sessionId")), None
     )
 
 

@@ -7,9 +7,17 @@ to an unknown key in a block. A field that stands twice makes the line untouchab
 from __future__ import annotations
 
 import json
+import re
 
 from brainsurgeon.formats import spans
-from brainsurgeon.model.edits import FieldEdit
+from brainsurgeon.model.edits import UNRECORDED, FieldEdit
+from brainsurgeon.model.entries import REDACTED, RESTORED
+
+_TOKENS = {
+    REDACTED: re.compile(rb"true"),
+    RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
+}
+"""What we write as the value of a field."""
 
 
 def put(raw: bytes, offset: int, entry_id: str, name: str, token: bytes) -> list[FieldEdit]:
@@ -43,6 +51,28 @@ def take_out(
     if raw[start:end] != after:
         return None
     return FieldEdit(start + offset, end + offset, before or b"", entry_id, name, after, record)
+
+
+def take_out_marked(raw: bytes, offset: int, entry_id: str, name: str) -> list[FieldEdit]:
+    """Take out `_restored` or `_redacted` where it stands in exactly the bytes that we insert.
+
+    Forks and copies carry these fields into files of which no record tells. One that stands twice
+    was not set by us: it stays, and is no reason to leave the rest of the line alone.
+    """
+    try:
+        place = _member(raw, name)
+    except spans.UntouchableError:
+        return []
+    if place is None:
+        return []
+    before, start, end = place
+    token = raw[start:end]
+    if not _TOKENS[name].fullmatch(token):
+        return []
+    after = b"," + json.dumps(name).encode() + b":" + token
+    if raw[before:end] != after:
+        return []
+    return [FieldEdit(before + offset, end + offset, b"", entry_id, name, after, UNRECORDED)]
 
 
 def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:

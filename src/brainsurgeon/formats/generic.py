@@ -19,7 +19,7 @@ from brainsurgeon.formats.base import (
     usable_id,
 )
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, KINDS, Part, value_at
-from brainsurgeon.model.sessions import NO_SURVEY, Identity, Survey
+from brainsurgeon.model.sessions import NO_SURVEY, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     from brainsurgeon.model.turns import ArchiveForm, Said
 
 VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
-_OURS_TO_CHANGE = frozenset((*VALUE_KEYS, "arguments", *FIELDS))
+ARGUMENTS = ("arguments", "input")
+_OURS_TO_CHANGE = frozenset((*VALUE_KEYS, *ARGUMENTS, *FIELDS))
+_DEEPEST = 4
+"""Levels of an entry that are compared."""
 SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "thread_id")
-_ENVELOPE = frozenset((
-    "__id", "id", "parent", "parent_id", "parentId", "timestamp", "time", "ts", "created_at",
-    "createdAt", *FIELDS,
-))  # fmt: skip
 ROLES: dict[str, Kind] = {
     "user": "user", "assistant": "assistant", "system": "system", "tool": "tool_result",
     "toolResult": "tool_result",
 }  # fmt: skip
 SIGNED = "thinking signed by its provider"
 ASKING = ("tool_use", "toolCall")
-ARGUMENTS = ("arguments", "input")
 OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result": "a tool result"}
 
 
@@ -62,18 +60,14 @@ class Generic:
         """Take every file."""
         return None
 
-    def session(self, head: Sequence[Entry]) -> Identity | None:
-        """Name it by the session that its first entry names, and by how that entry begins.
+    def session(self, head: Sequence[Entry]) -> str | None:
+        """Return the session that its first entry names."""
+        named = (usable_id(head[0].get(key)) for key in SESSION_KEYS)
+        return next(filter(None, named), None)
 
-        Where it names none, other conversations may begin alike: such an identity is weak.
-        """
-        named = (head[0].get(key) for key in SESSION_KEYS)
-        name = next((one for one in named if isinstance(one, str) and usable_id(one)), "")
-        return Identity(name, _unchanging(head[0]))
-
-    def payload(self, entry: Entry) -> Entry:
-        """Give all but what an agent gives an entry when it writes it anew."""
-        return {key: value for key, value in entry.items() if key not in _ENVELOPE}
+    def rest(self, entry: Entry) -> bytes | None:
+        """Return a digest of what our edits leave alone in an entry, and in its message."""
+        return _unchanging(entry)
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Walk back in file order: every entry that maps to a kind counts."""
@@ -109,7 +103,7 @@ class Generic:
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return usable_id(entry[key])
-        return f"L{number}-{_unchanging(entry)[:8]}"
+        return f"L{number}-{_unchanging(entry).hex()[:8]}"
 
     def counts(self, entry: Entry) -> bool:
         """Count every entry that maps to a kind."""
@@ -168,14 +162,24 @@ class Generic:
                 yield Answer(part.path, text, _call_id(entry))
 
 
-def _unchanging(entry: Entry) -> str:
-    """Give a digest of what our own edits leave alone in an entry."""
-    said = [
-        (key, value)
-        for key, value in entry.items()
-        if key not in _OURS_TO_CHANGE and not isinstance(value, dict | list)
-    ]
-    return hashlib.sha1(repr(said).encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
+def _left_alone(value: Any, depth: int = _DEEPEST) -> Any:
+    """Return what our own edits leave alone in an entry, its message included."""
+    if isinstance(value, dict | list) and not depth:
+        return None
+    if isinstance(value, dict):
+        return [
+            (key, _left_alone(one, depth - 1))
+            for key, one in value.items()
+            if key not in _OURS_TO_CHANGE or (key == "message" and isinstance(one, dict))
+        ]  # fmt: skip
+    if isinstance(value, list):
+        return [_left_alone(one, depth - 1) for one in value]
+    return value
+
+
+def _unchanging(entry: Entry) -> bytes:
+    said = _left_alone(entry)
+    return hashlib.sha1(repr(said).encode("utf-8", "replace"), usedforsecurity=False).digest()
 
 
 def _call_id(entry: Entry) -> str | None:

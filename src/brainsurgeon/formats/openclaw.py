@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.formats import openclaw_turns, thinking
-from brainsurgeon.formats.base import BOM, Answer, Call, image, leaves, parse, usable_id
+from brainsurgeon.formats.base import Answer, Call, image, leaves, parse, usable_id
 from brainsurgeon.formats.openclaw_turns import SETTLED_STOPS
 from brainsurgeon.formats.tree import Asking, Branch, Dead, Reach
-from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, value_at
-from brainsurgeon.model.sessions import OFF_BRANCH, Identity, Survey
+from brainsurgeon.model.entries import EXTRACTABLE, value_at
+from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
 _OF_THEIR_OWN = ("session", "custom_message")
 _SAYING = ("data", "summary", "content", "details")
-_ENVELOPE = frozenset(("id", "parentId", "timestamp", *FIELDS))
 
 
 class OpenClaw:
@@ -56,20 +55,13 @@ class OpenClaw:
             return f"session version {said} is not known to this program"
         return None
 
-    def session(self, head: Sequence[Entry]) -> Identity | None:
-        """Name it by its header: id and time, or without a time the id of its first entry."""
-        name = usable_id(head[0].get("id"))
-        if name is None:
-            return None
-        began = usable_id(head[0].get("timestamp"))
-        first = (usable_id(one.get("id")) for one in head[1:])
-        return Identity(name, began or next(filter(None, first), ""))
+    def session(self, head: Sequence[Entry]) -> str | None:
+        """Return the id in its header."""
+        return usable_id(head[0].get("id"))
 
-    def payload(self, entry: Entry) -> Entry:
-        """Give the message alone, which openclaw appends anew; of other types all but the links."""
-        if entry.get("type") == "message":
-            return {"message": entry.get("message")}
-        return {key: value for key, value in entry.items() if key not in _ENVELOPE}
+    def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
+        """Return None: ids are random."""
+        return None
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Walk back from the leaf to the root, and tell what of the file the next request carries.
@@ -111,14 +103,11 @@ class OpenClaw:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
         dead.named.pop(0, None)
-        first = next(iter(lines), None)
-        header = (parse(first.raw.removeprefix(BOM)) if first and first.raw else None) or {}
-        parent = _text(header.get("parentSession"))
         cursor = None if turn.judged is None or branch.linear else (
             dead.why or f"{branch.cursor} {reach.cursor}"
         )  # fmt: skip
         return Survey(
-            window, positions, turn.open, asking.at, parent, dead, since=turn.judged, cursor=cursor
+            window, positions, turn.open, asking.at, dead, since=turn.judged, cursor=cursor
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002

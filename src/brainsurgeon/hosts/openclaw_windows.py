@@ -56,14 +56,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
-    """Where a session comes from: an earlier window, or the session that it forked."""
-
-    previous: str | None
-    forked: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """One session as the database describes it.
 
@@ -77,7 +69,6 @@ class Window:
     times: Times
     extent: Extent
     work: Work
-    kin: Kin
     runtimes: tuple[str, ...]
     cold: bool
 
@@ -96,7 +87,6 @@ _COLUMNS = """
             WHERE p.session_id = w.session_id AND p.state = 'queued'),
     (SELECT min(created_at) FROM context_engine_turn_outbox o WHERE o.session_id = w.session_id),
     coalesce(json_valid(n.entry_json), 0),
-    w.previous_session_id, n.fork_source_session_id,
     w.agent_harness_id, {entry.agentHarnessId}, w.acp_owned, {cold}
 """
 _ENTRY = "CASE WHEN json_valid(n.entry_json) THEN json_extract(n.entry_json, '$.{}') END"
@@ -141,7 +131,7 @@ def _select(connection: sqlite3.Connection) -> str:
 
 def _window(row: tuple[Any, ...]) -> Window:
     session, key, current = row[:3]
-    harness, entry_harness, acp, cold = row[20:]
+    harness, entry_harness, acp, cold = row[18:]
     named = {name for name in (harness, entry_harness) if name} | ({"acp"} if acp else set())
     said = (*row[10:15], harness, entry_harness)
     readable = bool(row[17]) and all(isinstance(one, str | None) for one in said)
@@ -149,7 +139,7 @@ def _window(row: tuple[Any, ...]) -> Window:
         session, key, current, Times(*map(_moment, row[3:7])),
         Extent(row[7], row[8], row[9] is None or bool(row[9])),
         Work(tuple(row[10:13]), row[13], row[14], bool(row[15]), row[16], readable),
-        Kin(*row[18:20]), tuple(sorted(map(str, named))), bool(cold),
+        tuple(sorted(map(str, named))), bool(cold),
     )  # fmt: skip
 
 

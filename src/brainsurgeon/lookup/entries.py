@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,38 +15,41 @@ from brainsurgeon.errors import (
     NotFoundError,
 )
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.sessions import Session, all_sessions, record_of, session_named
+from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.lookup.values import chosen, newest
-from brainsurgeon.model.stubs import dotted, id_named
+from brainsurgeon.model.entries import STUB
+from brainsurgeon.model.stubs import dotted, id_named, stub_named
 from brainsurgeon.model.times import iso
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.records import Extraction, SessionRecord
+    from brainsurgeon.model.entries import KeyPath
+    from brainsurgeon.model.records import Extraction
     from brainsurgeon.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class EntryValues:
-    """The extracted values of one entry of one session."""
+    """The extracted values of one entry, and the session that is meant."""
 
     session: Session
-    record: SessionRecord
     entry_id: str
     values: tuple[Extraction, ...]
 
 
 def entry_named(
-    settings: Settings, store: Store | None, reference: str, session: str | Session | None
-) -> EntryValues:
-    """Find the extracted values of an entry, named by its id or by a whole pasted stub.
+    settings: Settings, store: Store | None, reference: str, session: str | Session | None,
+    *, to_show: bool = False,
+) -> EntryValues:  # fmt: skip
+    """Find the extracted values of an entry, named by its id or by a whole pasted placeholder.
 
-    `session` narrows to one session, by a name of it or as it was looked up already. Raise
-    NotFoundError, or AmbiguousError when entries of several sessions have that id.
+    `session` narrows to one session, by a name of it or as it was looked up already. `to_show`
+    says that the values matter, not where they stand: several sessions may hold them then. Raise
+    NotFoundError, or AmbiguousError with the candidates.
     """
     wanted = id_named(reference)
     if store is None:
@@ -56,39 +60,85 @@ def entry_named(
             if isinstance(session, str)
             else session
         )
-        return _of_session(store, chosen, wanted)
-    return _of_any_session(settings, store, wanted)
+        found = _of_session(store, chosen, wanted)
+        if not to_show:
+            _check_all_owned(store, found)
+        return found
+    return _of_any_session(settings, store, wanted, to_show=to_show)
 
 
 def is_extracted_from(
     settings: Settings, store: Store | None, session: Session, reference: str
 ) -> bool:
-    """Tell whether a session that was seen by a scan has extracted values of an entry."""
-    if session.record is None:
-        return False
+    """Check whether a session has extracted values of an entry."""
     try:
-        entry_named(settings, store, reference, session)
+        entry_named(settings, store, reference, session, to_show=True)
     except NotFoundError:
         return False
     return True
 
 
+def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:
+    """Return the values that whoever asks for a session may see."""
+    if not session.only_owned:
+        return list(values)
+    agents: dict[int, str] = {}
+    found = []
+    for one in values:
+        if one.session_id not in agents:
+            agents[one.session_id] = store.sessions.known(one.session_id).agent_directory
+        if agents[one.session_id] == session.agent_directory:
+            found.append(one)
+    return found
+
+
 def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
-    record = record_of(store, session)
-    values = _family_values(store, session, record, wanted) if record else []
-    if record is None or not values:
-        raise NotFoundError(
-            f"nothing is extracted from entry {wanted!r} in {session.title}; "
-            "`brainsurgeon context SESSION` lists what is"
-        )
-    return EntryValues(session, record, values[0].entry_id, _newest(values, record))
+    values = owned(store, session, store.extractions.of_entry(wanted))
+    record = session.record
+    placed = store.placements.of_session(record.id) if record else frozenset()
+    here = [one for one in values if one.id in placed]
+    if not here and record:
+        here = [one for one in values if one.session_id == record.id]
+    if not here and values:  # a fork or a copy that no scan has seen yet
+        standing = _placeholders_in(session)
+        here = [one for one in values if one.stub.encode() in standing]
+    if not here:
+        raise _nothing_extracted(session, wanted)
+    return EntryValues(session, here[-1].entry_id, newest(here))
 
 
-def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValues:
+def _check_all_owned(store: Store, found: EntryValues) -> None:
+    """Raise NotFoundError where a value that the caller may not see stands in the same entry.
+
+    A request to restore an entry means all of its values.
+    """
+    session = found.session
+    if not session.only_owned:
+        return
+    values = store.extractions.of_entry(found.entry_id)
+    own = {(one.name, one.path, one.digest) for one in owned(store, session, values)}
+    others = [one for one in values if (one.name, one.path, one.digest) not in own]
+    if not others:
+        return
+    placed = store.placements.of_session(session.record.id) if session.record else frozenset()
+    standing = _placeholders_in(session)
+    if any(one.id in placed or one.stub.encode() in standing for one in others):
+        raise _nothing_extracted(session, found.entry_id)
+
+
+def _nothing_extracted(session: Session, wanted: str) -> NotFoundError:
+    return NotFoundError(
+        f"nothing is extracted from entry {wanted!r} in {session.title}; "
+        "`brainsurgeon context SESSION` lists what is"
+    )
+
+
+def _of_any_session(
+    settings: Settings, store: Store, wanted: str, *, to_show: bool
+) -> EntryValues:  # fmt: skip
     """Find the values in the session that this program was started from, else in the only one."""
     values = store.extractions.of_entry(wanted)
-    owners = {value.session_id for value in values}
-    if not owners:
+    if not values:
         raise NotFoundError(
             f"nothing is extracted from entry {wanted!r}; `brainsurgeon context SESSION` lists "
             "what is"
@@ -97,16 +147,28 @@ def _of_any_session(settings: Settings, store: Store, wanted: str) -> EntryValue
     own = _in_calling_session(store, listed, wanted)
     if own is not None:
         return own
-    found = [
-        (session, session.record)
-        for session in listed
-        if session.record and session.record.id in owners
-    ]
-    if len(found) > 1:
-        titles = [session.title for session, _ in found]
-        raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
-    session, record = found[0]
-    return EntryValues(session, record, values[0].entry_id, _newest(values, record))
+    held: dict[int, list[Extraction]] = defaultdict(list)
+    for one in values:
+        for ident in store.placements.sessions_of([one.id]) or {one.session_id}:
+            held[ident].append(one)
+    known = [(one, held[one.record.id]) for one in listed if one.record and one.record.id in held]
+    live = [pair for pair in known if pair[0].file] or known
+    if len(live) > 1 and not (to_show and _agree(values)):
+        several = len({one.name for one in values}) > 1
+        shown = [
+            f"{session.title}  {stub_named(here[-1].name)}" if several else session.title
+            for session, here in live
+        ]
+        hint = "name the session with --session" + (", or paste the placeholder" * several)
+        raise AmbiguousError(f"entry {wanted!r}", shown, hint)
+    session, here = live[0]
+    return EntryValues(session, here[-1].entry_id, newest(here))
+
+
+def _agree(values: Iterable[Extraction]) -> bool:
+    """Check whether several extractions say the same at each place of an entry."""
+    told: dict[KeyPath, bytes] = {}
+    return all(told.setdefault(one.path, one.digest) == one.digest for one in values)
 
 
 def _in_calling_session(store: Store, listed: Iterable[Session], wanted: str) -> EntryValues | None:
@@ -121,43 +183,25 @@ def _in_calling_session(store: Store, listed: Iterable[Session], wanted: str) ->
         try:
             return _of_session(store, session, wanted)
         except NotFoundError:
-            if _standing(session, {wanted.encode()}):
+            if any(wanted.encode() in raw for raw in _lines_of(session)):
                 raise
     return None
 
 
-def _family_values(
-    store: Store, session: Session, record: SessionRecord, wanted: str
-) -> list[Extraction]:
-    """Give the values that were cut out of an entry of a session.
-
-    Those of a session that it was forked from count as far as their stubs stand in it: what its
-    parent said after the fork is none of its business.
-    """
-    family = set(store.sessions.family(record))
-    values = [v for v in store.extractions.of_entry(wanted) if v.session_id in family]
-    inherited = {value.stub.encode() for value in values if value.session_id != record.id}
-    standing = _standing(session, inherited) if inherited else set()
-    return [v for v in values if v.session_id == record.id or v.stub.encode() in standing]
+def _placeholders_in(session: Session) -> frozenset[bytes]:
+    """Return the texts of all placeholders in a session's file."""
+    return frozenset(text for raw in _lines_of(session) for text in STUB.findall(raw))
 
 
-def _standing(session: Session, stubs: set[bytes]) -> set[bytes]:
-    """Tell which of these stubs stand in a session's file."""
+def _lines_of(session: Session) -> Iterator[bytes]:
+    """Yield the lines of a session's file; none where it cannot be read."""
     if session.file is None:
-        return set()
+        return
     try:
         with open_session(session.file) as opened:
-            return {stub for line in opened.lines if line.raw for stub in stubs if stub in line.raw}
+            yield from (line.raw for line in opened.lines if line.raw)
     except (OSError, RefusedError, BusyError):
-        return set()
-
-
-def _newest(values: Iterable[Extraction], record: SessionRecord) -> tuple[Extraction, ...]:
-    """Give one extraction a place: the newest, since it speaks for what stands there now.
-
-    What the session itself extracted speaks before what it has from another.
-    """
-    return newest(sorted(values, key=lambda value: (value.session_id == record.id, value.id)))
+        return
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:

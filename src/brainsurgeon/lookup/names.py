@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -31,22 +30,17 @@ def calls_itself(session: Session, name: str) -> bool:
     bare = name.rpartition("/")[2]
     if not bare:
         return False
-    identity = session.identity or (identity_of(session.file) if session.file else None)
-    return identity is not None and name in _said(session, [identity.name] * bool(identity.name))
-
-
-def was_called(session: Session, name: str) -> bool:
-    """Tell whether a session lay under this path, or was called so, before it was moved."""
-    paths = session.record.earlier if session.record else ()
-    stems = [os.path.basename(path).removesuffix(".jsonl") for path in paths]
-    return name in paths or name in _said(session, stems)
+    identity = session.record.identity if session.record else None
+    identity = identity or (identity_of(session.file) if session.file else None)
+    return identity is not None and name in _said(session, [identity])
 
 
 def begins_with(session: Session, name: str) -> bool:
     """Tell whether one of a session's names begins so."""
     ids = [*_of_file(session.name)]
-    if session.identity and session.identity.name:
-        ids.append(session.identity.name)
+    identity = session.record.identity if session.record else None
+    if identity:
+        ids.append(identity)
     return bool(name) and any(
         one.startswith(name) for one in _said(session, ids) if ("/" in one) == ("/" in name)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import path as paths
 from os import sep
 from typing import TYPE_CHECKING
@@ -73,6 +73,8 @@ def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[S
     )
     if scope.agent and len({one.agent_directory for one in listed}) > 1:
         return []
+    if scope.agent or scope.session:
+        listed = [replace(one, only_owned=True) for one in listed]
     if scope.session is None:
         return listed
     named = scope.session

@@ -9,24 +9,10 @@ from brainsurgeon.model.stubs import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Protocol, TypeVar
 
     from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.model.records import Extraction
     from brainsurgeon.store import Store
-
-    class Held(Protocol):
-        """What was cut out of an entry, as far as it takes to choose and to show it."""
-
-        @property
-        def id(self) -> int:
-            """Which extraction it is."""
-
-        @property
-        def path(self) -> KeyPath:
-            """Where the value stood in its entry."""
-
-    AnyHeld = TypeVar("AnyHeld", bound=Held)
 
 ASIDE = frozenset({"details", "toolUseResult"})
 """Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
@@ -42,12 +28,12 @@ class Contents(NamedTuple):
     same_as: dict[str, str]
 
 
-def newest(values: Iterable[AnyHeld]) -> tuple[AnyHeld, ...]:
+def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
     """Give one extraction a place: the last of those that come with it."""
     return tuple({value.path: value for value in values}.values())
 
 
-def chosen(values: Iterable[AnyHeld], keys: Iterable[str]) -> tuple[AnyHeld, ...]:
+def chosen(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Give the values that `keys` name, a whole path or any named step of one; without any, all."""
     wanted = list(keys)
     return tuple(
@@ -60,7 +46,7 @@ def _matches(path: KeyPath, key: str) -> bool:
     return key == dotted(path) or any(step == key for step in path if isinstance(step, str))
 
 
-def as_sent(values: tuple[AnyHeld, ...], keys: Iterable[str]) -> tuple[AnyHeld, ...]:
+def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Leave out what only the agent's screen shows, unless it was named or there is nothing else.
 
     A result often stands in its entry twice, as the model got it and as its user sees it.
@@ -69,7 +55,7 @@ def as_sent(values: tuple[AnyHeld, ...], keys: Iterable[str]) -> tuple[AnyHeld, 
     return values if list(keys) else sent or values
 
 
-def as_the_model_had_them(values: Iterable[AnyHeld]) -> tuple[AnyHeld, ...]:
+def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
     """Put what the model had before what its agent keeps beside it."""
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
@@ -83,7 +69,7 @@ def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
     }
 
 
-def contents(values: Iterable[Held], tokens: dict[int, bytes]) -> Contents:
+def contents(values: Iterable[Extraction], tokens: dict[int, bytes]) -> Contents:
     """Give each distinct value once, by path, first where the model had it.
 
     Values are strings, and whole blocks the objects that they were.

@@ -7,10 +7,12 @@ there afterwards, how many bytes that gains, and how to see in the parsed line t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.entries import value_at
+from brainsurgeon.model.entries import stub_token, value_at
+from brainsurgeon.model.stubs import stub_named
+from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,24 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A value that leaves its line, and the stub that takes its place.
+    """A value that leaves its line, and the placeholder that takes its place.
 
-    `new` is the stub as JSON, or, where the cut `redacts`, a short text, and where it `empties`, a
-    block without a word, which is never sent: `stub` is empty then. With `block`, a whole object
-    gives way to a text block. A `forced` one is made whatever it gains, since somebody asked for
-    it. `anchor` is the id of the tool call that the value belongs to: an agent that writes its
-    history anew gives entries new ids and keeps that one. An `exact` cut is never looked for under
-    another entry id, since its stub's text stood elsewhere in the file before we put it there.
-    `said` is the digest of the value as it was parsed, `whole` that of all that the agent said in
-    the entry (see `formats.digests`). One that `folds` is part of an archive; where it `takes_over`
-    from another's extraction, by its id, what it shelves is what that one shelved.
+    `name` is the id in the placeholder; the store may choose a numbered one (`named`). `new` is the
+    placeholder as JSON, or, where the cut `redacts`, a short text, where it `empties`, a block
+    without a word, which is never sent, and where it `folds` (it is part of an archive) the
+    archive's text or link. With `block`, a whole object gives way to a text block. A `forced` one
+    is made whatever it gains, since somebody asked for it. `anchor` is the id of the tool call that
+    the value belongs to: an agent that writes its history anew gives entries new ids and keeps
+    that one. `rest` is a digest of what else the line says, None where entry ids are random. Where
+    it `takes_over` from another extraction, by its id, it stores the value of that one.
     """
 
     start: int
     end: int
     new: bytes
     entry_id: str
-    stub: str
+    name: str
     path: KeyPath
     kind: Kind
     tool: str | None
@@ -47,12 +48,28 @@ class Cut:
     reason: str
     redacts: bool = False
     anchor: str | None = None
-    exact: bool = False
+    rest: bytes | None = None
     empties: bool = False
-    said: bytes | None = None
-    whole: bytes | None = None
     folds: bool = False
     takes_over: int | None = None
+
+    @property
+    def stub(self) -> str:
+        """The placeholder's text, empty where something else stands there afterwards."""
+        return "" if self.replacement is not None else stub_named(self.name)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether what stands there afterwards names the value: a placeholder or an archive."""
+        return self.replacement is None or (self.folds and self.path != LINK)
+
+    def named(self, name: str) -> Cut:
+        """Return the same cut with another name in its placeholder, or in its archive's text."""
+        if self.folds:
+            old, new = (json.dumps(f"archive: {one}\n")[1:-1] for one in (self.name, name))
+            return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
+        token = stub_token(stub_named(name), block=self.block)
+        return replace(self, name=name, new=token)
 
     @property
     def replacement(self) -> bytes | None:
@@ -118,12 +135,16 @@ class Putback:
         """Take nothing out: the stub still stands in both when they are compared."""
 
 
+UNRECORDED = 0
+"""The id of the field record that a `FieldEdit` takes back which no record tells of."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldEdit:
     """A top-level field of ours that is set, or one set earlier that is taken out again.
 
     `before` is its value as JSON as it stands now (None: the field is absent). `undoes` is the id
-    of the field record that this edit takes back, None where it sets.
+    of the field record that this edit takes back (UNRECORDED without one), None where it sets.
     """
 
     start: int

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from brainsurgeon.model.stubs import ID, PREFIX, SUFFIX, WHOLE_STUB, stub_named
+from brainsurgeon.model.stubs import ID, PREFIX, SUFFIX, WHOLE_STUB, unnumbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ STUB_PREFIX = PREFIX.encode()
 """How the text of every stub begins."""
 STUB = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
 """The text of a stub, wherever it stands in a file's bytes."""
-LONGEST_STUB = len(PREFIX + "~" + SUFFIX) + 128
+LONGEST_STUB = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
 """Bytes of the longest text that is a stub."""
 
 
@@ -107,9 +107,12 @@ def stub_id(entry_id: str) -> str:
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
 
 
-def stub_text(entry_id: str) -> str:
-    """Give the text that stands where a value of this entry stood."""
-    return stub_named(stub_id(entry_id))
+def is_own_stub(value: object, entry_id: str) -> bool:
+    """Check whether a string is a placeholder that names this entry, with or without a number."""
+    if not isinstance(value, str) or not value.startswith(PREFIX) or len(value) > LONGEST_STUB:
+        return False
+    named = WHOLE_STUB.fullmatch(value)
+    return named is not None and unnumbered(named[1]) == stub_id(entry_id)
 
 
 def stub_token(stub: str, *, block: bool) -> bytes:

@@ -44,8 +44,10 @@ class Plan:
     """Everything that would happen to one session; nothing does until it is carried out.
 
     `edits` are in the order of the file. `gain` is how many bytes the file would lose. `due_at`
-    is when a decision next changes by time alone. `sighted` are the extractions whose stubs stand
-    in the file, `gone` those of the session's own that were thought to stand and do not.
+    is when a decision next changes by time alone. `sighted` are the extractions that stand in the
+    file. Of those that stood in it when it was last read, `gone` do not any more although their
+    entries stand, and of `missing` the entries do not stand either. `foreign` are placeholders in
+    the file that are a whole value and that no record explains.
     `missed` says, entry by entry, what was asked for and could not be done.
     `restored` names the entries that the store is to remember as restored, `wishes` the wishes
     that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
@@ -63,6 +65,8 @@ class Plan:
     due_at: float | None = None
     sighted: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    foreign: tuple[str, ...] = ()
     wishes: tuple[int, ...] = ()
     unanswered: tuple[int, ...] = ()
     asked_until: int = 0

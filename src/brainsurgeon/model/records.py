@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import EXTRACTABLE
+from brainsurgeon.model.stubs import stub_named
 from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.sessions import End, Fingerprint, Identity, Place
+    from brainsurgeon.model.sessions import End, Fingerprint
     from brainsurgeon.model.turns import ArchiveRecord
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session as the store knows it; `id` is None while nothing has been recorded of it.
+    """A session in the catalogue: where its file was last seen, and whose it is.
 
-    `path` and `root` are where its file was last seen, `place` as which file; `homeless` says that
-    another session stands there now, `earlier` are the paths before. `parent` names the session it
-    was forked from, as its file says, `parent_id` is that one's record, or that of the session it
-    was copied from. A record of an earlier version has no `identity` until its file is seen again.
+    `identity` is the id that its agent gave it, None where its file says none. A session is
+    `displaced` while another one has its path. `missed_at` is when a retention run first found
+    nothing there (seconds since 1970), None while there is something.
     """
 
-    id: int | None
+    id: int
     agent_id: int
     agent: str
     agent_directory: str
@@ -33,12 +33,9 @@ class SessionRecord:
     path: str
     root: str
     format: str
-    parent: str | None
-    parent_id: int | None = None
-    identity: Identity | None = None
-    place: Place | None = None
-    homeless: bool = False
-    earlier: tuple[str, ...] = ()
+    identity: str | None = None
+    displaced: bool = False
+    missed_at: float | None = None
 
     @property
     def title(self) -> str:
@@ -48,46 +45,47 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """A value that was cut out of an entry: what stands in its place, and where the value is.
+    """A value that was extracted from an entry: what stands in its place, and where the value is.
 
-    `chars` is its length in characters, `size` that of its bytes as they stood in the line, of
-    which `digest` is the digest. `stub` is the text that stands for it, or `replacement`, as JSON,
-    where the agent's own call was shortened. `state` is `standing` (the stub was last known to
-    stand in the file), `restored` (it was not) or `expired` (`blob_id` is None: only this
-    tombstone is left). `sighted_at` is when the stub was last seen. `anchor` and `exact` are those
-    of the cut. `damaged` is set where reading the stored value failed. `said` is the digest of the
-    value as it was parsed, `whole` that of what its agent had said in the entry when nothing of
-    ours stood in it; records of earlier versions have neither. `pass_id` names the pass that cut
-    it, None where an earlier version did. `archive_id` names the archive that it is a part of; of
-    the link of one `anchor` is the id of the entry that was continued.
+    `name` is the id in its placeholder. Where a JSON token stands there instead (`replacement`:
+    emptied thinking, a shortened restore call, an archive) it is the entry's id, or the one that
+    the archive's text names. `chars` is the value's length in characters, `size` that of its bytes
+    as they stood in the line, of which `digest` is the digest. `state` is `standing` (it was last
+    seen to stand in some session), `restored` (in none) or `expired` (`blob_id` is None: only this
+    tombstone is left). `anchor` is the id of the tool call that the value belongs to; of the link
+    of an archive, that of the entry that was continued. `rest` is a digest of what else the line
+    says, None where entry ids are random. `pass_id` names the run that extracted it, `archive_id`
+    the archive that it is a part of. `damaged` is set where reading the stored value failed.
     """
 
     id: int
     session_id: int
     entry_id: str
-    stub: str
+    name: str
     path: KeyPath
     kind: str
     tool: str | None
     block: bool
+    replacement: str | None
+    anchor: str | None
+    rest: bytes | None
     chars: int
     size: int
+    digest: bytes
     blob_id: int | None
-    state: str
+    pass_id: int | None
+    archive_id: int | None
     extracted_at: float
-    sighted_at: float
     restored_at: float | None
     expired_at: float | None
     expired_why: str | None
-    digest: bytes
-    replacement: str | None
-    anchor: str | None
-    exact: bool
-    said: bytes | None = None
-    whole: bytes | None = None
-    pass_id: int | None = None
-    archive_id: int | None = None
+    state: str
     damaged: bool = False
+
+    @property
+    def stub(self) -> str:
+        """The placeholder's text, empty where something else stands for the value."""
+        return "" if self.replacement is not None else stub_named(self.name)
 
     @property
     def links(self) -> bool:
@@ -102,13 +100,14 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class FieldRecord:
-    """A field of ours that stands in a file, and what undoing it puts back.
+    """A field of ours that was set in a session, and what undoing it puts back.
 
     `before` is the value, as JSON, that stood there first (None: the field was absent), `after`
     the bytes that stand there now, `value` the value that we set, as JSON.
     """
 
     id: int
+    session_id: int
     entry_id: str
     name: str
     before: bytes | None
@@ -156,18 +155,19 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the store says of one session, `own`, and of those it was forked from.
+    """What the store says of one session, `own` by the id of its row, and of what its file holds.
 
-    `restores` says when each entry was last restored; `asked_until` is the newest wish there is,
-    open or not, and 0 without any.
-
-    Of two extractions of one place the later in the list speaks: the session's own come last.
-    `elsewhere` are those of other sessions that say the same of themselves: they are never put
-    back here, but what stands there is ours.
+    `extractions` are those that the file's placeholders, archives and emptied or shortened parts
+    may stand for, whatever session they were taken from, and all that the session was last seen to
+    hold (`placed`, by their ids). `alike` are the rows of sessions with the same id. `fields` are
+    the fields of ours that stand in the session, and those that we set on its entries anywhere
+    else. `restores` says when each entry was last restored; `asked_until` is the newest wish
+    there is, open or not, and 0 without any.
     """
 
     extractions: tuple[Extraction, ...] = ()
-    elsewhere: tuple[Extraction, ...] = ()
+    placed: frozenset[int] = frozenset()
+    alike: frozenset[int] = frozenset()
     fields: tuple[FieldRecord, ...] = ()
     restores: dict[str, float] = field(default_factory=dict)
     wishes: tuple[Wish, ...] = ()
@@ -191,7 +191,9 @@ class Records:
     def pins(self) -> dict[str, bool | int]:
         """What we set `_extractable` to, by entry; it holds although the agent drops the field."""
         return {
-            one.entry_id: json.loads(one.value) for one in self.fields if one.name == EXTRACTABLE
+            one.entry_id: json.loads(one.value)
+            for one in self.fields
+            if one.name == EXTRACTABLE and one.session_id == self.own
         }
 
 
@@ -210,7 +212,6 @@ class FileState:
     first_seen: float
     due_at: float | None
     looked_at: float
-    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,21 +281,21 @@ class OpenRewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldValue:
-    """A stored value as retention sees it: which stub leads to it, and whose session it is from.
+class Held:
+    """What a run knows of a stored value, in seconds since 1970 (UTC).
 
-    A `redaction` is the agent's own call as it was before it was shortened: no stub leads to it.
+    `activity` is when a session changed in which its placeholder stands, `missed_at` when one of
+    its sessions or entries was first missed; None where there is none. Both may be known, of
+    several sessions; neither, when its placeholder was in sight and stands nowhere any more. Of one
+    `unseen` nobody can say whether its sessions are there.
     """
 
     id: int
     session_id: int
-    stub: str
     size: int
     extracted_at: float
-    sighted_at: float
-    restored_at: float | None
-    marked_at: float | None
-    root: str
-    path: str
-    agent_directory: str
-    redaction: bool
+    restored_at: float | None = None
+    unplaced_at: float | None = None
+    activity: float | None = None
+    missed_at: float | None = None
+    unseen: bool = False

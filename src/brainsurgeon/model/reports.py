@@ -92,17 +92,19 @@ class UnusedHome:
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What a retention run did; in a dry run, what it would do. Sizes are of the originals."""
+    """What a retention run did; in a dry run, what it would do. Sizes are of the originals.
+
+    `reasons` counts the values that expired under each rule; `held_back` says of roots why nothing
+    was deleted that was extracted below them.
+    """
 
     dry_run: bool
     values_held: int = 0
-    values_marked: int = 0
-    values_unmarked: int = 0
     values_deleted: int = 0
     bytes_deleted: int = 0
     blobs_deleted: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    brakes: dict[str, str] = field(default_factory=dict)
+    held_back: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
 
 

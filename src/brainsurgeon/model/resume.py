@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.sessions import Fingerprint, Identity
-
-
-LONGEST = 3600.0
-"""Seconds after which a whole session is looked at again, however it grew."""
+    from brainsurgeon.model.sessions import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +18,21 @@ class Resume:
     same of what stands in front of it (`cursor`). `fingerprint` is the file as it was looked at
     and `mark` a digest of bytes of it, by which one that only grew is known. `rules` are those
     that were looked with, `session_id` is the session's record and None where it had none.
-    `stubs` tells whether something of ours may stand in front, `whole_at` when all of the file was
-    looked at (seconds since 1970).
+    `stubs` tells whether something of ours may stand in front.
     """
 
     fingerprint: Fingerprint
     mark: bytes
     rules: str
     format: str
-    identity: Identity | None
+    identity: str | None
     session_id: int | None
     offset: int
     number: int
     cursor: str
     stubs: bool
-    whole_at: float
 
     def may_go_on(self, now: Fingerprint) -> bool:
         """Tell whether a file in this state may be the same one, grown or not changed at all."""
         then = self.fingerprint
         return now == then or (now.place == then.place and now.size > then.size)
-
-    def is_fresh(self, now: float, retention: float | None) -> bool:
-        """Tell whether the whole file was looked at lately.
-
-        A look at the tail does not see the stubs in front of it, and when a stub was seen last
-        decides when its value may go (`retention`, seconds; None: never).
-        """
-        longest = LONGEST if retention is None else min(LONGEST, retention / 24)
-        return self.whole_at <= now < self.whole_at + longest

@@ -46,11 +46,12 @@ every pass has to judge), the rules that it was seen under, and the outcome."""
 
 
 class Listing(NamedTuple):
-    """What stands in a directory that was in a certain state: other directories apart."""
+    """What stands in a directory in a certain state: directories and symbolic links apart."""
 
     mark: Fingerprint
     names: list[str]
     directories: list[str]
+    links: list[str]
 
 
 class Resting(Protocol):
@@ -69,24 +70,6 @@ class Resting(Protocol):
 
     def rested(self, directory: str, names: list[str]) -> None:
         """Hear which of them do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Which conversation a file holds, by what it says and nobody ever cuts; its path may change.
-
-    `name` is the id that its agent gave it, empty where it says none. `since` tells two of one
-    name apart: the time at which it began, or how its first entry is called. One `weak` has no
-    name, so that other conversations may say the same: by it alone nothing is taken for known.
-    """
-
-    name: str
-    since: str
-
-    @property
-    def weak(self) -> bool:
-        """Tell whether other conversations may say the same of themselves."""
-        return not self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +185,7 @@ class Survey:
     next request will not carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like).
     `quiet` is for how many seconds the file must have been unchanged before its end can be
     trusted. `appends_anew` tells
-    that the agent may write an entry anew under another id while the first one stays. `stubbed`
-    are the ids of entries that hold their own stub, where a format gives no id twice: they tell
-    where a fork comes from.
+    that the agent may write an entry anew under another id while the first one stays.
 
     `since` is the offset of the line that tells whether the last turn is closed, `cursor` what the
     lines that were looked over say of any in front of them: as long as that is the same, so are
@@ -215,11 +196,9 @@ class Survey:
     positions: Mapping[int, int]
     open_turn: str | None
     last_user: int | None = None
-    parent: str | None = None
     dead_entries: Mapping[int, str] = field(default_factory=dict)
     quiet: float = 0.0
     appends_anew: bool = False
-    stubbed: frozenset[str] = frozenset()
     since: int | None = None
     cursor: str | None = None
 

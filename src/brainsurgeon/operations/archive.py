@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.turns import without_thresholds
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.lookup.noting import note
-from brainsurgeon.lookup.places import Places
-from brainsurgeon.lookup.sessions import all_sessions, file_of, record_of, session_named
+from brainsurgeon.lookup.catalogue import note
+from brainsurgeon.lookup.sessions import all_sessions, file_of, session_named
 from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.examine import examine_to_show, records_of
@@ -73,8 +72,7 @@ def archive(
     _check_may_fold(settings, chosen.title, file)
     state = store.files.at(file.path) if store else None
     with examine_to_show(settings, file, state, now) as one:
-        record = record_of(store, chosen) if store else None
-        records = records_of(settings, store, record, now)
+        records = records_of(settings, store, one.session, chosen.record, now)
         listed = _turns(one, records)
         numbers = {verdict.turn.number for verdict in listed}
         first, last = turns or (1, max(numbers, default=0))
@@ -92,10 +90,10 @@ def archive(
         folds = tuple(verdict for verdict in meant if verdict.folds)
         if store is None or dry_run or not asked:
             return ArchiveAnswer(chosen.title, folds, kept, dry_run)
-        noted = note(store, one.session, one.survey, places=Places(settings.root_directories()))
+        noted = note(store, one.session)
         with store.transaction():
             for prompt_id, said in asked.items():
-                store.archives.ask(noted.id or 0, prompt_id, said, now)
+                store.archives.ask(noted.id, prompt_id, said, now)
     report = scan(settings, store, clock=clock, only=[file.path], named=True, command="archive")
     return _answer(chosen.title, report, asked, meant)
 
@@ -161,14 +159,14 @@ def done(
     file, now = file_of(session), clock()
     _check_may_fold(settings, session.title, file)
     with examine_to_show(settings, file, store.files.at(file.path), now) as one:
-        records = records_of(settings, store, record_of(store, session), now)
+        records = records_of(settings, store, one.session, session.record, now)
         listed = _turns(one, records)
         if not listed or not listed[-1].turn.prompt_id:
             raise UsageError("this session has no turn that could be closed")
         prompt_id = listed[-1].turn.prompt_id
-        noted = note(store, one.session, one.survey, places=Places(settings.root_directories()))
+        noted = note(store, one.session)
         with store.transaction():
-            store.archives.ask(noted.id or 0, prompt_id, text, now)
+            store.archives.ask(noted.id, prompt_id, text, now)
     return prompt_id
 
 
@@ -186,10 +184,8 @@ def archives(
         listed = list(among) if among is not None else all_sessions(settings, store)
     found = []
     for one in listed:
-        record = record_of(store, one)
-        if record is not None and record.id is not None:
-            found += [
-                StandingArchive(one.title, archive)
-                for archive in store.archives.standing(record.id)
-            ]
+        found += [
+            StandingArchive(one.title, archive)
+            for archive in (store.archives.standing(one.record.id) if one.record else ())
+        ]
     return found

@@ -24,7 +24,7 @@ def end_hopeless(
 ) -> None:
     """Let go of turns that were asked for and never fold: each look would be at everything."""
     asked = records.to_archive
-    if record.id is None or not (asked and planned.turns):
+    if not (asked and planned.turns):
         return
     said = {one.turn.prompt_id: one for one in planned.turns}
     why = {prompt: GONE for prompt in asked if prompt not in said}

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.lookup import noting
+from brainsurgeon.lookup import catalogue
 from brainsurgeon.rewrite.apply import apply_together
 from brainsurgeon.rewrite.carry_out import change
 from brainsurgeon.rewrite.finishing import TOGETHER
 from brainsurgeon.rewrite.under_way import Change
-from brainsurgeon.sessions.opening import parent_said
 from brainsurgeon.sessions.reading import OpenSession
 
 if TYPE_CHECKING:
@@ -73,15 +72,6 @@ class Batch:
         """Tell whether a session is small enough that others may wait while it is looked at."""
         return not self._waiting or file.fingerprint.size < _MOST_BYTES
 
-    def decides(self, one: Examination) -> bool:
-        """Tell whether what a session is may depend on one that waits and has no record yet."""
-        said = one.session.identity
-        return bool(self._waiting) and (
-            said is None
-            or parent_said(one.session, one.survey) is not None
-            or any(other.one.session.identity == said for other in self._waiting)
-        )
-
     def add(self, planned: Planned) -> None:
         """Let one more wait."""
         self._since = self._since if self._waiting else time.monotonic()
@@ -132,8 +122,7 @@ def _noted(
     if None in records:
         with store.transaction():
             records = [
-                one.record or noting.note_within(store, one.one.session, one.one.survey)
-                for one in waiting
+                one.record or catalogue.note_within(store, one.one.session) for one in waiting
             ]
     return [
         Change(one.one, one.one.session, record, one.plan)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.lookup.sessions import file_of, record_of, session_named
-from brainsurgeon.model.records import Records, Wish
-from brainsurgeon.rewrite.examine import examine_open, failing
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.lookup.sessions import file_of, session_named
+from brainsurgeon.model.records import Wish
+from brainsurgeon.rewrite.examine import examine_open, records_of
+from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
@@ -27,9 +28,8 @@ def cat(settings: Settings, store: Store | None, name: str, now: float) -> Itera
     chosen = session_named(settings, store, name)
     file = file_of(chosen)
     with failing(file), open_session(file) as session:
-        record = record_of(store, chosen) if store else None
-        if store and record and _is_known(session):
-            yield from _filled(settings, store, session, record, now)
+        if store and _is_known(session):
+            yield from _filled(settings, store, session, chosen.record, now)
         else:
             yield from session.stream(0, session.fingerprint.size)
 
@@ -42,11 +42,10 @@ def _is_known(session: AnyOpen) -> bool:
 
 
 def _filled(
-    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord, now: float
+    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord | None, now: float
 ) -> Iterator[bytes]:
-    wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
-    extractions = store.extractions.of_sessions(store.sessions.family(record))
-    records = Records(tuple(extractions), wishes=(wish,), own=record.id)
+    wish = Wish(None, record.id if record else 0, None, "restore", None, None, True, now, None)
+    records = replace(records_of(settings, store, session, record, now), wishes=(wish,))
     plan = examine_open(settings, session, None, now, window=0).plan(records, cut=False)
     done = 0
     for edit in plan.putbacks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.words import counted
 from brainsurgeon.store import place
 
 if TYPE_CHECKING:
-    from brainsurgeon.operations.status import Status
+    from brainsurgeon.operations.status import Leaving, Status
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
@@ -39,14 +40,23 @@ def check(now: Status, moment: float, *, max_age: float) -> Check:
         for listed, one, many in (
             (now.interrupted, "interrupted rewrite", "interrupted rewrites"),
             (now.kept_beside, "original file beside its session", "original files beside sessions"),
-            (now.brakes, "root where nothing expires", "roots where nothing expires"),
+            (now.held_back, "root where nothing expires", "roots where nothing expires"),
         )
         if listed
     ]
+    if now.leaving:
+        troubles.append(leaving(now.leaving))
     left = place.free(now.store_path)
     if left is not None and left < place.SCARCE:
         troubles.append(f"{left:,} bytes of disk are left for the store")
     return Check(tuple(troubles), age)
+
+
+def leaving(found: Leaving) -> str:
+    """Say which values are about to expire since nobody sees their sessions any more."""
+    day = datetime.fromtimestamp(found.expires_at, UTC).date()
+    values = counted(found.values, "value")
+    return f"{values} of sessions that are out of sight expire from {day} (UTC) on"
 
 
 def lasting(seconds: float) -> str:

@@ -9,18 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.decide.load import calibrate, measure_codex
-from brainsurgeon.decide.retention import Held, expires_at
+from brainsurgeon.decide.retention import expires_at
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.formats import codex
-from brainsurgeon.lookup.sessions import record_of, session_named
+from brainsurgeon.lookup.entries import owned
+from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.lookup.values import decode
+from brainsurgeon.model.records import Held
 from brainsurgeon.model.stubs import dotted
 from brainsurgeon.model.times import iso
 from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.fullness import fit_in
 from brainsurgeon.rewrite.budgeting import fullness, weigh
-from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, failing, records_of
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
+from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
@@ -58,11 +60,11 @@ class Context:
     """One session, taken apart.
 
     `state` is settled, or why the session would be deferred. `changed_at` is when its file last
-    changed, None where that is gone. `deferred` is why the
-    plan for it may not be carried out, `unsent` how many values no request carries any more, and
-    how many characters they are. `full` is how full it is now, None where that is not known.
-    `turns` says of each turn whether the next scan would fold it, and why; they are told where
-    turns may fold. `archives` are those that stand.
+    changed, None where that is gone; `missed_at` when a retention run first missed it. `deferred`
+    is why the plan for it may not be carried out, `unsent` how many values no request carries any
+    more, and how many characters they are. `full` is how full it is now, None where that is not
+    known. `turns` says of each turn whether the next scan would fold it, and why; they are told
+    where turns may fold. `archives` are those that stand.
     """
 
     session: str
@@ -83,6 +85,7 @@ class Context:
     full: Fullness | None = None
     turns: tuple[Verdict, ...] = ()
     archives: tuple[ArchiveRecord, ...] = ()
+    missed_at: float | None = None
 
 
 def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
@@ -91,25 +94,26 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
     Of a session whose file is gone there is what the store still holds.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
-    records = records_of(settings, store, record_of(store, chosen) if store else None, now)
     if chosen.file is None:
-        return _gone(chosen, records)
+        return _gone(chosen, records_of(settings, store, None, chosen.record, now))
     state = store.files.at(chosen.file.path) if store else None
     if told := _only_read(settings, chosen, chosen.file):
         return told
     with examine_to_show(settings, chosen.file, state, now) as one:
+        records = records_of(settings, store, one.session, chosen.record, now)
         make = partial(one.plan, records, explain=True)
         fitting = fit_in(one, records, store, make, folding_of(one, records), cut=True)
         planned, weighed = fitting.plan, weigh(one, records, store)
         fingerprint = one.session.fingerprint
         standing = set(planned.sighted)
+        extracted = [
+            value for value in records.extractions
+            if value.id in standing and value.archive_id is None
+        ]  # fmt: skip
         return Context(
             chosen.title, chosen.path, one.format.name, fingerprint.size, _state(one),
             _filling(planned),
-            tuple(
-                value for value in records.extractions
-                if value.id in standing and value.archive_id is None
-            ),
+            tuple(owned(store, chosen, extracted) if store else ()),
             tuple(planned.extracted), planned.gain,
             planned.forced or fitting.rules.pays(planned.gain, fingerprint.size),
             planned.kept, planned.warnings,
@@ -120,10 +124,9 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
 
 def archives_of(store: Store | None, session: Session) -> tuple[ArchiveRecord, ...]:
     """Give the archives that stand in a session, oldest first."""
-    record = record_of(store, session) if store else None
-    if store is None or record is None or record.id is None:
+    if store is None or session.record is None:
         return ()
-    return tuple(store.archives.standing(record.id))
+    return tuple(store.archives.standing(session.record.id))
 
 
 def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
@@ -164,7 +167,7 @@ def _gone(chosen: Session, records: Records) -> Context:
     return Context(
         chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,
         chosen.unseen or "its file is gone", (), tuple(values),
-        (), 0, False, (), (), None,
+        (), 0, False, (), (), None, missed_at=chosen.record.missed_at if chosen.record else None,
     )  # fmt: skip
 
 
@@ -174,8 +177,9 @@ def described(
 ) -> dict[str, Any]:  # fmt: skip
     """Describe one extracted value, when it expires and on request how it begins, for JSON."""
     held = Held(
-        value.id, value.extracted_at, value.sighted_at, value.restored_at, None,
-        standing=one.changed_at is not None, activity=one.changed_at or 0.0,
+        value.id, value.session_id, value.size, value.extracted_at, value.restored_at,
+        activity=one.changed_at, missed_at=one.missed_at,
+        unseen=one.changed_at is None and one.missed_at is None,
     )  # fmt: skip
     end = expires_at(held, settings.retention, settings.retention_standing)
     goes = end is not None and value.blob_id is not None

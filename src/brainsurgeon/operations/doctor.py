@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Literal
 
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup.places import Places
-from brainsurgeon.lookup.stubs import stubs_of
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.words import counted
 from brainsurgeon.operations.databases import describe_databases, out_of_sight
+from brainsurgeon.operations.placeholders_found import stubs_of
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions import filesystems
-from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.discover import LINK, discover, nothing_recorded
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.stubs import Stubs
+    from brainsurgeon.operations.placeholders_found import Stubs
     from brainsurgeon.store import Store
 
 ADVICE = (
@@ -47,6 +46,7 @@ _BESIDE = (
     " remove that file"
 )
 _FROM_BACKUP = "put a backup in its place (store restore FILE); they are not put back"
+_FOLLOW = "sessions lay there: name the directory that it leads to as a root, or undo the link"
 _MOST = 5
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -195,9 +195,11 @@ def _sessions(
     migrated: set[str] = set()
     left: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
-    hidden, places = out_of_sight(roots), Places(roots)
+    hidden = out_of_sight(roots)
     yield from _databases(settings)
-    for item in (*discover(roots, wanted=_ours_or_session), *list_rows(roots)):
+    recorded = store.sessions.is_below if store else nothing_recorded
+    files = discover(roots, wanted=_ours_or_session, recorded=recorded)
+    for item in (*files, *list_rows(roots)):
         check_stop()
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
             yield from _no_session(item, named)
@@ -207,7 +209,7 @@ def _sessions(
             what = f"{item.agent}: its sessions are in SQLite now"
             unseen = hidden(item.agent_directory)
             yield Finding("note", what, NO_ROOT if unseen else "its files are not written any more")
-        found = _looked(settings, item, store, places, repair=repair)
+        found = _looked(settings, item, store, repair=repair)
         if isinstance(found, Finding):
             yield found
             continue
@@ -247,7 +249,8 @@ def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Fin
             yield Finding("error", f"{item.path}: a file of ours that no journal names",
                           "it may hold original lines: compare it before removing it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # a missing root has been named
-        yield Finding("error", f"{item.path}: {item.why}", "run as the user that owns it")
+        advice = _FOLLOW if item.why == LINK else "run as the user that owns it"
+        yield Finding("error", f"{item.path}: {item.why}", advice)
 
 
 def _databases(settings: Settings) -> Iterator[Finding]:
@@ -265,17 +268,17 @@ def _ours_or_session(name: str) -> bool:
 
 
 def _looked(
-    settings: Settings, file: SessionFile, store: Store | None, places: Places, *, repair: bool
+    settings: Settings, file: SessionFile, store: Store | None, *, repair: bool
 ) -> tuple[Stubs, str | None] | Finding | None:
     """Look into one session: its stubs, and why it is left alone, if so; or why that cannot be."""
     try:
         with open_session(file) as session:
-            found, obstacle = stubs_of(settings, store, session, places), session.obstacle
+            found, obstacle = stubs_of(settings, store, session), session.obstacle
     except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
         return None  # it went away, is being replaced by us, or is no session
     except OSError as error:
         return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
-    if repair and store and found.standing:
+    if repair and store and found.standing and found.session_id is not None:
         with store.transaction():
-            store.extractions.stand(found.session_id, found.standing)
+            store.placements.add(found.session_id, found.standing)
     return found, obstacle

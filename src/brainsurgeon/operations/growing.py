@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.outcome import outcome_of
 from brainsurgeon.decide.resume import Frontier
-from brainsurgeon.lookup import noting
+from brainsurgeon.lookup import catalogue
 from brainsurgeon.operations.batching import Planned
 from brainsurgeon.rewrite.finishing import Rewrite
 from brainsurgeon.rewrite.resume import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Outcome, Plan
     from brainsurgeon.model.records import FileState, SessionRecord
     from brainsurgeon.model.resume import Resume
-    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.model.sessions import Fingerprint, SessionFile
     from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.rewrite.examine import Examination
     from brainsurgeon.store import Store
@@ -42,7 +42,6 @@ class Look:
     outcome: Outcome
     fingerprint: Fingerprint
     format: str | None = None
-    identity: Identity | None = None
     due_at: float | None = None
     again: str | None = None
     """How it is remembered where the next pass looks again although nothing changed."""
@@ -61,8 +60,6 @@ def look_at_growth(
     before = store.resumes.at(file.path)
     if before is None or not before.may_go_on(file.fingerprint):
         return None
-    if not before.is_fresh(now, settings.retention):
-        return None
     if file.hint not in ("auto", before.format):
         return None
     with ExitStack() as held:
@@ -71,33 +68,32 @@ def look_at_growth(
         )
         if one is None or not is_named(file):
             return None
-        if not noting.lies_where_it_did(store, file, before.identity, before.session_id):
+        record = store.sessions.at(file.path)
+        if (record.id if record else None) != before.session_id or (
+            record and not catalogue.lies_there(record, file, before.identity)
+        ):
             return None
         one.check_turn()
-        record = None if before.session_id is None else store.sessions.known(before.session_id)
         records = records_of_tail(store, record, one)
-        if record and record.id is not None and _asked_for(store, record.id):
+        if record and _asked_for(store, record.id):
             return None  # since the pass began
         since = None if one.survey.open_turn else one.survey.since
         remembers = one.habits.remembers
         frontier = Frontier(since, remembers=remembers, stubs=before.stubs)
-        # What stands in front stands there still: a file that only grew has lost nothing.
-        planned = replace(one.plan(records, frontier=frontier), gone=())
+        planned = one.plan(records, frontier=frontier)
         rules = settings.decision_rules()
         outcome = outcome_of(one.session.file, one.format.name, rules, planned)
         changes = outcome.outcome == "changed"
         if planned.deferred or (changes and not _may_go(one, before, record, planned)):
             return None
-        if record:
-            noting.adopt(store, record, records, planned, now)
-        begin = begins_at(one, frontier, planned, record, memory.rules, before.whole_at)
+        begin = begins_at(one, frontier, planned, record, memory.rules)
         if changes:
             memory.begin_at(file.path, None)
             return Planned(file, one, record, planned, outcome, held.pop_all(), begin)
-        noting.settled(store, record, planned, now)
+        catalogue.record_look(store, one.session, record, planned, now)
         memory.begin_at(file.path, begin)
         seen = one.session
-        return Look(outcome, seen.fingerprint, one.format.name, seen.identity, planned.due_at)
+        return Look(outcome, seen.fingerprint, one.format.name, planned.due_at)
 
 
 def _asked_for(store: Store, session_id: int) -> bool:

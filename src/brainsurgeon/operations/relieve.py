@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from brainsurgeon.decide.seals import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.errors import BusyError, FailedError, GoneError, GuardedError
 from brainsurgeon.formats import base
-from brainsurgeon.lookup import noting
-from brainsurgeon.lookup.sessions import file_of, record_of, session_named
+from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.entries import stub_in, value_at
 from brainsurgeon.model.plans import Amount
 from brainsurgeon.model.reports import Relief
@@ -23,12 +23,10 @@ from brainsurgeon.rewrite.examine import (
     UnsettledError,
     examine_quiet,
     examine_to_show,
-    failing,
     records_of,
 )
-from brainsurgeon.rewrite.shelving import record_id
 from brainsurgeon.rewrite.untouchable import excluded, moved_away
-from brainsurgeon.sessions.opening import as_it_is_now, open_session
+from brainsurgeon.sessions.opening import as_it_is_now, failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
     from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.carry_out import AnyRewrite
     from brainsurgeon.rewrite.examine import Examination
@@ -77,10 +76,9 @@ def would_relieve(
     """Say what a relief would do, settled or not; nothing is touched."""
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
-    record = record_of(store, chosen) if store else None
     state = store.files.at(file.path) if store else None
     with examine_to_show(settings, file, state, now) as one:
-        records = records_of(settings, store, record, now)
+        records = records_of(settings, store, one.session, chosen.record, now)
         make = partial(one.plan, records, explain=True)
         fitting = relieve_by(
             one, weigh(one, records, store), wanted, make, folding_of(one, records)
@@ -95,9 +93,8 @@ def _relieved(
     now = clock()
     with examine_quiet(settings, file, store.files.at(file.path), now) as one:
         one.check_turn()
-        record = noting.noted(store, one.session, one.survey)
-        record = record or noting.note(store, one.session, one.survey)
-        records = records_of(settings, store, record, now)
+        record = catalogue.note(store, one.session)
+        records = records_of(settings, store, one.session, record, now)
         make = partial(one.plan, records, explain=True)
         fitting = relieve_by(
             one, weigh(one, records, store), wanted, make, folding_of(one, records)
@@ -108,21 +105,21 @@ def _relieved(
             raise UnsettledError(planned.deferred)
         told, rewrite = _told(one, fitting), None
         if planned.edits:
-            noting.adopt(store, record, records, planned, now)
-            rewrite = _changed(store, one, record_id(record), planned, clock)
+            rewrite = _changed(store, one, record, planned, clock)
         else:
-            noting.settled(store, record, planned, now)
+            catalogue.record_look(store, one.session, record, planned, now)
         if fitting.after:
             with store.transaction():
-                store.calibrations.remember(record_id(record), fitting.after, now)
+                store.calibrations.remember(record.id, fitting.after, now)
     return told, rewrite
 
 
 def _changed(
-    store: Store, one: Examination, session_id: int, planned: Plan, clock: Callable[[], float]
-) -> AnyRewrite:
+    store: Store, one: Examination, record: SessionRecord, planned: Plan,
+    clock: Callable[[], float],
+) -> AnyRewrite:  # fmt: skip
     try:
-        rewrite = change(store, one, store.sessions.known(session_id), planned, clock)
+        rewrite = change(store, one, record, planned, clock)
     except RefusedError as why:  # by then the session as such was fine
         raise UnsettledError(str(why)) from why
     if rewrite.left:  # what was done is recorded; the rest waits for another moment
@@ -145,11 +142,9 @@ def _translated(file: SessionFile) -> Iterator[None]:
 
 
 def _note_wish(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
-    with failing(file), open_session(file) as session:
-        survey = session.format.survey(session.lines, 0)
-        with store.transaction():
-            record = noting.note_within(store, session, survey)
-            store.wishes.add_relieve(record_id(record), wanted.write(), now)
+    with failing(file), open_session(file) as session, store.transaction():
+        record = catalogue.note_within(store, session)
+        store.wishes.add_relieve(record.id, wanted.write(), now)
 
 
 def _unsettled(one: Examination) -> str:

@@ -151,7 +151,7 @@ def _page(
     untold: str = "",
 ) -> SessionPage:  # fmt: skip
     ident = session.record.id if session.record else None
-    found = store.extractions.of_sessions([ident]) if store and ident is not None else []
+    found = store.extractions.held_in(ident) if store and ident is not None else []
     held = [
         one for one in found
         if one.archive_id is None and (one.state == "standing" or one.blob_id is not None)

@@ -1,4 +1,4 @@
-"""Save what a damaged store still holds into a new one, which takes its place."""
+"""Copy readable values from a damaged store into a new one and replace it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.doctor import Level
     from brainsurgeon.store.salvage import Salvaged
 
-_NEEDED = frozenset({"agents", "sessions", "extractions", "blobs"})
-"""The tables without whose rows a stub leads nowhere."""
+_NEEDED = frozenset({"extractions", "blobs"})
+"""Tables whose rows are needed to restore a value."""
+_RECREATED = frozenset({"agents", "sessions", "placeholders", "placements", "calibration"})
+"""Tables whose lost rows are re-created, by the salvage or by the next scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """What was saved from a damaged store, and where that stays."""
+    """What was copied from a damaged store; `kept` is where the damaged database is kept."""
 
     kept: str | None
     saved: Salvaged
 
 
 def rescue(settings: Settings, now: float) -> Rescue | None:
-    """Save what a damaged store still holds into a new one; None where it is not damaged."""
+    """Replace a damaged store by a new one with its readable rows; None if it is not damaged."""
     directory = settings.state_dir
     if not copies.is_damaged(directory):
         return None
@@ -43,30 +45,27 @@ def rescue(settings: Settings, now: float) -> Rescue | None:
 
 
 def rescued(done: Rescue) -> list[Finding]:
-    """Say what was saved from a damaged store, and what was not."""
+    """Report what was copied from a damaged store, and what was lost."""
     saved = done.saved
     findings = [Finding(
         "note",
         f"the database was damaged: {counted(saved.values, 'stored value')} and "
-        f"{counted(sum(saved.rows.values()), 'row')} were saved into a new one",
-        f"the damaged one stays as {done.kept}: a backup may hold what is missing" if done.kept
+        f"{counted(sum(saved.rows.values()), 'row')} were copied into a new one",
+        f"the damaged one is kept as {done.kept}; a backup may hold what is missing" if done.kept
         else "",
     )]  # fmt: skip
     if saved.values_lost:
         findings.append(Finding(
             "error", f"{counted(saved.values_lost, 'stored value is', 'stored values are')} lost",
-            "their stubs lead to a tombstone now; a backup may have them: store restore FILE",
+            "their placeholders cannot be restored; a backup may hold them: store restore FILE",
         ))  # fmt: skip
     if saved.sessions_made:
         rows = counted(saved.sessions_made, "row was", "rows were")
         findings.append(Finding(
-            "warning", f"sessions: {rows} put together again from an index",
-            "the next scan says anew what else belongs there; of a fork it is lost what it was"
-            " forked from",
+            "warning", f"sessions: {rows} lost and re-created", "the next scan completes them",
         ))  # fmt: skip
-    unread = saved.unread if saved.sessions_lost else saved.unread - {"sessions"}
-    for table in sorted(unread):
+    for table in sorted(saved.unread - _RECREATED):
         level: Level = "error" if table in _NEEDED else "warning"
-        advice = "what is said below tells which stubs lead nowhere now; a backup may know them"
+        advice = "a backup may hold them; placeholders without a record are listed below"
         findings.append(Finding(level, f"{table}: some of its rows could not be read", advice))
     return findings

@@ -27,7 +27,6 @@ from brainsurgeon.model.times import moment_said
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, examine_quiet
 from brainsurgeon.rewrite.finishing import UNFINISHED
-from brainsurgeon.rewrite.shelving import record_id
 from brainsurgeon.sessions.opening import as_it_is_now, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store.daemon_lock import daemon_holder
@@ -83,12 +82,11 @@ def restore(
     tokens = tokens_of(store, values)
     given = contents(as_sent(values, wanted), tokens)
     content = give(given.values)  # what cannot be given is not asked for either
-    named = _noted(store, found)
-    now = clock()
-    ident = record_id(named.record)
-    previous = store.extractions.restores(ident).get(named.entry_id)
+    session = noted(store, found.session)
+    record, now = recorded(session), clock()
+    previous = store.extractions.restores(record.id).get(found.entry_id)
     answer = RestoreAnswer(
-        named.entry_id, named.record.title, ident, pending=False,
+        found.entry_id, record.title, record.id, pending=False,
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
         at=now, previous=previous, content=content, same_as=given.same_as,
@@ -96,34 +94,35 @@ def restore(
     )  # fmt: skip
     there = replace(answer, already=True, at=answer.at if previous is None else previous)
     places = {value.id: value.path for value in values}
-    put_back = all(value.state == "restored" for value in values)
+    placed = store.placements.of_session(record.id)
+    put_back = not any(value.id in placed for value in values)
     more = entries_of_turn(settings, store, found, now) if whole else ()
-    if put_back and not (pristine or more) and _stand(file, named.entry_id, tokens, places):
+    if put_back and not (pristine or more) and _stand(file, found.entry_id, tokens, places):
         at_work = _unsettled(settings, store, file, now)
         redacts = bool(at_work) and not settings.keep_purge_control_calls
         return replace(there, why_pending=at_work, redacts=redacts)
     wishes = (
-        wish_to_restore(named.record, named.entry_id, paths, pristine, now),
-        *(wish_to_restore(named.record, entry_id, None, pristine, now) for entry_id in more),
+        wish_to_restore(record, found.entry_id, paths, pristine, now),
+        *(wish_to_restore(record, entry_id, None, pristine, now) for entry_id in more),
     )
     try:
         planned, rewrite = _carry_out_by(
             clock() + _patience(settings) if wait else clock(),
-            settings, store, file, named.record, wishes, clock, tokens,
+            settings, store, file, record, wishes, clock, tokens,
         )  # fmt: skip
     except UnsettledError as why:
         for one in wishes:
-            note(settings, store, named.record, one.entry_id, one.paths, pristine, now)
+            note(settings, store, record, one.entry_id, one.paths, pristine, now)
         return replace(
             answer, pending=True, why_pending=str(why),
             put_back_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             redacts=not settings.keep_purge_control_calls,
         )  # fmt: skip
     unfinished = rewrite is not None and not rewrite.finish()
-    at = store.extractions.restores(ident).get(named.entry_id, now)
+    at = store.extractions.restores(record.id).get(found.entry_id, now)
     others = sum(edit.entry_id in more for edit in planned.putbacks)
-    if not _done(planned, named.entry_id) and _stand(
-        as_it_is_now(file), named.entry_id, tokens, places
+    if not _done(planned, found.entry_id) and _stand(
+        as_it_is_now(file), found.entry_id, tokens, places
     ):
         told = (*missed(planned), *([UNFINISHED] if unfinished else []))
         return replace(there, others=others, missed=told if more else ())
@@ -143,15 +142,17 @@ def entries_of_turn(
     turn = archived_turn(settings, store, named, now, undone=True)
     lines = turn.lines if turn else ()
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
-    family = store.extractions.of_sessions(store.sessions.family(named.record))
-    cut = (one.entry_id for one in family if one.state == "standing" and one.entry_id in ids)
+    record = named.session.record
+    held = store.extractions.held_in(record.id) if record else []
+    cut = (one.entry_id for one in held if one.entry_id in ids)
     return tuple(one for one in dict.fromkeys(cut) if one != named.entry_id)
 
 
-def _noted(store: Store, named: EntryValues) -> EntryValues:
-    """Give a fork that no scan has seen yet a record of its own, so that wishes can name it."""
-    session = noted(store, named.session)
-    return replace(named, session=session, record=session.record or named.record)
+def recorded(session: Session) -> SessionRecord:
+    """Return the row of a session that was noted."""
+    if session.record is None:
+        raise ValueError("a session without a row cannot be changed")
+    return session.record
 
 
 def _unsettled(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
@@ -255,9 +256,7 @@ def wish_to_restore(
     pristine: bool, now: float,
 ) -> Wish:  # fmt: skip
     """Make a wish that is carried out now and recorded only if it has to wait."""
-    return Wish(
-        None, record_id(record), entry_id, "restore", paths, None, pristine, now, lapses_at=None
-    )
+    return Wish(None, record.id, entry_id, "restore", paths, None, pristine, now, lapses_at=None)
 
 
 def note_answer(store: Store, answer: RestoreAnswer) -> None:
@@ -274,10 +273,8 @@ def note(
     settings: Settings, store: Store, record: SessionRecord, entry_id: str | None,
     paths: tuple[KeyPath, ...] | None, pristine: bool, now: float,
 ) -> None:  # fmt: skip
-    """Record the wish, and unmark what retention was about to delete: it is wanted again."""
+    """Record a pending restore."""
     with store.transaction():
-        for ident in store.sessions.family(record):
-            store.expiry.unmark(ident, entry_id)
         store.wishes.add_restore(
-            record_id(record), entry_id, paths, now, now + _patience(settings), pristine=pristine
+            record.id, entry_id, paths, now, now + _patience(settings), pristine=pristine
         )

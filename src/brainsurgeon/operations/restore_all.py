@@ -21,26 +21,18 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
-from brainsurgeon.formats.openclaw_rows import OpenClawRows
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_named
-from brainsurgeon.model.records import Records, Wish
+from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import SessionRestore
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.words import counted
-from brainsurgeon.operations.databases import databases_below
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
+from brainsurgeon.operations.stubs_left import stubs_put_away
 from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError, examine
+from brainsurgeon.rewrite.examine import UnsettledError, examine, records_of
 from brainsurgeon.rewrite.finishing import UNFINISHED, finish_now
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import row_at
-from brainsurgeon.sessions.row_sighting import archived
-from brainsurgeon.sessions.sighting import (
-    entries_with_stubs,
-    sessions_and_archives,
-    with_own_stubs,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +45,7 @@ if TYPE_CHECKING:
 
 LOST = "cut by a store that this one is not: name that one's directory as state_dir, if it is there"
 PUT_AWAY = "put away by its agent"
+UNSEEN = "stubs may stand there"
 ARCHIVED = "archives are not written; `brainsurgeon show` prints what stood there"
 
 
@@ -70,7 +63,7 @@ def restore_all(
         chosen = [session_named(settings, store, session, beyond=True)]
     else:
         chosen = all_sessions(settings, store, beyond=True)
-    chosen = [noted(store, one) for one in chosen]
+    chosen = [noted(store, one) if one.record else one for one in chosen]
     done: list[SessionRestore] = []
     rewrites: dict[int, AnyRewrite] = {}  # by the place of their answer
     try:
@@ -79,7 +72,8 @@ def restore_all(
                 if one.file:
                     progress(one.file)
                 answer, rewrite = _restore_session(settings, store, one, pristine, clock)
-                if not session and not one.record and not answer.left and answer.state != "failed":
+                untouched = answer.state == "nothing to undo" and not answer.left
+                if not session and not one.record and untouched:
                     continue  # nothing of ours was ever there
                 done.append(answer)
                 if rewrite:
@@ -105,10 +99,15 @@ def _restore_session(
     clock: Callable[[], float],
 ) -> tuple[SessionRestore, AnyRewrite | None]:  # fmt: skip
     now = clock()
-    if session.record is None:
-        return _unknown(settings, store, session, now), None
     if session.file is None:
         return _gone(store, session), None
+    if session.record is None:
+        answer = _unknown(settings, store, session, now)
+        if answer is not None:
+            return answer, None
+        session = noted(store, session)
+    assert session.record is not None  # noqa: S101  noted just now
+    assert session.file is not None  # noqa: S101  looked at above
     wish = wish_to_restore(session.record, None, None, pristine, now)
     try:
         planned, rewrite = carry_out(settings, store, session.file, session.record, (wish,), clock)
@@ -140,14 +139,16 @@ def _left(planned: Plan) -> tuple[str, ...]:
     return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(planned.left))
 
 
-def _unknown(settings: Settings, store: Store, session: Session, now: float) -> SessionRestore:
-    """Look for what is ours in a session of which the store knows nothing."""
+def _unknown(
+    settings: Settings, store: Store, session: Session, now: float
+) -> SessionRestore | None:
+    """Look for what is ours in a session that has no row; None where something can be restored."""
     assert session.file is not None  # noqa: S101  what has neither a file nor a record is not known
     everything = Wish(None, 0, None, "restore", None, None, True, now, None)
     try:
         with examine(settings, session.file, None, now, window=0) as one:
-            alike = tuple(store.extractions.elsewhere(one.session.identity, ()))
-            planned = one.plan(Records(elsewhere=alike, wishes=(everything,)), cut=False)
+            records = records_of(settings, store, one.session, None, now, (everything,))
+            planned = one.plan(records, cut=False)
     except RefusedError:
         return SessionRestore(session.title, "nothing to undo", 0)
     except BusyError as why:
@@ -155,6 +156,8 @@ def _unknown(settings: Settings, store: Store, session: Session, now: float) -> 
     except OSError as why:
         told = why.strerror or type(why).__name__
         return SessionRestore(session.title, "failed", 0, reason=f"{told}; nobody knows its stubs")
+    if planned.putbacks or planned.fields:
+        return None
     state = "nothing put back" if planned.left else "nothing to undo"
     lost = any(why.endswith(NOBODYS) for _, why in planned.left)
     return SessionRestore(session.title, state, 0, reason=LOST if lost else "",
@@ -175,32 +178,16 @@ def _gone(store: Store, session: Session) -> SessionRestore:
             hidden = f"{at.path} cannot be looked into ({at.why}): its stubs may stand there"
     except OSError as why:
         hidden = f"{record.root} cannot be looked into ({why.strerror}): its stubs may stand there"
-    if not hidden or not store.extractions.totals().get(record.id or 0):
+    if not hidden or not store.placements.of_session(record.id):
         return SessionRestore(session.title, "gone", 0, reason="its file is gone")
     return SessionRestore(session.title, "failed", 0, reason=hidden, left=(record.path,))
 
 
 def _archives(settings: Settings) -> Iterator[SessionRestore]:
     """Name what agents put away with stubs of ours in it: it is read, never written."""
-    for file in sessions_and_archives(settings.root_directories()):
-        if openclaw.is_session_name(file.name):
-            continue
-        try:
-            ours = tuple(f"{entry}: {ARCHIVED}" for entry in entries_with_stubs(file))
-        except (OSError, RefusedError):
-            continue
-        if ours:
-            yield SessionRestore(file.path, PUT_AWAY, 0, left=ours)
-    yield from _archives_in_databases(settings)
-
-
-def _archives_in_databases(settings: Settings) -> Iterator[SessionRestore]:
-    for database in databases_below(settings.root_directories()):
-        try:
-            for session, lines in archived(database):
-                entries = with_own_stubs(lines, OpenClawRows())
-                if ours := tuple(f"{entry}: {ARCHIVED}" for entry in entries):
-                    yield SessionRestore(f"{database.path}/{session}", PUT_AWAY, 0, left=ours)
-        except (OSError, RefusedError, BusyError) as why:
-            told = f"its archives cannot be read ({why}); stubs may stand there"
-            yield SessionRestore(database.path, "failed", 0, reason=told)
+    for one in stubs_put_away(settings):
+        if one.sure:
+            left = tuple(f"{entry}: {ARCHIVED}" for entry in one.entries)
+            yield SessionRestore(one.session, PUT_AWAY, 0, left=left)
+        else:
+            yield SessionRestore(one.session, "failed", 0, reason=f"{one.note}; {UNSEEN}")

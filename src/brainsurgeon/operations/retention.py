@@ -1,4 +1,4 @@
-"""The retention job: mark what expired, delete what was marked, and stop at what is suspicious.
+"""The retention job: it deletes stored values that expired, and leaves a tombstone of each.
 
 It costs what is due: sessions of which nothing can have expired cost nothing, and what is decided
 is read and written a page at a time, between which everybody else has a turn.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -17,25 +18,35 @@ from brainsurgeon.decide import retention as decide
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.operations.databases import out_of_sight
-from brainsurgeon.operations.expiring import Expiring
-from brainsurgeon.operations.standing import NEVER, Standing
+from brainsurgeon.model.stubs import id_named
+from brainsurgeon.operations.databases import databases_below, out_of_sight
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.sessions.row_sighting import loose_stubs, stubs_in_rows
+from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
+from brainsurgeon.store.expiry import Sight
 from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.records import HeldValue
-    from brainsurgeon.operations.expiring import Decision
+    from brainsurgeon.model.records import Held, SessionRecord
+    from brainsurgeon.model.sessions import Root
     from brainsurgeon.store import Store
-    from brainsurgeon.store.due import Due
+    from brainsurgeon.store.expiry import Candidates
 
+TURN = 0.026
+"""Seconds for which the store is left alone after a page: SQLite wakes nobody who waits for a lock.
+They ask again, within 25 ms while they have not waited for long, and find it free."""
+_MANY, _HEAVY = 100, 10_000
+"""Rows from which on a transaction is long enough for that, and bytes that cost as much as one."""
+_SWEPT = 200
+"""Values nobody names that are deleted together, however large they are."""
 HIDDEN = "its agent keeps its sessions in a database that lies below no root"
+_ANOTHER = "no session is seen there that was known, and it is not the directory that it was"
 
 
 def retention(
@@ -50,150 +61,279 @@ def retention(
     report = RetentionReport(dry_run)
     if not dry_run:
         recover.recover(store, settings.root_directories())
-    now = clock()
-    with store.expiry.due() as due:
-        try:
-            run = _Run(settings, store, due, now, check_stop)
-            run.look()
-            report.values_held = store.expiry.count_held()
-            report.brakes = run.brakes
-            with store.passes.run("retention", now):
-                _carry_out(store, run, due, report, check_stop)
-        except StoppedError:
-            report.stopped = True
+    try:
+        with store.expiry.candidates() as candidates:
+            run = _Run(settings, store, candidates, clock(), report, check_stop)
+            with store.passes.run("retention", run.now):
+                run.run()
+    except StoppedError:
+        report.stopped = True
     return report
 
 
-def _carry_out(
-    store: Store, run: _Run, due: Due, report: RetentionReport, check_stop: Callable[[], None]
-) -> None:
-    """Judge what is due page by page, each of which is whole by itself."""
-    expiring = Expiring(store, run.now)
-    reasons: Counter[str] = Counter()
-    for page in run.judge():
-        check_stop()
-        reasons.update(f"{one.action}: {one.why.partition(';')[0]}" for *_, one in page)
-        _add_up(report, page, None if report.dry_run else expiring.carry_out(page))
-        report.reasons = dict(sorted(reasons.items()))
-        report.blobs_deleted = expiring.values
-    if report.dry_run:
-        return
-    check_stop()
-    if not run.brakes:
-        expiring.sweep()
-    report.blobs_deleted = expiring.values
-    expiring.finish(due.ages(), run.facts())
-
-
-def _add_up(report: RetentionReport, page: list[Decision], gone: set[int] | None) -> None:
-    """Count what was decided of a page; `gone` is what was deleted (None: in a dry run)."""
-    for value, _, verdict in page:
-        report.values_marked += verdict.action == "mark"
-        report.values_unmarked += verdict.action == "unmark"
-        if verdict.action == "delete" and (gone is None or value.id in gone):
-            report.values_deleted += 1
-            report.bytes_deleted += value.size
-
-
 class _Run:
-    """What one run finds before it decides anything."""
+    """One retention run."""
 
     def __init__(
-        self, settings: Settings, store: Store, due: Due, now: float,
-        check_stop: Callable[[], None],
+        self, settings: Settings, store: Store, candidates: Candidates, now: float,
+        report: RetentionReport, check_stop: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._settings, self.now, self._check = settings, now, check_stop
-        self._store, self.due = store, due
+        self._settings, self._store, self.now = settings, store, now
+        self._candidates, self._report, self._check = candidates, report, check_stop
         # What is not to be looked at by scans still counts here.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
-        self._seen = store.facts.roots_seen()
-        self.states, self._live = self._look_at_roots()
-        self.clock = decide.Clock(now, clocks.boot_clock(), clocks.boot_id())
-        self.brakes = self._brakes(store.facts.get("retention") or {})
-        self._standing = Standing(store, due, self._roots, check_stop)
+        self._before = store.facts.get("retention") or {}
+        self._sessions: set[int] = set()
 
-    def _look_at_roots(self) -> tuple[dict[str, decide.RootState], dict[str, float]]:
-        """Count the sessions of each root, and note when each live file last changed."""
-        counts: Counter[str] = Counter()
-        errors: dict[str, str] = {}
-        live: dict[str, float] = {}
-        for item in (*discover(self._roots, format_of=any_format), *list_rows(self._roots)):
-            self._check()
-            if isinstance(item, Unreadable):
-                errors[item.root] = f"{item.path}: {item.why}"
-            else:
-                counts[item.root] += 1
-                live[item.path] = item.fingerprint.mtime_ns / 1e9
-        roots = {os.path.realpath(root.path) for root in self._roots}
-        return {
-            path_text(root): decide.RootState(counts[root], errors.get(root)) for root in roots
-        }, live
+    def run(self) -> None:
+        """Look at the roots, then delete what expired, page by page."""
+        dry_run, report = self._report.dry_run, self._report
+        report.values_held = self._store.expiry.count_held()
+        clock = decide.Clock(self.now, clocks.boot_clock(), clocks.boot_id())
+        last = self._before.get("clock")
+        before = decide.Clock(**last) if last else None
+        moved = decide.clock_moved(before, clock)
+        records = list(self._store.sessions.all())
+        places = _Places(self._roots, records, self._before.get("roots") or {}, self._check)
+        sights = list(self._sights(records, places))
+        if not (dry_run or moved):
+            self._record_missed(records, sights)
+        first = decide.first_in_days(before, clock)
+        if moved or (first and self._is_due(sights)):
+            report.held_back = {path_text(one.root): moved or first or "" for one in records}
+        elif not first:
+            report.held_back = places.not_believed
+            self._delete(sights)
+        if dry_run:
+            return
+        self._sweep()
+        self._finish({"clock": asdict(clock), "roots": places.marks, "held_back": report.held_back})
 
-    def _brakes(self, before: dict[str, object]) -> dict[str, str]:
-        """Name the roots below which nothing may be deleted in this run, and why."""
-        busy = {path_text(root) for root in recover.roots_waiting(self._store)}
-        last = before.get("clock")
-        jumped = decide.clock_jumped(
-            decide.Clock(**last) if isinstance(last, dict) else None, self.clock
-        )
-        known = before.get("roots")
-        earlier = {
-            root: decide.RootState(**state)
-            for root, state in (known.items() if isinstance(known, dict) else ())
-        }
-        self.remembered = {
-            root: replace(earlier[root], error=state.error)
-            if state.error and root in earlier
-            else state
-            for root, state in self.states.items()
-        }
-        brakes = {}
-        for root in map(path_text, self._store.expiry.roots_held()):
-            state = self.states.get(root, decide.RootState(0, "it is not configured any more"))
-            under_way = "a rewrite is under way" if root in busy else None
-            reason = under_way or jumped or decide.brake(earlier.get(root), state)
-            if reason:
-                brakes[root] = reason
-        return brakes
-
-    def look(self) -> None:
-        """Find what has to be decided about, and what of it stands in files and databases."""
-        self.due.gather(
-            self._settings.retention, self._settings.retention_standing, self.now,
-            lambda path: self._live.get(path, 0.0),
-        )  # fmt: skip
-        if self.due:
-            for root, why in self._standing.look():
-                self.brakes.setdefault(root, why)
-
-    def judge(self) -> Iterator[list[Decision]]:
-        """Decide about everything that is due, a page at a time."""
+    def _sights(self, records: Iterable[SessionRecord], places: _Places) -> Iterator[Sight]:
         hidden = out_of_sight(self._roots)
-        for page in self.due.values():
-            yield [self._judge(value, activity, hidden) for value, activity in page]
+        for record in records:
+            root, changed = path_text(record.root), places.changed_at(record)
+            missed = None
+            if changed is None and not places.is_unseen(record):
+                missed = record.missed_at or self.now
+            if hidden(record.agent_directory):
+                changed = missed = None
+                places.not_believed[path_text(record.agent_directory)] = HIDDEN
+            yield Sight(record.id, root, changed, missed)
 
-    def _judge(
-        self, value: HeldValue, seen: float | None, hidden: Callable[[str], bool]
-    ) -> Decision:
-        if hidden(value.agent_directory):
-            action: decide.Action = "keep" if value.marked_at is None else "unmark"
-            return value, False, decide.Verdict(value.id, action, HIDDEN)
-        activity = self._standing.activity(value, seen)
-        stands = activity > NEVER
-        root = path_text(value.root)
-        held = decide.Held(
-            value.id, value.extracted_at, value.sighted_at, value.restored_at, value.marked_at,
-            stands, activity,
-        )  # fmt: skip
-        return value, stands, decide.judge(
-            held, self._settings.retention, self._settings.retention_standing, self.now,
-            seen_since=None if root in self.brakes else self._seen.get(root),
-        )  # fmt: skip
+    def _record_missed(self, records: list[SessionRecord], sights: list[Sight]) -> None:
+        """Record since when sessions are missed, and which are there again."""
+        changed = [
+            (sight.session_id, sight.missed_at)
+            for record, sight in zip(records, sights, strict=True)
+            if sight.missed_at != record.missed_at and (sight.missed_at or sight.activity)
+        ]
+        for at in range(0, len(changed), _MANY):
+            with self._turn(_MANY):
+                self._store.sessions.miss(changed[at : at + _MANY])
 
-    def facts(self) -> dict[str, object]:
-        """Give what the next run is to know of this one."""
-        return {
-            "clock": asdict(self.clock),
-            "roots": {root: asdict(state) for root, state in self.remembered.items()},
-            "brakes": self.brakes,
-        }
+    def _delete(self, sights: Iterable[Sight]) -> None:
+        """Delete what expired and whose placeholder stands in no file that is in use."""
+        last = 0
+        if not self._is_due(sights):
+            return
+        self._spare_what_stands()
+        while True:
+            self._check()
+            if self._report.dry_run:
+                page = self._candidates.page(last)
+                self._add_up(self._pick(page))
+            else:
+                page = self._delete_page(last)
+            if not page:
+                return
+            last = page[-1].id
+
+    def _is_due(self, sights: Iterable[Sight]) -> bool:
+        """Take up what can have expired; return whether anything has, as far as sessions tell."""
+        settings = self._settings
+        found = self._candidates.gather(
+            sights, self.now, settings.retention, settings.retention_standing
+        )
+        return found and any(self._expired(held) for held in self._candidates)
+
+    def _expired(self, held: Held) -> str | None:
+        """Return why a value expired, or None."""
+        settings = self._settings
+        end = decide.expires_at(held, settings.retention, settings.retention_standing)
+        return end[1] if end and end[0] <= self.now else None
+
+    def _pick(self, page: Iterable[Held]) -> list[tuple[Held, str]]:
+        return [(held, why) for held in page if (why := self._expired(held))]
+
+    def _delete_page(self, after: int) -> list[Held]:
+        """Delete what expired of the page behind an id; return the page."""
+        store = self._store
+        with store.transaction():  # as it is now: somebody may have asked for one of these
+            page = self._candidates.page(after)
+            expired = self._pick(page)
+            gone = store.expiry.delete(((held.id, why) for held, why in expired), self.now)
+            self._tell(expired)
+        self._add_up(expired)
+        self._report.blobs_deleted += gone
+        size = sum(held.size for held, _ in expired)
+        if len(page) + size // _HEAVY >= _MANY:
+            give_way()
+        return page
+
+    def _add_up(self, expired: list[tuple[Held, str]]) -> None:
+        report = self._report
+        report.values_deleted += len(expired)
+        report.bytes_deleted += sum(held.size for held, _ in expired)
+        for _, why in expired:
+            report.reasons[why] = report.reasons.get(why, 0) + 1
+
+    def _tell(self, expired: list[tuple[Held, str]]) -> None:
+        """Note what expired, session by session and reason by reason."""
+        sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for held, why in expired:
+            sizes[held.session_id, why].append(held.size)
+        if not sizes:
+            return
+        store, pass_id = self._store, self._store.passes.number()
+        for (session, why), listed in sizes.items():
+            facts = {"values": len(listed), "size_bytes": sum(listed), "reason": why}
+            store.events.add(self.now, "expiry", session, facts, pass_id)
+        sessions = {session for session, _ in sizes}
+        store.passes.add(pass_id, expired=len(expired), sessions=len(sessions - self._sessions))
+        self._sessions |= sessions
+
+    def _spare_what_stands(self) -> None:
+        """Leave out whose placeholder stands in a file or a database that changed not long ago.
+
+        Where something below a root cannot be read, nothing of that root is deleted: a placeholder
+        may stand there.
+        """
+        standing = self._settings.retention_standing
+        since = float("-inf") if standing is None else self.now - standing
+        rows = (one for one in list_rows(self._roots) if not isinstance(one, Unreadable))
+        for file in (*sessions_and_archives(self._roots), *rows):
+            if file.fingerprint.mtime_ns / 1e9 <= since:
+                continue
+            try:
+                stubs = (stubs_in_rows if file.in_database else stubs_in)(file, self._check)
+            except OSError as error:
+                self._hold_back(file.root, file.path, error)
+            else:
+                self._candidates.spare(map(id_named, stubs))
+        for database in databases_below(self._roots):
+            try:
+                loose = loose_stubs(database, self._check)
+                self._candidates.spare(id_named(stub) for stub, at in loose if at > since)
+            except OSError as error:
+                self._hold_back(database.root, database.path, error)
+
+    def _hold_back(self, root: str, path: str, error: OSError) -> None:
+        self._candidates.hold_back(path_text(root))
+        why = f"{path}: {error.strerror or type(error).__name__}"
+        self._report.held_back.setdefault(path_text(root), why)
+
+    def _sweep(self) -> None:
+        """Delete what rewrites stored that never happened, and columns that nobody needs."""
+        while True:
+            with self._turn(_SWEPT):  # looking takes its time, too
+                gone = self._store.blobs.sweep(_SWEPT)
+            if gone is None:
+                break
+            self._report.blobs_deleted += gone
+        for entries in self._store.rows.unneeded() if self._report.blobs_deleted else ():
+            if entries:
+                with self._turn(len(entries)):
+                    self._store.rows.release(entries)
+
+    def _finish(self, facts: dict[str, object]) -> None:
+        """Note how the run went, drop old events and runs, and give back their room."""
+        with self._store.transaction():
+            self._store.facts.put("last_retention_run_at", self.now)
+            self._store.facts.put("retention", facts)
+            self._store.blobs.let_sweep()
+        for listed in (self._store.events, self._store.passes):
+            while old := listed.old(self.now):
+                with self._turn(len(old)):
+                    listed.drop(old)
+        while self._report.blobs_deleted and self._store.expiry.shrink():
+            give_way()
+
+    @contextmanager
+    def _turn(self, rows: int) -> Iterator[None]:
+        """Run a block as a transaction, and give others theirs afterwards."""
+        with self._store.transaction():
+            yield
+        if rows >= _MANY:
+            give_way()
+
+
+class _Places:
+    """What stands below the roots, and which roots can be believed.
+
+    A directory that is a root may be the empty mount point of a disk that is not there. So what is
+    missed below a root counts only where a session is seen that is known, or where the root is the
+    same directory as before. `marks` tell the roots apart that are believed, or once were.
+    """
+
+    def __init__(
+        self, roots: Iterable[Root], records: Iterable[SessionRecord],
+        before: dict[str, list[int]], check_stop: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._live: dict[str, float] = {}
+        errors: dict[str, str] = {}
+        for item in (*discover(roots, format_of=any_format), *list_rows(roots)):
+            check_stop()
+            if isinstance(item, Unreadable):
+                errors.setdefault(item.root, f"{item.path}: {item.why}")
+            else:
+                self._live[item.path] = item.fingerprint.mtime_ns / 1e9
+        self._configured = {os.path.realpath(root.path) for root in roots}
+        self._changed = {record.id: self._look_at(record) for record in records}
+        seen = {record.root for record in records if self._changed[record.id] is not None}
+        self.marks, self.not_believed = dict(before), {}
+        for root in self._configured | {record.root for record in records}:
+            text, mark = path_text(root), _mark(root)
+            if why := errors.get(root):
+                self.not_believed[text] = why
+            elif mark and (root in seen or mark == before.get(text)):
+                self.marks[text] = mark
+            elif text in before or root not in self._configured:
+                self.not_believed[text] = _ANOTHER if mark else "it cannot be read"
+
+    def changed_at(self, record: SessionRecord) -> float | None:
+        """Return when a session last changed that is there, in seconds since 1970; else None."""
+        return self._changed[record.id]
+
+    def is_unseen(self, record: SessionRecord) -> bool:
+        """Check whether nobody can say if a session is there that was not found."""
+        link = not record.displaced and os.path.realpath(record.path) != record.path
+        return (
+            link
+            or path_text(record.root) not in self.marks
+            or (path_text(record.root) in self.not_believed)
+        )
+
+    def _look_at(self, record: SessionRecord) -> float | None:
+        if record.displaced or record.root not in self._configured:
+            return None
+        changed = self._live.get(record.path)
+        if changed is not None or os.path.realpath(record.path) != record.path:
+            return changed
+        try:  # the walk yields a file that has two names once
+            return os.stat(record.path, follow_symlinks=False).st_mtime
+        except OSError:
+            return None
+
+
+def _mark(root: str) -> list[int] | None:
+    """Return what tells a directory from another that is mounted in its place; None without one."""
+    try:
+        return [os.statvfs(root).f_fsid, os.stat(root).st_ino]
+    except OSError:
+        return None
+
+
+def give_way() -> None:
+    """Leave the store alone for a moment."""
+    time.sleep(TURN)

@@ -26,7 +26,6 @@ from brainsurgeon.operations.restore import missed, removed
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
 from brainsurgeon.rewrite.finishing import UNFINISHED, finish_now
-from brainsurgeon.rewrite.shelving import record_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -82,8 +81,14 @@ class _Rollback:
         self._settings, self._store, self._undone = settings, store, undone
         self._clock, self._dry_run = clock, dry_run
         self._cuts: dict[int, list[Extraction]] = {}
-        for one in store.extractions.of_pass(undone.id):
+        made = {one.id: one for one in store.extractions.of_pass(undone.id)}
+        for one in made.values():
             self._cuts.setdefault(one.session_id, []).append(one)
+        for session, ident in store.placements.of_pass(
+            undone.id
+        ):  # forks and copies hold them, too
+            if made[ident].session_id != session:
+                self._cuts.setdefault(session, []).append(made[ident])
 
     def chosen(self, names: Collection[str]) -> list[Session]:
         """Give the sessions in which something of the pass was found, or those of them named."""
@@ -141,7 +146,7 @@ class _Rollback:
         return self._answer(session, record, planned), rewrite
 
     def _wish(self, record: SessionRecord, now: float) -> Wish:
-        ident, number = record_id(record), self._undone.id
+        ident, number = record.id, self._undone.id
         return Wish(
             None, ident, None, "restore", None, None, True, now, None, rolls_back=number
         )  # fmt: skip
@@ -150,12 +155,10 @@ class _Rollback:
         self, session: Session, record: SessionRecord, now: float, reason: str
     ) -> SessionRollback:
         """Note the wish, unless it was noted before; it waits for as long as it takes."""
-        store, ident, number = self._store, record_id(record), self._undone.id
+        store, ident, number = self._store, record.id, self._undone.id
         if all(one.rolls_back != number for one in store.wishes.open_of(ident)):
             facts = {"rolls_back": number, "pending": True, "reason": reason}
             with store.transaction():
-                for one in store.sessions.family(record):
-                    store.expiry.unmark(one, None)
                 store.wishes.add_restore(
                     ident, None, None, now, None, pristine=True, rolls_back=number
                 )
@@ -184,7 +187,7 @@ class _Rollback:
             except UnsettledError as why:
                 return SessionRollback(session.title, "pending", reason=str(why))
             asked = (self._wish(record, now),)
-            records = records_of(self._settings, self._store, record, now, asked)
+            records = records_of(self._settings, self._store, one.session, record, now, asked)
             planned = one.plan(records, cut=False)
         if planned.deferred:
             return SessionRollback(session.title, "pending", reason=planned.deferred)
@@ -192,9 +195,10 @@ class _Rollback:
 
     def _answer(self, session: Session, record: SessionRecord, planned: Plan) -> SessionRollback:
         """Say what of a plan is this pass, and what of this pass is not in the plan."""
-        cuts = self._cuts.get(record_id(record), ())
+        cuts = self._cuts.get(record.id, ())
         put_back = {edit.extraction_id for edit in planned.putbacks}
-        back = [one for some in self._cuts.values() for one in some if one.id in put_back]
+        known = {one.id: one for some in self._cuts.values() for one in some}
+        back = [one for ident, one in known.items() if ident in put_back]
         values = sum(one.archive_id is None for one in back)
         turns = len({one.archive_id for one in back} - {None})
         reasons = dict(planned.missed) | dict.fromkeys(planned.unfit, UNFIT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.decide.outcome import outcome_of
 from brainsurgeon.errors import BusyError, StoppedError, StoreFullError
-from brainsurgeon.lookup import noting
-from brainsurgeon.lookup.places import Places
+from brainsurgeon.lookup import catalogue
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
@@ -99,7 +97,6 @@ class _Pass:
         self._memory = FileMemory(store, settings.rules_fingerprint(), clock(), whole=not only)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._looked_at: list[str] = []
-        self._places = Places(settings.root_directories())
         self._full: dict[str, Fullness] = {}
 
     def run(self) -> None:
@@ -155,7 +152,7 @@ class _Pass:
         self._memory.note(file, FileState(
             look.fingerprint, self._memory.rules, look.format,
             look.again or look.outcome.outcome, look.outcome.reason,
-            self._memory.first_seen(file, now), look.due_at, now, look.identity,
+            self._memory.first_seen(file, now), look.due_at, now,
         ))  # fmt: skip
 
     def _look(self, file: SessionFile, change: Callable[[], Look | None]) -> Look | None:
@@ -187,23 +184,20 @@ class _Pass:
             one = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise UnsettledError(HELD)
-            if self._batch.decides(one):
-                self._carry_out()
             record = self._record(one)
             one.check_turn()
-            records = records_of(self._settings, self._store, record, now)
+            records = records_of(self._settings, self._store, one.session, record, now)
             relief, folds = asked_relief(records) is not None, bool(records.to_archive)
             put_off = None if self._named or relief else one.kept_in_memory()
             cut = not (put_off or excluded(file, self._settings, asked=relief or folds))
             frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
-            told = Told(one, record, self._places, self._check)
+            told = Told(one, record, self._check)
             fitting = plan_due(
                 told, records, self._store, frontier, cut=cut, dry_run=self._report.dry_run
             )
             planned = fitting.plan
             if store and record:
                 end_redactions(self._settings, store, record, planned, now)
-                noting.adopt(store, record, records, planned, now)
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
@@ -213,15 +207,16 @@ class _Pass:
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:
-                begin = begins_at(one, frontier, planned, record, self._memory.rules, one.now)
+                begin = begins_at(one, frontier, planned, record, self._memory.rules)
                 self._memory.begin_at(file.path, None if changes else begin)
                 if changes:
                     kept = held.pop_all()
                     self._batch.add(Planned(file, one, record, planned, outcome, kept, begin))
                     return None
-                noting.settled(store, record, planned, now)
-            seen, form = one.session, one.format.name
-            return Look(outcome, seen.fingerprint, form, seen.identity, planned.due_at)
+                catalogue.record_look(store, one.session, record, planned, now)
+            return Look(
+                outcome, one.session.fingerprint, one.format.name, planned.due_at
+            )  # fmt: skip
 
     def _grown(
         self, file: SessionFile, state: FileState | None, now: float
@@ -256,11 +251,11 @@ class _Pass:
         return self._changed(planned.one, planned.plan, planned.outcome, came)
 
     def _record(self, one: Examination) -> SessionRecord | None:
-        """Give what the store says of a session, and tell it where that lies now."""
+        """Return what the store says of a session, and tell it where that lies now."""
         if self._store is None:
             return None
-        look = noting.record_for if self._report.dry_run else noting.noted
-        return look(self._store, one.session, one.survey, self._places)
+        look = catalogue.find if self._report.dry_run else catalogue.update
+        return look(self._store, one.session)
 
     def _changed(
         self, one: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
@@ -273,25 +268,22 @@ class _Pass:
             self._full[outcome.path] = outcome.full
         fingerprint = rewrite.fingerprint
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
-        again, seen = AGAIN if rewrite.left else None, one.session
-        return Look(done, fingerprint, one.format.name, seen.identity, planned.due_at, again)
+        again = AGAIN if rewrite.left else None
+        return Look(done, fingerprint, one.format.name, planned.due_at, again)
 
     def _write_down(self, *, whole: bool) -> None:
         """Write down what was seen; a `whole` pass also says which roots it saw without error."""
         if self._store is None or self._report.dry_run:
             return
         now = self._clock()
-        troubled = {problem.root for problem in self._report.problems}
-        roots = (os.path.realpath(root.path) for root in self._settings.root_directories())
-        clean = [root for root in roots if root not in troubled]
         try:
             with self._store.transaction():
-                self._memory.write_down(self._store, forget=whole and not troubled)
+                self._memory.write_down(self._store, forget=whole and not self._report.problems)
                 let_go(self._settings, self._store, self._memory, self._report, now, whole=whole)
                 tell_failures(self._store, self._memory, self._report.sessions, now)
                 remember(self._store, self._full, now)
                 if whole:
-                    self._store.facts.note_pass(now, clean, enabled=self._settings.enabled)
+                    self._store.facts.note_pass(now, enabled=self._settings.enabled)
         except BaseException as why:
             self._store.files.table.drop()
             if not isinstance(why, BusyError | StoreFullError):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.formats.base import parse
-from brainsurgeon.lookup.sessions import all_sessions, record_of, session_named
+from brainsurgeon.lookup.entries import owned
+from brainsurgeon.lookup.sessions import all_sessions, session_named
 from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.entries import value_at
 from brainsurgeon.model.sessions import NO_SURVEY
@@ -78,11 +79,11 @@ def search(
 
 def _in_session(store: Store | None, session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:
     yield from _in_file(session, wanted)
-    record = record_of(store, session) if store else None
-    if store is None or record is None or record.id is None:
+    if store is None or session.record is None:
         return
-    for one in store.extractions.of_sessions([record.id]):
-        if one.blob_id is None or one.links or one.state != "standing":
+    held = store.extractions.held_in(session.record.id)
+    for one in owned(store, session, held):
+        if one.blob_id is None or one.links:
             continue
         try:
             value = decode(store.extractions.value(one.id))

@@ -12,14 +12,14 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.formats.base import is_made_up, parse
-from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, parent_of, session_named
+from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, session_named
 from brainsurgeon.model.entries import is_safe
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.stubs import id_named
+from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.carry_out import carry_out
 from brainsurgeon.rewrite.examine import UnsettledError
 from brainsurgeon.rewrite.finishing import UNFINISHED
-from brainsurgeon.rewrite.shelving import record_id
 from brainsurgeon.rewrite.untouchable import moved_away
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.sessions import Identity, SessionFile
     from brainsurgeon.store import Store
 
 
@@ -55,10 +54,9 @@ def set_extractable(
     if moved_away(file):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
     now = clock()
-    record = noted(store, chosen).record
+    record = recorded(noted(store, chosen))
     with store.transaction():
-        record = record or store.sessions.note(file, *_origin(store, file))
-        store.wishes.add_set(record_id(record), ident, value, now)
+        store.wishes.add_set(record.id, ident, value, now)
     try:
         with store.passes.run("set-extractable", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
@@ -75,13 +73,6 @@ def set_extractable(
 def stands_in(store: Store, session: Session, entry: str) -> bool:
     """Tell whether an entry, named by its id or a whole stub, stands in a session's file."""
     return _id_in(store, session, id_named(entry)) is not None
-
-
-def _origin(store: Store, file: SessionFile) -> tuple[str, str | None, Identity | None]:
-    """Give the format of a session, the session that it was forked from, and its identity."""
-    with open_session(file) as opened:
-        survey = opened.format.survey(opened.lines, 0)
-        return opened.format.name, parent_of(store, opened, survey), opened.identity
 
 
 def _where(
@@ -108,11 +99,7 @@ def _id_in(store: Store, session: Session, wanted: str) -> str | None:
     """Give the id under which the wanted entry stands in this session's file, if it does."""
     if session.file is None:
         return None
-    ids = {wanted} | {
-        value.entry_id
-        for value in store.extractions.of_entry(wanted)
-        if session.record and value.session_id == session.record.id
-    }
+    ids = {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}
     # An id that JSON may write in more than one way, or that we made up, has no bytes to look for.
     plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]

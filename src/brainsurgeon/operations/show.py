@@ -39,7 +39,7 @@ def show_turn(
 
     Raise what `show` raises, and GoneError where the session went away.
     """
-    named = entry_named(settings, store, entry, session)
+    named = entry_named(settings, store, entry, session, to_show=True)
     if store is None or archive_in(named) is None:
         return None
     from brainsurgeon.operations.turns import archived_turn  # noqa: PLC0415  few shown are turns
@@ -55,10 +55,10 @@ def show(
 
     Raise NotFoundError, AmbiguousError or ExpiredError where there are none.
     """
-    named = entry_named(settings, store, entry, session)
+    named = entry_named(settings, store, entry, session, to_show=True)
     wanted = list(keys)
     values = choose(named, wanted)
     sent = as_sent(values, wanted)
     shown = contents(sent, tokens_of(store, sent) if store else {})
     missed = tuple(f"{dotted(value.path)}: expired" for value in expired(named, wanted))
-    return ShownValues(named.entry_id, named.record.title, shown.values, shown.same_as, missed)
+    return ShownValues(named.entry_id, named.session.title, shown.values, shown.same_as, missed)

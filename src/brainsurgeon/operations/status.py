@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from brainsurgeon.decide.retention import NOTICE
 from brainsurgeon.lookup.homes import unused_homes
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.loads import NO_LOADS, Loads
@@ -18,7 +19,6 @@ from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import filesystems, leases
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.store.daemon_lock import daemon_holder
-from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -41,7 +41,14 @@ class RootStatus:
     sessions: int
     protocol: str
     problem: str | None
-    brake: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Values that expire within a week since their sessions are out of sight, and from when on."""
+
+    values: int
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +71,12 @@ class Status:
     bytes_saved: int
     store_path: str
     store_bytes: int
-    values_marked: int
+    leaving: Leaving | None
     wishes_open: int
     interrupted: tuple[str, ...]
     kept_beside: dict[str, str]
     roots: tuple[RootStatus, ...]
-    brakes: dict[str, str]
+    held_back: dict[str, str]
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
     loads: Loads = NO_LOADS
@@ -103,12 +110,12 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         bytes_saved=sum(one.saved for one in listed),
         store_path=settings.state_dir,
         store_bytes=store.size if store else 0,
-        values_marked=store.expiry.count_marked() if store else 0,
+        leaving=_leaving(settings, store, now) if store else None,
         wishes_open=store.wishes.count_open() if store else 0,
         interrupted=tuple(one.path for one in rewrites if not one.stays),
         kept_beside={one.beside: one.stays for one in rewrites if one.stays},
-        roots=tuple(_roots(settings, seen, kept.get("brakes", {}))),
-        brakes=dict(kept.get("brakes", {})),
+        roots=tuple(_roots(settings, seen)),
+        held_back=dict(kept.get("held_back", {})),
         databases=tuple(describe_databases(settings)),
         homes=tuple(unused_homes(settings)),
         loads=store.calibrations.loads() if store else NO_LOADS,
@@ -132,7 +139,13 @@ def _next(trigger: object, last: float | None, now: float) -> float | None:
     return None if fire is None else float(fire.timestamp())
 
 
-def _roots(settings: Settings, seen: Walk, brakes: dict[str, str]) -> list[RootStatus]:
+def _leaving(settings: Settings, store: Store, now: float) -> Leaving | None:
+    kept = settings.retention_standing
+    found = None if kept is None else store.expiry.out_of_sight(now + NOTICE - kept)
+    return None if found is None or kept is None else Leaving(found[0], found[1] + kept)
+
+
+def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
     problems = {
         one.root: one.why if one.path == one.root else f"{one.path}: {one.why}"
         for one in seen.problems
@@ -143,7 +156,7 @@ def _roots(settings: Settings, seen: Walk, brakes: dict[str, str]) -> list[RootS
         here = [one.file for one in seen.sessions if one.file and one.file.root == path]
         protocol = _protocol(root, [file for file in here if not file.in_database])
         listed.append(RootStatus(
-            path, len(here), protocol, problems.get(path), brakes.get(path_text(path)),
+            path, len(here), protocol, problems.get(path),
         ))  # fmt: skip
     return listed
 

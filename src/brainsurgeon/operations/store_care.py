@@ -1,9 +1,9 @@
-"""Care for the store as a whole: back it up, take a backup back, make it small, remove it."""
+"""Back up the store, replace it by a backup, compact it, remove it."""
 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.reports import StoreCopy
-    from brainsurgeon.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A backup about to take the place of the store, or that has taken it.
+    """A backup that replaces the store, or is about to.
 
-    `newer` are the sessions with stubs that it does not lead on from: they were cut after it was
-    made. `kept` is where the store that was there before stays.
+    `newer` are the sessions with placeholders that it has no record of: they are newer than the
+    backup. `kept` is where the previous store is kept.
     """
 
     source: str
@@ -47,7 +46,10 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """What removing the store did or would do: the stubs in its way, and what was not ours."""
+    """The outcome of removing the store.
+
+    `stubs` are the placeholders that prevented it, `left` the files of others in its directory.
+    """
 
     directory: str
     stubs: tuple[StubsLeft, ...]
@@ -56,13 +58,13 @@ class Purge:
 
 
 def back_up(settings: Settings, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store to a file, and read it back whole."""
+    """Copy the store to a file and check the copy."""
     return copies.write_copy(settings.state_dir, os.path.abspath(target), force=force)
 
 
 @contextmanager
 def replacing_store(settings: Settings, source: str) -> Iterator[PendingReplacement]:
-    """Have a backup read and compared with the sessions; it takes the store's place on request."""
+    """Check a backup and compare it with the sessions; the caller decides whether to use it."""
     directory = settings.state_dir
     make_directory(directory)
     with ExitStack() as held:
@@ -78,41 +80,36 @@ def replacing_store(settings: Settings, source: str) -> Iterator[PendingReplacem
 
 @dataclass(frozen=True, slots=True)
 class PendingReplacement:
-    """A backup that was read and found sound."""
+    """A backup that was checked and found intact."""
 
     directory: str
     path: str
     found: Replacement
 
     def carry_out(self, now: float) -> Replacement:
-        """Put it in the place of the store."""
+        """Replace the store by the backup."""
         kept = replacing.put_in_place(self.directory, self.path, f"replaced-{stamp(now)}")
         return replace(self.found, kept=kept)
 
 
 def _newer(settings: Settings, place: str) -> Iterator[StubsLeft]:
-    """Yield the sessions with stubs of which the store in this place knows nothing."""
-    with open_to_read(place) or ExitStack() as store:
-        known = None if isinstance(store, ExitStack) else store
-        for one in stubs_left(settings, known):
+    """Yield the sessions with placeholders that the store in a directory has no record of."""
+    with ExitStack() as held:
+        opened = open_to_read(place)
+        store = held.enter_context(opened) if opened else None
+        for one in stubs_left(settings, store):
             if one.orphans or not one.sure:
                 yield one
 
 
 def compact(settings: Settings) -> Compaction:
-    """Write the database anew, without what was freed in it; raise StoreFullError without room."""
-    with _there_to_write(settings) as store, hold_sessions(settings.state_dir):
+    """Rewrite the database without its free pages; raise StoreFullError if the disk is too full."""
+    _refuse_none(settings)
+    with open_store(settings.state_dir) as store, hold_sessions(settings.state_dir):
         before = store.size
         copies.refuse_without_room(settings.state_dir, 2 * before)
         store.compact()
         return Compaction(before, store.size)
-
-
-@contextmanager
-def _there_to_write(settings: Settings) -> Iterator[Store]:
-    _refuse_none(settings)
-    with open_store(settings.state_dir) as store:
-        yield store
 
 
 def _refuse_none(settings: Settings) -> None:
@@ -121,7 +118,7 @@ def _refuse_none(settings: Settings) -> None:
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store; where stubs of it stand somewhere only if `even_so` is given."""
+    """Remove the store; while placeholders of it stand anywhere only with `even_so`."""
     _refuse_none(settings)
     directory = settings.state_dir
     with hold_store(directory):
@@ -132,18 +129,16 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
 
 
 def _in_the_way(settings: Settings) -> Iterator[StubsLeft]:
-    """Yield what the store is still needed for; of one that cannot be used, every stub of ours."""
+    """Yield the sessions that need the store; all with placeholders if it cannot be opened."""
     with ExitStack() as held:
-        store: Store | None = None
-        try:
+        store = None
+        with suppress(StoreUnusableError):
             if opened := open_to_read(settings.state_dir):
                 store = held.enter_context(opened)
-        except StoreUnusableError:
-            store = None
         yield from stubs_left(settings, store)
         yield from stubs_put_away(settings)
 
 
 def stamp(now: float) -> str:
-    """Write a moment as part of a file name."""
+    """Format a time (UTC) for a file name."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw_rows import OpenClawRows
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup.places import Places
 from brainsurgeon.lookup.sessions import walk
-from brainsurgeon.lookup.stubs import stubs_of
 from brainsurgeon.operations.databases import databases_below
+from brainsurgeon.operations.placeholders_found import stubs_of
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_sighting import archived
@@ -23,7 +22,7 @@ from brainsurgeon.sessions.sighting import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
@@ -37,7 +36,7 @@ class StubsLeft:
     """The stubs of ours in one session: those a store leads on from, and those that it does not.
 
     `note` says what else there is to know; where `sure` is false nobody could look, and there may
-    be more.
+    be more. `entries` are the ids of those in which a stub stands, as far as somebody asked.
     """
 
     session: str
@@ -45,6 +44,7 @@ class StubsLeft:
     orphans: int
     note: str = ""
     sure: bool = True
+    entries: tuple[str, ...] = ()
 
     @property
     def stubs(self) -> int:
@@ -54,13 +54,12 @@ class StubsLeft:
 
 def stubs_left(settings: Settings, store: Store | None) -> Iterator[StubsLeft]:
     """Yield every session in which a stub of ours stands, or of which that cannot be told."""
-    places = Places(settings.root_directories())
     seen = walk(settings, store, beyond=True)
     for problem in seen.problems:
         if problem.failed:
             yield _unsure(problem.path, problem.why)
     for one in seen.sessions:
-        found = _of(settings, store, one, places)
+        found = _of(settings, store, one)
         if found and (found.stubs or not found.sure):
             yield found
 
@@ -71,35 +70,31 @@ def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
         if openclaw.is_session_name(file.name):
             continue
         try:
-            ours = sum(1 for _ in entries_with_stubs(file))
+            yield from _put_away(file.path, entries_with_stubs(file))
         except RefusedError:
             continue
         except OSError as why:
             yield _unsure(file.path, why.strerror or type(why).__name__)
-        else:
-            if ours:
-                yield StubsLeft(file.path, 0, ours, ARCHIVED)
-    yield from _put_away_in_databases(settings)
-
-
-def _put_away_in_databases(settings: Settings) -> Iterator[StubsLeft]:
     for database in databases_below(settings.root_directories()):
         try:
             for session, lines in archived(database):
-                if ours := sum(1 for _ in with_own_stubs(lines, OpenClawRows())):
-                    yield StubsLeft(f"{database.path}/{session}", 0, ours, ARCHIVED)
+                entries = with_own_stubs(lines, OpenClawRows())
+                yield from _put_away(f"{database.path}/{session}", entries)
         except (OSError, RefusedError, BusyError) as why:
             yield _unsure(database.path, f"its archives cannot be read ({why})")
 
 
-def _of(
-    settings: Settings, store: Store | None, one: Session, places: Places
-) -> StubsLeft | None:  # fmt: skip
+def _put_away(archive: str, entries: Iterable[str]) -> Iterator[StubsLeft]:
+    if ours := tuple(entries):
+        yield StubsLeft(archive, 0, len(ours), ARCHIVED, entries=ours)
+
+
+def _of(settings: Settings, store: Store | None, one: Session) -> StubsLeft | None:
     if one.file is None:
         return _gone(store, one)
     try:
         with open_session(one.file) as session:
-            found = stubs_of(settings, store, session, places)
+            found = stubs_of(settings, store, session)
     except (FileNotFoundError, RefusedError):
         return None  # it went away, or is no session
     except (BlockingIOError, BusyError):
@@ -112,7 +107,7 @@ def _of(
 def _gone(store: Store | None, one: Session) -> StubsLeft | None:
     """Say where a session whose file is not there may only be out of sight."""
     record = one.record
-    if record is None or store is None or not store.extractions.totals().get(record.id or 0):
+    if record is None or store is None or not store.placements.of_session(record.id):
         return None
     try:
         os.stat(record.root)

@@ -12,14 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from brainsurgeon.lookup import noting
+from brainsurgeon.lookup import catalogue
 from brainsurgeon.operations.turns import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.places import Places
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.rewrite.examine import Examination
@@ -43,7 +42,6 @@ class Told:
 
     one: Examination
     record: SessionRecord | None
-    places: Places
     check_stop: Callable[[], None]
 
 
@@ -63,7 +61,7 @@ def summaries(
             continue
         known = store.archives.summary(archive.digest)
         if known is None:
-            noted = noting.note(store, one.session, one.survey, told.record, told.places)
+            noted = catalogue.note(store, one.session)
             ends = archive.prompt_id, archive.entry_id
             lines = lines_of(settings, store, one.session, noted, *ends, one.now)
             turn = b"".join(line + b"\n" for line in lines)
@@ -74,7 +72,7 @@ def summaries(
                 _tell(store, noted, archive.entry_id, str(why), one.now)
                 continue
             with store.transaction():
-                store.archives.keep_summary(noted.agent_id, archive.digest, known, one.now)
+                store.archives.keep_summary(archive.digest, known, one.now)
         said[archive.digest] = known
     return said, tuple(warnings)
 

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats.base import parse
-from brainsurgeon.lookup.entries import archive_in
+from brainsurgeon.lookup.entries import archive_in, owned
 from brainsurgeon.lookup.sessions import file_of
 from brainsurgeon.model.entries import value_at
-from brainsurgeon.model.records import Records, Wish
+from brainsurgeon.model.records import Wish
 from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.rewrite.examine import examine_open, failing
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.rewrite.examine import examine_open, records_of
+from brainsurgeon.sessions.opening import failing, open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.formats.base import Format
     from brainsurgeon.lookup.entries import EntryValues
     from brainsurgeon.model.edits import Putback
     from brainsurgeon.model.entries import Entry
-    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.records import Extraction, SessionRecord
     from brainsurgeon.model.turns import Answered, ArchiveRecord, Asked
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
@@ -85,7 +86,8 @@ def archived_turn(
 ) -> ArchivedTurn | None:  # fmt: skip
     """Give the turn that is folded into an entry; None where none is, or it stands nowhere.
 
-    With `undone` also one that was brought back. Raise GoneError where its session went away.
+    With `undone` also one that was brought back. Values that whoever asks may not see stay out.
+    Raise GoneError where its session went away.
     """
     part = archive_in(named, undone=undone)
     known = store.archives.by_id(part.archive_id) if part and part.archive_id else None
@@ -94,24 +96,37 @@ def archived_turn(
     file = file_of(named.session)
     with failing(file), open_session(file) as session:
         lines = tuple(
-            lines_of(settings, store, session, named.record, known.prompt_id, known.entry_id, now)
+            lines_of(
+                settings,
+                store,
+                session,
+                named.session.record,
+                known.prompt_id,
+                known.entry_id,
+                now,
+                partial(owned, store, named.session),
+            )
         )
         if not lines:  # the agent wrote its history anew: there is the text of the answer alone
             return None
-        return ArchivedTurn(known, named.record.title, lines, session.format)
+        return ArchivedTurn(known, named.session.title, lines, session.format)
 
 
 def lines_of(
-    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord, prompt_id: str,
-    entry_id: str, now: float,
+    settings: Settings, store: Store, session: AnyOpen, record: SessionRecord | None,
+    prompt_id: str, entry_id: str, now: float,
+    seen: Callable[[Iterable[Extraction]], Iterable[Extraction]] = tuple,
 ) -> Iterator[bytes]:  # fmt: skip
-    """Yield the lines of a turn as its agent wrote them, in the order of the file."""
-    family = store.extractions.of_sessions(store.sessions.family(record))
-    links = {one.entry_id: one.anchor for one in family if one.links}
+    """Yield the lines of a turn as its agent wrote them, in the order of the file.
+
+    `seen` chooses the values that are filled in.
+    """
+    wish = Wish(None, record.id if record else 0, None, "restore", None, None, True, now, None)
+    known = records_of(settings, store, session, record, now)
+    records = replace(known, wishes=(wish,), extractions=tuple(seen(known.extractions)))
+    links = {one.entry_id: one.anchor for one in records.extractions if one.links}
     offsets = _offsets(session, prompt_id, entry_id, links)
     if offsets:
-        wish = Wish(None, record.id or 0, None, "restore", None, None, True, now, None)
-        records = Records(tuple(family), wishes=(wish,), own=record.id)
         look = examine_open(settings, session, None, now, window=0)
         yield from _filled(store, session, look.plan(records, cut=False).putbacks, offsets)
 

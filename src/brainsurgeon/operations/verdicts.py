@@ -62,8 +62,7 @@ def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: fl
     size, state = file.fingerprint.size, memory.state_of(file)
     form = state.format if state else None
     outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-    identity = state.identity if state and state.fingerprint == file.fingerprint else None
-    look = Look(outcome, file.fingerprint, form, identity)
+    look = Look(outcome, file.fingerprint, form)
     if isinstance(why, UnsettledError) and why.idle:
         return replace(look, again=WAITS, due_at=why.until)
     if isinstance(why, RefusedError) and file.in_database:

@@ -33,7 +33,8 @@ class Walk:
     def everything(self) -> Iterator[SessionFile | Unreadable]:
         """Yield every session that may need a look; of files that rest nothing is built."""
         yield from discover(
-            self._roots, format_of=self._memory.format_of, resting=self._memory
+            self._roots, format_of=self._memory.format_of, resting=self._memory,
+            recorded=self._memory.recorded,
         )  # fmt: skip
         self.resting += self._memory.resting
         yield from list_rows(self._roots, self._own(), self._rests)

@@ -183,13 +183,12 @@ def retention_json(done: RetentionReport) -> dict[str, Any]:
 def retention(done: RetentionReport) -> str:
     """Give a retention run as text, with the reasons."""
     lines = [
-        f"{safe(root)}: nothing was deleted there, {safe(why)}" for root, why in done.brakes.items()
+        f"{safe(root)}: nothing was deleted, {safe(why)}" for root, why in done.held_back.items()
     ]
     lines += [f"  {number} {reason}" for reason, number in done.reasons.items()]
     verb = "would be " if done.dry_run else ""
     lines.append(
-        f"{count(done.values_held, 'value')} held: {done.values_marked} {verb}marked, "
-        f"{done.values_unmarked} {verb}unmarked, {done.values_deleted} {verb}deleted "
+        f"{count(done.values_held, 'value')} held: {done.values_deleted} {verb}deleted "
         f"({bytes_(done.bytes_deleted)})"
     )
     return "\n".join(lines)

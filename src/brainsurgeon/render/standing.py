@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.texts import readable as safe
 from brainsurgeon.model.times import iso
-from brainsurgeon.operations.check import lasting
+from brainsurgeon.operations.check import lasting, leaving
 from brainsurgeon.render import DISABLED, bytes_, count, local, printable, table
 from brainsurgeon.render.history import command, did, events_json, of_session, passes_json
 from brainsurgeon.render.loads import loads, loads_json
@@ -25,13 +25,15 @@ _MOST = 6
 
 def status_json(now: Status) -> dict[str, Any]:
     """Give how things stand as other programs read it; moments are ISO 8601 or null."""
-    answer = {
+    answer: dict[str, Any] = {
         key: iso(value) if key.endswith("_at") and value is not None else value
         for key, value in asdict(now).items()
     }
     answer["store_size_bytes"] = answer.pop("store_bytes")
     answer["loads"] = loads_json(now.loads)
     answer |= passes_json(now.passes)
+    if now.leaving:
+        answer["leaving"]["expires_at"] = iso(now.leaving.expires_at)
     answer["failures"] = events_json(now.failures)["events"]
     answer["roots"] = [
         {"sessions_seen" if key == "sessions" else key: value for key, value in root.items()}
@@ -78,8 +80,8 @@ def status(now: Status, moment: float) -> str:
         f"pass {one.id:<5} {_ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.passes
     ]
     lines += [f"failed     {_ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
-    if now.values_marked:
-        lines.append(f"marked     {count(now.values_marked, 'value')} will expire at a later run")
+    if now.leaving:
+        lines.append(f"leaving    {leaving(now.leaving)}")
     if now.wishes_open:
         lines.append(f"waiting    {count(now.wishes_open, 'wish', 'wishes')} for a settled session")
     lines += _some(
@@ -93,8 +95,7 @@ def status(now: Status, moment: float) -> str:
     lines += _some(f"{safe(root.path)}: {safe(root.problem)}" for root in now.roots if root.problem)
     lines += databases(now.databases)
     lines += _some(
-        f"{safe(path)}: retention deletes nothing there, {safe(why)}"
-        for path, why in now.brakes.items()
+        f"{safe(path)}: nothing expires there, {safe(why)}" for path, why in now.held_back.items()
     )
     return "\n".join(lines + homes(now.homes))
 

@@ -30,7 +30,6 @@ from brainsurgeon.rewrite.shelving import (
     check_still_so,
     confirmation_of,
     note_fields,
-    record_id,
     shelve,
     value_of,
 )
@@ -87,7 +86,7 @@ def apply_rows(
     ours holds the session. After any other exception the journal is resolved as after a crash:
     the rows decide whether the step happened.
     """
-    with store.lock(record_id(record), check_stop=session.check_stop):
+    with store.lock(record.id, check_stop=session.check_stop):
         session.release()
         with rows.writing(session.file.directory) as writer:
             return _Steps(store, one, session, record, clock, values or {}, writer).run(plan)
@@ -137,10 +136,11 @@ class _Steps:
 
     def _take(self, step: Sequence[RowPlan], part: Plan) -> None:
         """Take one step, or raise RefusedError or BusyError with its rows as they were."""
-        store, ident, now = self._store, record_id(self._record), self._one.now
+        store, ident, now = self._store, self._record.id, self._one.now
         before = {row.place.seq: self._lines.row(row.place) for row in step}
-        edits = [self._edit(row, before[row.place.seq]) for row in step]
-        shelf = shelve(store, _reader(step, before), self._record, part, now)
+        shelf = shelve(store, _reader(step, before), part)
+        named = [replace(row, edits=tuple(shelf.named(row.edits))) for row in step]
+        edits = [self._edit(row, before[row.place.seq]) for row in named]
         told = [(e.seq, _told(e.before), _told(e.after)) for e in edits]
         confirmation = replace(confirmation_of(part, now), rows=told)
         with store.transaction():
@@ -159,9 +159,7 @@ class _Steps:
             with store.transaction():
                 store.journal.confirm(journal_id, ident, confirmation)
                 standing = set(part.sighted) - set(confirmation.put_back)
-                store.extractions.sight(standing, now)
-                store.extractions.stand(ident, standing)
-                store.extractions.stand_no_more(part.gone)
+                store.placements.record(ident, standing, part.gone, part.missing, now)
                 store.rows.wrote(ident, written.at)
                 store.journal.close(journal_id)
         self._window = after_our_write(self._window, written.at, written.generation)
@@ -174,7 +172,7 @@ class _Steps:
 
     def _original(self, text: bytes) -> Payload | None:
         """Return the columns in which the agent itself kept a text, if we still have them."""
-        columns = self._store.rows.columns(self._record.agent_id, digest(text))
+        columns = self._store.rows.columns(digest(text))
         if columns is None:
             return None
         packed, size, navigation = columns
@@ -227,7 +225,7 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     if last:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.putbacks))
-    return replace(part, wishes=(), sighted=(), gone=(), restored=restored)
+    return replace(part, wishes=(), sighted=(), gone=(), missing=(), restored=restored)
 
 
 def _later(why: BrainsurgeonError | OSError, path: str, changed: int) -> BrainsurgeonError:

@@ -13,7 +13,7 @@ from brainsurgeon.rewrite.examine import UnsettledError
 from brainsurgeon.rewrite.finishing import Rewrite
 from brainsurgeon.rewrite.under_way import Change
 from brainsurgeon.rewrite.untouchable import moved_away
-from brainsurgeon.sessions.opening import as_it_is_now
+from brainsurgeon.sessions.opening import as_it_is_now, failed
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_session import OpenRows
 
@@ -77,7 +77,7 @@ def carry_out(
         except FileNotFoundError as why:
             raise GoneError(f"{record.title}: its file went away") from why
         except OSError as why:
-            raise examine.failed(record.title, why) from why
+            raise failed(record.title, why) from why
 
 
 def end_redactions(
@@ -88,7 +88,7 @@ def end_redactions(
     The session was seen settled: whether it is rewritten now changes nothing about that.
     """
     ended = {planned.unanswered: NO_ANSWER}
-    if settings.keep_purge_control_calls and record.id is not None:
+    if settings.keep_purge_control_calls:
         kept = (one.id for one in store.wishes.open_of(record.id) if one.action == "redact")
         ended[tuple(ident for ident in kept if ident is not None)] = KEPT
     if not any(ended):
@@ -106,7 +106,7 @@ def _rewrite(
     state = store.files.at(file.path)
     with examine.examine_quiet(settings, file, state, now) as one:
         one.check_turn()
-        records = examine.records_of(settings, store, record, now, asked)
+        records = examine.records_of(settings, store, one.session, record, now, asked)
         whole = (replace(value, damaged=value.id in damaged) for value in records.extractions)
         planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
         end_redactions(settings, store, record, planned, now)

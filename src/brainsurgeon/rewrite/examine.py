@@ -6,20 +6,20 @@ Every verb that looks at a session as a whole goes through here; nothing here wr
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.decide import settled
 from brainsurgeon.decide.folding import NOTHING_ASKED
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.decide.seals import Habits
-from brainsurgeon.errors import FailedError
+from brainsurgeon.formats.marks import Marks, marks_in
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_signs, pi
 from brainsurgeon.model.records import Records
 from brainsurgeon.rewrite.session_settings import settings_for
 from brainsurgeon.rewrite.untouchable import check_replaceable
-from brainsurgeon.sessions.opening import open_session
-from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_session import OpenRows
 from brainsurgeon.store.wishes import LONGEST_WAIT
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from brainsurgeon.decide.rules import Rules
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import FileState, SessionRecord, Wish
+    from brainsurgeon.model.records import Extraction, FileState, SessionRecord, Wish
     from brainsurgeon.model.sessions import SessionFile, Signs, Survey
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.sessions.reading import OpenSession
@@ -226,50 +226,44 @@ def examine_to_show(
         yield one
 
 
-@contextmanager
-def failing(file: SessionFile) -> Iterator[None]:
-    """Raise FailedError, which names the session, where a block cannot open or read its file."""
-    try:
-        yield
-    except RefusedError as why:
-        raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
-    except OSError as why:
-        raise failed(file.title, why) from why
-
-
 def silence(file: SessionFile, state: FileState | None, now: float) -> float:
     """Tell for how many seconds a session file has been quiet."""
     known = state is not None and state.fingerprint == file.fingerprint
     return settled.silence(file.fingerprint, state.first_seen if state and known else now, now)
 
 
-def failed(title: str, error: OSError) -> FailedError:
-    """Make the error that says which session could not be read or replaced, and why."""
-    why = error.strerror or type(error).__name__
-    return FailedError(f"{title}: {why}; its file was left as it is")
-
-
 def records_of(
-    settings: Settings, store: Store | None, record: SessionRecord | None, now: float,
-    asked: tuple[Wish, ...] = (),
+    settings: Settings, store: Store | None, session: AnyOpen | None, record: SessionRecord | None,
+    now: float, asked: tuple[Wish, ...] = (),
 ) -> Records:  # fmt: skip
-    """Gather what the store says of a session; to its open wishes come those that are `asked` now.
+    """Return what the store says of a session, and of whatever stands in its lines.
 
-    Wishes to put back whose time is over are left out, and all redactions where the configuration
+    Without an open `session`, its file is gone. To the open wishes come those that are `asked` now.
+    Wishes to restore whose time is over are left out, and all redactions where the configuration
     says that the agent's own calls stay as they are.
     """
-    if store is None or record is None:
+    if store is None:
         return Records(wishes=asked)
-    family = store.sessions.family(record)
-    extractions = tuple(store.extractions.of_sessions(family))
-    elsewhere = tuple(store.extractions.elsewhere(record.identity, family) if asked else ())
-    if record.id is None:
-        return Records(extractions, elsewhere, wishes=asked)
-    return Records(
+    known = session is not None and not store.extractions.is_empty
+    marks = marks_in(session.lines, session.format) if session and known else Marks()
+    found: list[Extraction] = []
+    placed = frozenset[int]()
+    if record is not None:
+        placed = store.placements.of_session(record.id)
+        of = store.extractions.held_in if session else store.extractions.of_session
+        found = of(record.id)
+    others = [one for one in store.extractions.named(marks.names) if one.id not in placed]
+    extractions = (*others, *found)
+    records = Records(
+        extractions=extractions, placed=placed, wishes=asked,
+        alike=store.sessions.alike(session.identity) if session else frozenset(),
+        fields=tuple(store.fields.of_entries(record.id if record else None, marks.entries)),
+    )  # fmt: skip
+    if record is None:
+        return records
+    return replace(
+        records,
         own=record.id,
-        extractions=extractions,
-        elsewhere=elsewhere,
-        fields=tuple(store.fields.of_session(record.id)),
         restores=store.extractions.restores(record.id),
         wishes=(
             *(
@@ -281,7 +275,7 @@ def records_of(
             *asked,
         ),
         asked_until=store.wishes.newest(record.id),
-        archives=tuple(store.archives.of_sessions(family)),
+        archives=tuple(store.archives.of_session(record.id, extractions)),
     )
 
 

@@ -62,11 +62,6 @@ def waiting(store: Store) -> list[str]:
     return [rewrite.path for rewrite in store.journal.open_rewrites()]
 
 
-def roots_waiting(store: Store) -> set[str]:
-    """Give the roots below which rewrites are under way or were interrupted."""
-    return {rewrite.root for rewrite in store.journal.open_rewrites()}
-
-
 def recover(store: Store, roots: Iterable[Root] = ()) -> list[Recovery]:
     """Resolve every interrupted rewrite whose writer is dead; the living ones hold their lock.
 
@@ -190,7 +185,7 @@ def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrit
         if tails.goes_on(descriptor, rewrite.ends[which == "new"]):
             return True
         said = identity_at(descriptor, record.format or "auto")
-        return said is not None and not said.weak and said == record.identity
+        return said is not None and said == record.identity
     finally:
         os.close(descriptor)
 
@@ -252,9 +247,6 @@ def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -
     with store.transaction():
         if exchanged:
             store.journal.confirm(rewrite.id, rewrite.session_id, rewrite.confirmation)
-            if rewrite.new_inode is not None:
-                place = rewrite.device, rewrite.new_inode
-                store.sessions.stands_as(rewrite.session_id, place)
         elif rewrite.new_inode is None:
             store.journal.forget(rewrite.id)
         else:

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.matching import ARCHIVE
 from brainsurgeon.decide.resume import VERSION, Frontier
-from brainsurgeon.formats import FORMATS, HEAD_LINES, base
-from brainsurgeon.model.entries import STUB
+from brainsurgeon.formats import FORMATS, HEAD_LINES
+from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.resume import Resume
 from brainsurgeon.rewrite.examine import Examination, open_quiet, silence
@@ -57,8 +56,7 @@ def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
 
 
 def begins_at(
-    one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str,
-    whole_at: float,
+    one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str
 ) -> Resume | None:  # fmt: skip
     """Say where the next look at a session may begin that was looked at and left as it is.
 
@@ -80,7 +78,7 @@ def begins_at(
     return Resume(
         session.fingerprint, mark, _under(one, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
-        frontier.stubs or bool(planned.sighted), whole_at,
+        frontier.stubs or bool(planned.sighted),
     )  # fmt: skip
 
 
@@ -118,32 +116,28 @@ def examine_grown(
 
 
 def records_of_tail(store: Store, record: SessionRecord | None, one: Examination) -> Records:
-    """Gather what the store says of the entries in the tail of a session."""
-    if record is None or record.id is None:
-        return Records()
-    stubs, named = set[str](), set[str]()
-    for line in one.session.lines:
-        entry = base.parse(line.raw) if line.raw else None
-        if entry is not None and line.raw is not None:
-            stubs.update(stub.decode() for stub in STUB.findall(line.raw))
-            named.add(one.format.identity(entry, line.raw, line.number) or "")
-            named.update(ident.decode() for ident in ARCHIVE.findall(line.raw))
-    family = store.sessions.family(record)
+    """Return what the store says of the entries in the tail of a session."""
+    marks = marks_in(one.session.lines, one.format)
+    extractions = tuple(store.extractions.named(marks.names))
+    alike = store.sessions.alike(one.session.identity)
+    if record is None:
+        return Records(extractions, alike=alike)
     return Records(
-        tuple(store.extractions.of_entries(family, named, stubs)),
+        extractions, alike=alike,
         asked_until=store.wishes.newest(record.id),
-        fields=tuple(store.fields.of_session(record.id)),
+        fields=tuple(store.fields.of_entries(record.id, marks.entries)),
         restores=store.extractions.restores(record.id),
         own=record.id,
-    )
+    )  # fmt: skip
 
 
 def is_whole_plan(one: Examination, before: Resume, planned: Plan) -> bool:
     """Tell whether a plan for the tail is what a look at everything would have planned.
 
     What stands in front decides in two ways only. Where the id of an entry stands twice, nothing
-    goes from it, and where its stub's text stood before, the cut is an `exact` one: both hold the
-    id. And where the agent remembers what was cut, thinking in front may have to leave as well.
+    goes from it, and where its placeholder's text stood before, another one is given out: both
+    hold the id. And where the agent remembers what was cut, thinking in front may have to leave,
+    too.
     """
     if not isinstance(one.session, OpenSession) or (before.stubs and one.habits.remembers):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.edits import Cut
@@ -18,7 +18,7 @@ from brainsurgeon.model.records import Confirmation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from brainsurgeon.model.edits import FieldEdit
+    from brainsurgeon.model.edits import Edit, FieldEdit
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.store import Store
@@ -31,27 +31,20 @@ BATCH = 8 << 20
 """Compressed bytes after which a transaction of blobs is committed."""
 
 
-def record_id(record: SessionRecord) -> int:
-    """Give the id of a session that is about to be changed: by then it has a record of its own."""
-    if record.id is None:
-        raise ValueError("a session without a record of its own cannot be changed")
-    return record.id
-
-
 class Shelf:
     """The values of one plan on their way into the store: 48 bytes for each in memory.
 
     `read` gives the bytes of the session between two offsets. `stored` counts the bytes written.
-    It yields, in the order of the cuts, what was shelved.
+    Iterating yields the cuts with what was stored of each. Where the store gave a placeholder
+    another name than the plan did, `named` has it.
     """
 
-    def __init__(
-        self, store: Store, read: Callable[[int, int], bytes], record: SessionRecord,
-        cuts: Iterable[Cut], now: float,
-    ) -> None:  # fmt: skip
-        self._store, self._read, self._agent, self._now = store, read, record.agent_id, now
-        self._cuts, self._told, self._digests = cuts, array("q"), bytearray()
-        self._coming = iter(cuts)
+    def __init__(self, store: Store, read: Callable[[int, int], bytes], plan: Plan) -> None:
+        self._store, self._read = store, read
+        self._cuts, self._told, self._digests = plan.cuts, array("q"), bytearray()
+        self._foreign = frozenset(plan.foreign)
+        self._names: dict[int, str] = {}
+        self._coming = iter(plan.cuts)
         self._next = next(self._coming, None)
         self.stored = 0
 
@@ -61,13 +54,14 @@ class Shelf:
         return self._next is not None
 
     def put(self, room: int) -> int:
-        """Store values until so many bytes are written; give how many were.
+        """Store values until so many bytes are written; return how many were.
 
         It is part of a transaction: after one that failed, a shelf is of no use any more.
         """
         written = 0
         while self._next is not None and written < room:
             blob, digest, length, size = self._put(self._next)
+            self._name(self._next, digest)
             self._told.extend((blob, length))
             self._digests += digest
             written += size
@@ -76,12 +70,25 @@ class Shelf:
         return written
 
     def _put(self, cut: Cut) -> tuple[int, bytes, int, int]:
-        """Store one value; give which it is, its digest, its length, and the bytes written."""
+        """Store one value; return its id, its digest, its length, and the bytes written."""
         if cut.takes_over is not None:
-            return *self._store.extractions.shelved(cut.takes_over), 0
+            return *self._store.extractions.stored(cut.takes_over), 0
         value = self._read(cut.start, cut.end)
-        blob, digest, size = self._store.blobs.put(self._agent, value, self._now)
+        blob, digest, size = self._store.blobs.put(value)
         return blob, digest, len(value), size
+
+    def _name(self, cut: Cut, digest: bytes) -> None:
+        """Let the placeholder name this value, and no other, for ever."""
+        if cut.is_named:
+            name = self._store.placeholders.name(cut.name, cut.path, digest, self._foreign)
+            if name != cut.name:
+                self._names[cut.start] = name
+
+    def named(self, edits: Iterable[Edit]) -> Iterator[Edit]:
+        """Yield edits of the plan with the names that the store gave their placeholders."""
+        for edit in edits:
+            name = self._names.get(edit.start) if self._names and isinstance(edit, Cut) else None
+            yield edit.named(name) if name and isinstance(edit, Cut) else edit
 
     def blobs(self) -> Iterator[tuple[int, bytes]]:
         """Yield the id of each value with its digest."""
@@ -91,19 +98,17 @@ class Shelf:
 
     def __iter__(self) -> Iterator[Shelved]:
         for cut, (blob, digest), size in zip(
-            self._cuts, self.blobs(), self._told[1::2], strict=True
+            self.named(self._cuts), self.blobs(), self._told[1::2], strict=True
         ):
-            yield cut, blob, digest, size
+            yield cast("Cut", cut), blob, digest, size
 
 
-def shelve(
-    store: Store, read: Callable[[int, int], bytes], record: SessionRecord, plan: Plan, now: float
-) -> Shelf:
+def shelve(store: Store, read: Callable[[int, int], bytes], plan: Plan) -> Shelf:
     """Store what will be cut, in short transactions.
 
     `read` gives the bytes of the session between two offsets.
     """
-    shelf = Shelf(store, read, record, plan.cuts, now)
+    shelf = Shelf(store, read, plan)
     while shelf.left:
         with store.transaction():
             shelf.put(BATCH)
@@ -113,9 +118,9 @@ def shelve(
 def check_still_so(store: Store, record: SessionRecord, plan: Plan, shelved: Shelf) -> None:
     """Raise BusyError when another process changed what this plan was built on."""
     for blob, digest in shelved.blobs():
-        if not store.blobs.holds(blob, record.agent_id, digest):
-            raise BusyError("a value expired while it was being shelved; try again")
-    if store.wishes.newest(record_id(record)) != plan.asked_until:
+        if not store.blobs.holds(blob, digest):
+            raise BusyError("a value expired while it was being stored; try again")
+    if store.wishes.newest(record.id) != plan.asked_until:
         raise BusyError("something was asked for meanwhile; try again")
 
 

@@ -13,7 +13,6 @@ from brainsurgeon.rewrite.shelving import (
     check_still_so,
     confirmation_of,
     note_fields,
-    record_id,
     value_of,
 )
 from brainsurgeon.sessions import exchange
@@ -50,13 +49,12 @@ class Way:
 
     def __init__(self, store: Store, change: Change, clock: Callable[[], float]) -> None:
         self.store, self.change = store, change
-        self.ident = record_id(change.record)
+        self.ident = change.record.id
         self.signs: Signs = change.one.signs(change.session, clock)
         self.confirmation: Confirmation = confirmation_of(change.plan, change.one.now)
         self.temporary = new_temporary_name()
         self.held = ExitStack()
-        read = change.session.read
-        self.shelf = Shelf(store, read, change.record, change.plan.cuts, change.one.now)
+        self.shelf = Shelf(store, change.session.read, change.plan)
         self.journal_id: int | None = None
         self.directory = -1
         self.successor: Successor | None = None
@@ -94,7 +92,8 @@ class Way:
         change = self.change
         self.directory = directories.hold(change.session.directory, self.held)
         value = value_of(self.store, change.values)
-        splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in change.plan.edits)
+        edits = self.shelf.named(change.plan.edits)
+        splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in edits)
         self.successor = exchange.succeed(change.session, self.temporary, splices)
         return self.successor
 
@@ -108,12 +107,11 @@ class Way:
             journal.abandon(journal_id)
         elif isinstance(came, Exchange):
             journal.confirm(journal_id, self.ident, self.confirmation)
-            self.store.sessions.stands_as(self.ident, came.fingerprint.place)
             journal.ended(journal_id, came.ends)
             standing = set(plan.sighted) - set(self.confirmation.put_back)
-            self.store.extractions.sight(standing, self.change.one.now)
-            self.store.extractions.stand(self.ident, standing)
-            self.store.extractions.stand_no_more(plan.gone)
+            self.store.placements.record(
+                self.ident, standing, plan.gone, plan.missing, self.change.one.now
+            )
 
     def end(self, came: Exchange | Exception | None) -> None:
         """Hand what is held to the rewrite, or end it as after a crash."""

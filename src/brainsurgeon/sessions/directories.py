@@ -56,10 +56,14 @@ def _list(descriptor: int) -> Listing:
     mark = Fingerprint.of(os.fstat(descriptor))  # before: what changes meanwhile shows in the next
     names: list[str] = []
     inner: list[str] = []
+    links: list[str] = []
     with os.scandir(descriptor) as listing:
         for item in listing:
-            (inner if item.is_dir(follow_symlinks=False) else names).append(item.name)
-    return Listing(mark, names, inner)
+            if item.is_symlink():
+                links.append(item.name)
+            else:
+                (inner if item.is_dir(follow_symlinks=False) else names).append(item.name)
+    return Listing(mark, names, inner, links)
 
 
 def _lasts(mark: Fingerprint, descriptor: int) -> bool:

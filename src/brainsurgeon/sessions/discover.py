@@ -20,12 +20,13 @@ from brainsurgeon.sessions.directories import open_listed
 from brainsurgeon.sessions.reading import format_name, open_below, open_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from brainsurgeon.model.sessions import Listing, Place, Resting
+    from brainsurgeon.model.sessions import Listing, Resting
 
 _DEEPEST = 16
 _NOT_ENTERED = openclaw.SKIPPED_DIRECTORIES | {".", ".."}
+LINK = "a symbolic link, which is not followed"
 _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 """What opening a link, or anything but a directory, as a directory says."""
 
@@ -40,11 +41,17 @@ def any_format(_path: str, _fingerprint: Fingerprint) -> str | None:
     return formats.UNKNOWN
 
 
+def nothing_recorded(_path: str) -> bool:
+    """Know of no session: then links are passed over in silence."""
+    return False
+
+
 def discover(
     roots: Iterable[Root],
     wanted: Callable[[str], bool] = openclaw.is_session_name,
     format_of: Callable[[str, Fingerprint], str | None] = unknown_format,
     resting: Resting | None = None,
+    recorded: Callable[[str], bool] = nothing_recorded,
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield every session file below the roots once, and every place that could not be read.
 
@@ -53,6 +60,9 @@ def discover(
 
     `wanted` tells by the name which files are meant. Where the layout of directories does not name
     the agent, the format of the file does; `format_of` gives it, or None for it to be read.
+
+    A symbolic link is not followed. It is unreadable where `recorded` says that a session was once
+    seen at its path, or below it.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:
@@ -65,7 +75,7 @@ def discover(
         except OSError as error:
             yield Unreadable(path, root.path, error.strerror or "cannot be opened")
             continue
-        walk = _Walk(path, root, wanted, format_of, resting, met)
+        walk = _Walk(path, root, wanted, format_of, resting, met, recorded)
         for item in walk.directory(path, descriptor, listing, 0):
             if isinstance(item, SessionFile):
                 key = (item.fingerprint.device, item.fingerprint.inode)
@@ -116,39 +126,6 @@ def is_named(file: SessionFile) -> bool:
     return not nameless or openclaw.owner(file.directory) is not None
 
 
-def siblings(file: SessionFile, places: Container[Place] | None = None) -> Iterator[SessionFile]:
-    """Yield the other files in the directory of a session that may be sessions of its agent.
-
-    Where `places` are given, only those of them that are one of these.
-    """
-    try:
-        descriptor = open_below(file.root, file.directory)
-    except OSError:
-        return
-    try:
-        root = Root(file.root, file.hint, exclusive=file.exclusive)
-        walk = _Walk(file.root, root, openclaw.is_archive_name, any_format)
-        for name in os.listdir(descriptor):
-            if name == file.name or not _is_one_of(places, name, descriptor):
-                continue
-            for item in walk.look(file.directory, name, descriptor):
-                if isinstance(item, SessionFile):
-                    yield item
-    finally:
-        os.close(descriptor)
-
-
-def _is_one_of(places: Container[Place] | None, name: str, directory: int) -> bool:
-    """Tell at the cost of one stat whether a file is one of those that are wanted."""
-    if places is None:
-        return True
-    try:
-        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except OSError:
-        return False
-    return (seen.st_dev, seen.st_ino) in places
-
-
 @dataclass(frozen=True, slots=True)
 class _Walk:
     """The walk of one root."""
@@ -159,6 +136,7 @@ class _Walk:
     format_of: Callable[[str, Fingerprint], str | None]
     resting: Resting | None = None
     met: set[tuple[int, int]] = field(default_factory=set)
+    recorded: Callable[[str], bool] = nothing_recorded
     claude_home: str = field(default_factory=lambda: os.path.realpath(claude_code.home()))
 
     def directory(
@@ -166,6 +144,9 @@ class _Walk:
     ) -> Iterator[SessionFile | Unreadable]:
         """Walk one directory; closes `descriptor`."""
         try:
+            for name in listing.links:
+                if self.recorded(f"{path}/{name}"):
+                    yield Unreadable(self.top, f"{path}/{name}", LINK)
             directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
             for name in sorted([*self._awake(path, descriptor, listing.names), *directories]):
                 if name not in directories:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
-from brainsurgeon.errors import BusyError
+from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.sessions.discover import discover_at
 from brainsurgeon.sessions.reading import FileLines, OpenSession, RefusedError, carry_on, head
@@ -16,18 +17,13 @@ from brainsurgeon.sessions.row_listing import list_rows_at, row_at
 from brainsurgeon.sessions.row_session import OpenRows, open_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from brainsurgeon.model.sessions import Identity, SessionFile, Survey, Unreadable
+    from brainsurgeon.model.sessions import SessionFile, Unreadable
 
 AnyOpen = OpenSession | OpenRows
 """A session that is open for reading, in either medium."""
-
-
-def parent_said(session: AnyOpen, survey: Survey) -> str | None:
-    """Give the session that an open one says it was forked from, or None."""
-    return session.parent if isinstance(session, OpenRows) else survey.parent
 
 
 def open_session(
@@ -40,7 +36,7 @@ def open_session(
     return open_rows(file, check_stop) if file.in_database else open_file(file, check_stop)
 
 
-def identity_of(file: SessionFile) -> Identity | None:
+def identity_of(file: SessionFile) -> str | None:
     """Say which conversation a session is; None where that cannot be told."""
     try:
         with open_session(file) as session:
@@ -49,7 +45,7 @@ def identity_of(file: SessionFile) -> Identity | None:
         return None
 
 
-def identity_at(descriptor: int, hint: str) -> Identity | None:
+def identity_at(descriptor: int, hint: str) -> str | None:
     """Say which conversation an open file holds; None where that cannot be told."""
     first = head(FileLines(descriptor, os.fstat(descriptor).st_size))
     return formats.recognise(first, hint).identity
@@ -75,3 +71,20 @@ def _row_session_as_it_is_now(file: SessionFile) -> SessionFile:
     ):
         return found
     raise FileNotFoundError(file.path)
+
+
+@contextmanager
+def failing(file: SessionFile) -> Iterator[None]:
+    """Raise FailedError, which names the session, where a block cannot open or read its file."""
+    try:
+        yield
+    except RefusedError as why:
+        raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
+    except OSError as why:
+        raise failed(file.title, why) from why
+
+
+def failed(title: str, error: OSError) -> FailedError:
+    """Make the error that says which session could not be read or replaced, and why."""
+    why = error.strerror or type(error).__name__
+    return FailedError(f"{title}: {why}; its file was left as it is")

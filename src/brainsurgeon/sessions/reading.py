@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.sessions import Identity, SessionFile
+    from brainsurgeon.model.sessions import SessionFile
 
 CHUNK = 1 << 20
 LONGEST_LINE = 32 << 20
@@ -89,12 +89,12 @@ class OpenSession:
         """Give the lines from the one of this number on, which begins at this offset."""
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
-    def go_on(self, offset: int, number: int, form: Format, identity: Identity | None) -> None:
+    def go_on(self, offset: int, number: int, form: Format, identity: str | None) -> None:
         """Take the lines from there on for all there are: what they go on from is known."""
         self._begin, self.format, self.identity = (offset, number), form, identity
 
     @cached_property
-    def _beginning(self) -> tuple[Format, Identity | None]:
+    def _beginning(self) -> tuple[Format, str | None]:
         said = formats.recognise(head(self.lines), self.file.hint)
         if said.form is None:
             raise RefusedError(said.reason, said.name)
@@ -106,7 +106,7 @@ class OpenSession:
         return self._beginning[0]
 
     @cached_property
-    def identity(self) -> Identity | None:
+    def identity(self) -> str | None:
         """Which conversation the file holds; raise RefusedError where it is of no known format."""
         return self._beginning[1]
 
@@ -204,15 +204,6 @@ def open_plain(name: str, directory: int) -> int:
 def head(lines: Iterable[Line]) -> list[bytes]:
     """Give the first lines, by which a format is known, without those too long to look at."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
-
-
-def identity_of(file: SessionFile) -> Identity | None:
-    """Say which conversation a file holds; None where that cannot be told."""
-    try:
-        with open_session(file) as session:
-            return session.identity
-    except (OSError, RefusedError):
-        return None
 
 
 def format_name(descriptor: int, hint: str) -> str | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from brainsurgeon.hosts.openclaw_config import Selected
     from brainsurgeon.hosts.openclaw_gate import Closed, Gate
     from brainsurgeon.hosts.openclaw_state import Presence
-    from brainsurgeon.model.sessions import Fingerprint, Identity, SessionFile
+    from brainsurgeon.model.sessions import Fingerprint, SessionFile
 
 UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root is not `exclusive`"
 
@@ -78,7 +78,7 @@ class OpenRows:
         return self.file.fingerprint
 
     @cached_property
-    def _beginning(self) -> tuple[Format, Identity | None]:
+    def _beginning(self) -> tuple[Format, str | None]:
         said = formats.recognise(head(self.lines), "auto", {"openclaw": OpenClawRows()})
         if said.form is None:
             raise RefusedError(said.reason)
@@ -90,7 +90,7 @@ class OpenRows:
         return self._beginning[0]
 
     @cached_property
-    def identity(self) -> Identity | None:
+    def identity(self) -> str | None:
         """Which conversation it is; raise RefusedError where it is of no known format."""
         return self._beginning[1]
 
@@ -104,11 +104,6 @@ class OpenRows:
         """How many tokens its model takes, as its agent noted; None where it did not."""
         with readable():
             return openclaw_windows.context_tokens(self._database, self.file.name)
-
-    @property
-    def parent(self) -> str | None:
-        """The session whose events this one began with: it forked that one, or follows it."""
-        return self.window.kin.forked or self.window.kin.previous
 
     @property
     def obstacle(self) -> str | None:

@@ -12,14 +12,12 @@ from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.entries import (
     LONGEST_STUB,
-    REDACTED,
     STUB,
     STUB_PREFIX,
-    stub_text,
+    is_own_stub,
     value_at,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile
-from brainsurgeon.model.turns import MARK
 from brainsurgeon.sessions.discover import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
 from brainsurgeon.sessions.unpacking import unpacked
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
 
 _PACKED = 256
 """Bytes of an archive unpacked at a time: packed ones may stand for 30,000 times as many."""
-_MARKS = (STUB_PREFIX, MARK.encode(), REDACTED.encode(), b'"Restored ')
-"""What stands in a file where something of ours stands in the place of a value: a stub, an archive,
-a field that says that a call was shortened, and how its answer begins then, should that be gone."""
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
@@ -59,9 +54,8 @@ def with_own_stubs(lines: Iterable[Line], form: Format) -> Iterator[str]:
         ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
         if entry is None or ident is None:
             continue
-        own = stub_text(ident)
         parts = form.parts(entry, NO_SURVEY, None)
-        if any(value_at(entry, part.path) == own for part in parts):
+        if any(is_own_stub(value_at(entry, part.path), ident) for part in parts):
             yield ident
 
 
@@ -80,24 +74,6 @@ def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     except zstandard.ZstdError as why:
         raise OSError(errno.EIO, "an archive that cannot be unpacked") from why
     return {os.fsdecode(stub) for stub in stubs}
-
-
-def has_marks(file: SessionFile, check_stop: Callable[[], None]) -> bool:
-    """Tell whether a stub or an archive stands in a file, or an entry that says it was shortened.
-
-    Raise OSError where it cannot be read.
-    """
-    tail = b""
-    try:
-        with open_session(file, check_stop) as session:
-            for piece in _chunks(session, check_stop):
-                text = tail + piece
-                if any(mark in text for mark in _MARKS):
-                    return True
-                tail = text[-LONGEST_STUB:]
-    except RefusedError as why:
-        raise OSError(errno.EINVAL, str(why)) from why
-    return False
 
 
 def _pieces(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[bytes]:

@@ -2,9 +2,8 @@
 
 What it owes: a commit is durable when it returns (rollback journal, `synchronous=EXTRA`; with
 `FULL` the last commit of rollback mode may vanish in a power cut, and WAL shared by several
-processes has corrupted databases in SQLite up to 3.51.2); a store with a migration that this
-program does not know, or that is not a store, is refused and left as it is; directory 0700,
-database 0600 from birth.
+processes has corrupted databases in SQLite up to 3.51.2); a store of another version, or a database
+that is no store, is refused and left as it is; directory 0700, database 0600 from birth.
 """
 
 from __future__ import annotations
@@ -18,6 +17,16 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from brainsurgeon.errors import BusyError, StoreUnusableError
+from brainsurgeon.store.archives import Archives
+from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.calibrations import Calibrations
+from brainsurgeon.store.events import Events
+from brainsurgeon.store.expiry import Expiry
+from brainsurgeon.store.extractions import Extractions
+from brainsurgeon.store.facts import Facts
+from brainsurgeon.store.fields import Fields
+from brainsurgeon.store.files import FileStates
+from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.opening import (
     PATIENCE,
     database_path,
@@ -25,8 +34,17 @@ from brainsurgeon.store.opening import (
     make_directory,
     open_database,
     read_database,
+    refuse_unknown,
     translated,
 )
+from brainsurgeon.store.passes import Passes
+from brainsurgeon.store.placeholders import Placeholders
+from brainsurgeon.store.placements import Placements
+from brainsurgeon.store.resumes import Resumes
+from brainsurgeon.store.rows import Rows
+from brainsurgeon.store.sessions import Sessions
+from brainsurgeon.store.sums import Sums
+from brainsurgeon.store.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,24 +58,6 @@ class Store:
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
-        # A value is shown without them (`glance`), by a command that an agent waits for.
-        from brainsurgeon.store.archives import Archives
-        from brainsurgeon.store.blobs import Blobs
-        from brainsurgeon.store.calibrations import Calibrations
-        from brainsurgeon.store.events import Events
-        from brainsurgeon.store.expiry import Expiry
-        from brainsurgeon.store.extractions import Extractions
-        from brainsurgeon.store.facts import Facts
-        from brainsurgeon.store.fields import Fields
-        from brainsurgeon.store.files import FileStates
-        from brainsurgeon.store.journal import Journal
-        from brainsurgeon.store.passes import Passes
-        from brainsurgeon.store.resumes import Resumes
-        from brainsurgeon.store.rows import Rows
-        from brainsurgeon.store.sessions import Sessions
-        from brainsurgeon.store.sums import Sums
-        from brainsurgeon.store.wishes import Wishes
-
         self.directory = directory
         self.archives = Archives(connection)
         self.blobs = Blobs(connection)
@@ -70,6 +70,8 @@ class Store:
         self.files = FileStates(connection)
         self.journal = Journal(connection)
         self.passes = Passes(connection)
+        self.placeholders = Placeholders(connection)
+        self.placements = Placements(connection)
         self.resumes = Resumes(connection)
         self.rows = Rows(connection)
         self.sessions = Sessions(connection)
@@ -145,6 +147,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 self.check_still_there()
+                refuse_unknown(self._connection, database_path(self.directory))
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -201,7 +204,7 @@ def _identity(directory: str) -> tuple[int, int] | None:
 
 
 def open_store(directory: str) -> Store:
-    """Open the store for writing; create it, or bring it up to date, where needed."""
+    """Open the store for writing; create it where there is none."""
     make_directory(directory)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -235,21 +238,10 @@ def _open_what_stands_there(directory: str, locks: int) -> sqlite3.Connection:
 
 def open_to_read(directory: str) -> Store | None:
     """Open the store without ever writing to it; None where there is none yet."""
-    from brainsurgeon.store.older import read_as_today
-
-    before = None
     while True:
-        before, opened = _identity(directory), read_database(directory)
-        if opened is None:
+        before, connection = _identity(directory), read_database(directory)
+        if connection is None:
             return None
-        connection, lacking = opened
         if before is None or _identity(directory) == before:
-            break
+            return Store(connection, directory, None)
         connection.close()  # another took its place meanwhile
-    try:
-        with translated(directory):
-            read_as_today(connection, lacking)
-    except BaseException:
-        connection.close()
-        raise
-    return Store(connection, directory, None)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
 
+    from brainsurgeon.model.records import Extraction
     from brainsurgeon.model.turns import Archive
 
 _ARCHIVE = (
@@ -24,8 +25,8 @@ _ARCHIVE = (
     " turns, calls, failed FROM archives"
 )
 _STANDS = (
-    "id IN (SELECT archive_id FROM extractions WHERE archive_id IS NOT NULL"
-    " AND state = 'standing' AND session_id = ?)"
+    "id IN (SELECT e.archive_id FROM placements p JOIN extractions e ON e.id = p.extraction_id"
+    " WHERE p.session_id = ? AND e.archive_id IS NOT NULL)"
 )
 
 
@@ -35,11 +36,15 @@ class Archives:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def of_sessions(self, ids: Iterable[int]) -> list[ArchiveRecord]:
-        """Give what is recorded of some sessions, oldest first."""
-        listed = list(dict.fromkeys(ids))
-        slots = ",".join("?" * len(listed))
-        return self._archives(f"session_id IN ({slots})", listed)
+    def of_session(
+        self, session_id: int, extractions: Iterable[Extraction] = ()
+    ) -> list[ArchiveRecord]:
+        """Return what is recorded of a session, and the archives that extractions are parts of."""
+        named = {one.archive_id for one in extractions if one.archive_id is not None}
+        return self._archives(
+            "session_id = ? OR id IN (SELECT value FROM json_each(?))",
+            [session_id, json.dumps(sorted(named))],
+        )
 
     def standing(self, session_id: int) -> list[ArchiveRecord]:
         """Give the archives that stand in a session, also those it has from another."""
@@ -111,9 +116,9 @@ class Archives:
         except DamagedError:
             return None  # let go of since, or damaged: the command says it again
 
-    def keep_summary(self, agent_id: int, digest: bytes, text: str, now: float) -> None:
+    def keep_summary(self, digest: bytes, text: str, now: float) -> None:
         """Hold what a command said of a turn; part of a transaction."""
-        blob, blob_digest, _ = Blobs(self._connection).put(agent_id, text.encode(), now)
+        blob, blob_digest, _ = Blobs(self._connection).put(text.encode())
         self._connection.execute(
             "INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", (digest, blob, blob_digest, now)
         )

@@ -1,4 +1,4 @@
-"""Copies of a store as single files: written whole, checked to the last value, durable."""
+"""Copy a store to or from a single file, and check every value of the copy."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _STEP = 4096
-"""Pages that are copied at a time; in between others may write, and then it begins anew."""
+"""Pages copied at a time. If another process writes in between, the copy starts again."""
 _NO_LINKS = (1, 38, 95)
-"""EPERM, ENOSYS, EOPNOTSUPP: what a filesystem says that knows no second name of a file."""
+"""EPERM, ENOSYS, EOPNOTSUPP: errors of filesystems without hard links."""
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store of a directory to a file, whole and checked, or leave nothing behind.
+    """Copy the store of a directory to a file and check the copy; on failure leave no file behind.
 
-    No rewrite is under way in the copy. A file that is there stays, unless `force` replaces it.
+    No rewrite is under way in the copy. An existing file is replaced only with `force`.
     """
     _refuse_target(directory, target, force=force)
     opened = read_database(directory)
     if opened is None:
         raise UsageError(f"{directory}: there is no store yet, so nothing to copy")
     fresh = f"{target}.{secrets.token_hex(8)}.new"
-    with closing(opened[0]) as source, hold_sessions(directory):
+    with closing(opened) as source, hold_sessions(directory):
         try:
             with translated(directory):
                 copy_database(source, fresh)
@@ -60,10 +60,10 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
 
 
 def take_copy(source: str, path: str) -> int:
-    """Copy a backup to where nothing is yet, and count its values.
+    """Copy a backup to a new file and return the number of its values.
 
-    Raise StoreUnusableError where it is not sound, is no store or one of a newer version;
-    UsageError where there is no such file.
+    Raises StoreUnusableError if it is damaged, no store or one of another version, UsageError if
+    there is no such file.
     """
     if not os.path.isfile(source):
         raise UsageError(f"{source}: no such file")
@@ -91,21 +91,21 @@ def take_copy(source: str, path: str) -> int:
 
 
 def is_damaged(directory: str) -> bool:
-    """Tell whether there is a store of ours whose database is damaged."""
+    """Check whether a directory has a store of this version whose database is damaged."""
     try:
         opened = read_database(directory)
         if opened is None:
             return False
-        with closing(opened[0]) as connection, translated(directory):
+        with closing(opened) as connection, translated(directory):
             return [row[0] for row in connection.execute("PRAGMA quick_check(1)")] != ["ok"]
     except StoreDamagedError:
         return True
     except StoreUnusableError:
-        return False  # not ours, too new, or not to be opened: nothing that could be saved
+        return False  # another program's, of another version, or not accessible
 
 
 def copy_database(source: sqlite3.Connection, path: str) -> None:
-    """Copy a database to where nothing is yet, its owner's alone from birth, and sync it."""
+    """Copy a database to a new file that only its owner can read, and sync it."""
     _refuse_without_room(source, os.path.dirname(path))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
@@ -119,9 +119,9 @@ def copy_database(source: sqlite3.Connection, path: str) -> None:
 
 
 def check_copy(path: str) -> int:
-    """Read a copy back whole and count its values; raise StoreUnusableError where it is not sound.
+    """Read a whole copy and return the number of its values.
 
-    Raise it, too, for what is no store, or one of a newer version.
+    Raises StoreUnusableError if it is damaged, no store or one of another version.
     """
     with closing(connect(path, "ro")) as connection:
         refuse_unknown(connection, path)
@@ -133,7 +133,7 @@ def check_copy(path: str) -> int:
 
 
 def problems(connection: sqlite3.Connection) -> Iterator[str]:
-    """Say what is wrong with a store: with its pages, its rows, its values."""
+    """Yield what is wrong with the pages, the rows and the values of a store."""
     if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
         yield "the database is damaged"
         return
@@ -175,7 +175,7 @@ def _refuse_without_room(source: sqlite3.Connection, directory: str) -> None:
 
 
 def refuse_without_room(directory: str, needed: int) -> None:
-    """Raise StoreFullError where fewer than so many bytes are free on the disk of a directory."""
+    """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory."""
     left = place.free(directory)
     if left is not None and left < needed + place.NONE_LEFT:
         raise StoreFullError(
@@ -184,10 +184,10 @@ def refuse_without_room(directory: str, needed: int) -> None:
 
 
 def _put(fresh: str, target: str, *, force: bool) -> None:
-    """Give a file its name, which no other may have unless `force` is given."""
+    """Rename a file; an existing file of that name is replaced only with `force`."""
     if not force:
         try:
-            os.link(fresh, target)  # unlike a renaming it never takes the place of another
+            os.link(fresh, target)  # unlike rename(2) it never replaces a file
         except FileExistsError:
             raise UsageError(f"{target} is there already; --force replaces it") from None
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Single facts: when the last runs were, and what they found of each root.
+"""Single facts: when the last runs were, and what they found.
 
 A pass that found everything as the one before did changes nothing here but the moment. That goes
 into a file of its own which nobody waits for: a daemon has nothing to sync while nothing happens.
@@ -12,11 +12,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.store.texts import path_text
-
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
 
 
 class Facts:
@@ -39,31 +36,20 @@ class Facts:
         row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else None
 
-    def note_pass(self, now: float, clean: Iterable[str], *, enabled: bool = True) -> None:
-        """Note that a whole pass was made, and which roots it saw without error."""
-        roots, noted = {path_text(root) for root in clean}, self.get("last_run_at")
-        seen = self.roots_seen()
-        latest = self.last_run_at()
-        same = roots == {root for root, at in seen.items() if at == latest}
-        if latest and latest <= now and same and self.get("enabled") is enabled:
+    def note_pass(self, now: float, *, enabled: bool = True) -> None:
+        """Note that a whole pass was made."""
+        noted, latest = self.get("last_run_at"), self.last_run_at()
+        if latest and latest <= now and self.get("enabled") is enabled:
             with suppress(OSError):
                 self._note_same(noted, now)
                 return
         self.put("last_run_at", now)
         self.put("enabled", enabled)
-        self.put("roots_seen", seen | dict.fromkeys(roots, now))
 
     def last_run_at(self) -> float | None:
         """Give when the last whole pass was made, or None."""
         noted = self.get("last_run_at")
         return self._same_until(noted) or noted
-
-    def roots_seen(self) -> dict[str, float]:
-        """Give when each root (as text) was last seen whole and without error."""
-        noted = self.get("last_run_at")
-        later = self._same_until(noted)
-        seen = dict(self.get("roots_seen") or {})
-        return {root: later if later and at == noted else at for root, at in seen.items()}
 
     def _note_same(self, noted: float, now: float) -> None:
         """Write down that a pass found everything as the one that was noted did."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.records import FieldRecord
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterable, Sequence
 
 
 class Fields:
@@ -34,12 +36,29 @@ class Fields:
             (session_id, entry_id, name, before, after, value, journal_id, pass_id),
         )
 
+    def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
+        """Return the fields of ours that stand in a session, and what we ever set on `entries`.
+
+        The latter in any session: forks and copies carry fields along. Where an entry has records
+        of its own session, those of others are left out.
+        """
+        own = self._fields("session_id = ? AND state = 'standing'", [session_id])
+        known = {(one.entry_id, one.name) for one in own}
+        others = self._fields(
+            "entry_id IN (SELECT value FROM json_each(?)) AND state != 'pending'",
+            [json.dumps(sorted(entries))],
+        )
+        return own + [one for one in others if (one.entry_id, one.name) not in known]
+
     def of_session(self, session_id: int) -> list[FieldRecord]:
-        """Give the fields of ours that stand in a session's file."""
+        """Return the fields of ours that stand in a session's file."""
+        return self._fields("session_id = ? AND state = 'standing'", [session_id])
+
+    def _fields(self, where: str, values: Sequence[object]) -> list[FieldRecord]:
         rows = self._connection.execute(
-            "SELECT id, entry_id, name, before, after, value, pass_id FROM fields"
-            " WHERE session_id = ? AND state = 'standing' ORDER BY id",
-            (session_id,),
+            "SELECT id, session_id, entry_id, name, before, after, value, pass_id FROM fields"  # noqa: S608
+            f" WHERE {where} ORDER BY id",
+            values,
         )
         return [FieldRecord(*row) for row in rows]
 

@@ -9,7 +9,6 @@ from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.store.numbers import signed, unsigned
 from brainsurgeon.store.table import FileTable
-from brainsurgeon.store.texts import identity_read, identity_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "device, inode, size, mtime_ns, ctime_ns, rules, format, outcome, reason, first_seen, due_at,"
-    " looked_at, identity"
+    " looked_at"
 )
 
 
 def _state(row: tuple[Any, ...]) -> FileState:
     mark = Fingerprint(unsigned(row[1]), unsigned(row[2]), *row[3:6])
-    values = [*row[6:-1], identity_read(row[-1])]
-    return FileState(mark, *values)
+    return FileState(mark, *row[6:])
 
 
 class FileStates:
@@ -45,15 +43,15 @@ class FileStates:
         seen = state.fingerprint
         self._connection.execute(
             f"INSERT INTO files (path, {_COLUMNS})"  # noqa: S608
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (path) DO UPDATE SET device = excluded.device, inode = excluded.inode,"
             " size = excluded.size, mtime_ns = excluded.mtime_ns, ctime_ns = excluded.ctime_ns,"
             " rules = excluded.rules, format = excluded.format, outcome = excluded.outcome,"
             " reason = excluded.reason, first_seen = excluded.first_seen, due_at = excluded.due_at,"
-            " looked_at = excluded.looked_at, identity = excluded.identity",
+            " looked_at = excluded.looked_at",
             (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
              seen.ctime_ns, state.rules, state.format, state.outcome, state.reason,
-             state.first_seen, state.due_at, state.looked_at, identity_text(state.identity)),
+             state.first_seen, state.due_at, state.looked_at),
         )  # fmt: skip
         self.table.remember(path, state)
 

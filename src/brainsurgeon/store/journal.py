@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.model.records import Confirmation, OpenRewrite
 from brainsurgeon.model.sessions import End
 from brainsurgeon.store.archives import confirm_archives, forget_archives, ids_of, taken_back
+from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.numbers import signed, unsigned
 from brainsurgeon.store.passes import drop_empty
+from brainsurgeon.store.placements import Placements
 from brainsurgeon.store.telling import tell_rewrite
 
 if TYPE_CHECKING:
@@ -30,14 +32,6 @@ _ROW = (
     " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note, moving_to, stays"
     " FROM journal"
 )
-
-
-_FRESH = (
-    "EXISTS (SELECT 1 FROM extractions fresh WHERE fresh.journal_id = ?"
-    " AND fresh.session_id = extractions.session_id"
-    " AND fresh.entry_id = extractions.entry_id AND fresh.path = extractions.path"
-)
-"""A cut of this rewrite in the same place; whoever uses it closes the parenthesis."""
 
 
 def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
@@ -97,7 +91,7 @@ class Journal:
         made = ids_of(self._connection, journal_id)
         undone = taken_back(self._connection, confirmation.put_back)
         confirm_archives(self._connection, session_id, made, undone, confirmation.folded)
-        self._confirm_cuts(journal_id, session_id)
+        self._confirm_cuts(journal_id, session_id, confirmation.at)
         self._confirm_putbacks(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
         self._connection.executemany(
@@ -105,39 +99,49 @@ class Journal:
         )
         self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 
-    def _confirm_cuts(self, journal_id: int, session_id: int) -> None:
-        """Let the new cuts count; for a place that was cut before, only the newest one does.
+    def _confirm_cuts(self, journal_id: int, session_id: int, now: float) -> None:
+        """Let the new cuts count; of earlier ones at the same places only the newest stands.
 
-        What says of it that another text stood there is kept: a fork may have copied that text.
+        An earlier one that says the same is replaced; one of another text is kept, since a fork may
+        have copied that text.
         """
+        earlier = self._connection.execute(
+            "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
+            " FROM extractions n CROSS JOIN extractions o INDEXED BY extractions_name"
+            " ON o.name = n.name AND o.path = n.path AND o.session_id = n.session_id"
+            " AND o.journal_id IS NULL WHERE n.journal_id = ?",
+            (journal_id,),
+        ).fetchall()
+        for old, new, same in earlier:
+            if same:
+                self._replace(old, new)
+            else:
+                Placements(self._connection).remove(session_id, [old], now)
         self._connection.execute(
-            "DELETE FROM extractions WHERE state IN ('standing', 'restored') AND session_id = ?"  # noqa: S608
-            f" AND {_FRESH} AND fresh.digest = extractions.digest"
-            " AND fresh.replacement IS extractions.replacement)",
-            (session_id, journal_id),
-        )
-        self._connection.execute(
-            "UPDATE extractions SET state = 'restored' WHERE state = 'standing' AND session_id = ?"  # noqa: S608
-            f" AND {_FRESH})",
-            (session_id, journal_id),
-        )
-        self._connection.execute(
-            "UPDATE extractions SET state = 'standing', journal_id = NULL WHERE journal_id = ?",
+            "INSERT OR REPLACE INTO placements (session_id, extraction_id)"
+            " SELECT session_id, id FROM extractions WHERE journal_id = ?",
             (journal_id,),
         )
+        self._connection.execute(
+            "UPDATE extractions SET journal_id = NULL WHERE journal_id = ?", (journal_id,)
+        )
+
+    def _replace(self, old: int, new: int) -> None:
+        """Let a new record take the place of an earlier one that says the same."""
+        self._connection.execute(
+            "INSERT OR IGNORE INTO placements (session_id, extraction_id, missed_at)"
+            " SELECT session_id, ?, missed_at FROM placements WHERE extraction_id = ?",
+            (new, old),
+        )
+        self._connection.execute("DELETE FROM placements WHERE extraction_id = ?", (old,))
+        self._connection.execute("DELETE FROM extractions WHERE id = ?", (old,))
 
     def _confirm_putbacks(self, session_id: int, confirmation: Confirmation) -> None:
-        # Also where the value was put back into a fork: it is its parent's, and stands there still.
         self._connection.executemany(
-            "UPDATE extractions SET restored_at = ?, sighted_at = max(sighted_at, ?),"
-            " marked_at = NULL WHERE id = ?",
-            ((confirmation.at, confirmation.at, row) for row in confirmation.put_back),
+            "UPDATE extractions SET restored_at = ? WHERE id = ?",
+            ((confirmation.at, row) for row in confirmation.put_back),
         )
-        self._connection.executemany(
-            "UPDATE extractions SET state = 'restored'"
-            " WHERE id = ? AND session_id = ? AND state = 'standing'",
-            ((row, session_id) for row in confirmation.put_back),
-        )
+        Placements(self._connection).remove(session_id, confirmation.put_back, confirmation.at)
         self._connection.executemany(
             "INSERT INTO restores (session_id, entry_id, restored_at) VALUES (?, ?, ?)"
             " ON CONFLICT DO UPDATE SET restored_at = max(restored_at, excluded.restored_at)",
@@ -146,7 +150,7 @@ class Journal:
 
     def _confirm_fields(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         self._connection.execute(
-            "DELETE FROM fields WHERE state = 'standing' AND session_id = ? AND EXISTS"
+            "DELETE FROM fields WHERE state != 'pending' AND session_id = ? AND EXISTS"
             " (SELECT 1 FROM fields fresh WHERE fresh.journal_id = ?"
             " AND fresh.session_id = fields.session_id AND fresh.entry_id = fields.entry_id"
             " AND fresh.name = fields.name)",
@@ -157,7 +161,8 @@ class Journal:
             (journal_id,),
         )
         self._connection.executemany(
-            "DELETE FROM fields WHERE id = ?", ((row,) for row in confirmation.fields_gone)
+            "UPDATE fields SET state = 'undone' WHERE id = ? AND session_id = ?",
+            ((row, session_id) for row in confirmation.fields_gone),
         )
 
     def close(self, journal_id: int) -> None:
@@ -207,7 +212,8 @@ class Journal:
         again: a row without a stub costs nothing, a stub without a row could not be filled again.
         """
         self._connection.execute(
-            "UPDATE extractions SET state = 'restored', journal_id = NULL WHERE journal_id = ?",
+            "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"
+            " WHERE journal_id = ?",
             (journal_id,),
         )
         self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
@@ -218,6 +224,7 @@ class Journal:
         The stored values stay until retention takes them, or are used again.
         """
         archives = ids_of(self._connection, journal_id)
+        Blobs(self._connection).forget_sweep(journal_id)
         self._connection.execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
         forget_archives(self._connection, archives)
         self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))

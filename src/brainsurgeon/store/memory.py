@@ -98,6 +98,10 @@ class FileMemory:
             return None
         return state.format or UNKNOWN
 
+    def recorded(self, path: str) -> bool:
+        """Check whether a session was last seen at a path, or somewhere below it."""
+        return self._store is not None and self._store.sessions.is_below(path)
+
     def failed_before(self, path: str) -> str | None:
         """Give the reason for which a file failed when it was last looked at, if it did."""
         state = self._state(os.fsencode(path))

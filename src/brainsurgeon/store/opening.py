@@ -1,4 +1,4 @@
-"""Open the database: create it whole, refuse what is not ours, bring it up to date."""
+"""Open the database: create it whole, refuse what is not ours or of another version."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from brainsurgeon.errors import (
     StoreUnusableError,
 )
 from brainsurgeon.store.place import why_not_opened
+from brainsurgeon.store.schema import SCHEMA, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,13 +39,6 @@ ADVICE = (
 """What can be done about a damaged store."""
 
 APPLICATION_ID = 0x62737267
-KNOWN_MIGRATIONS = (
-    "m001_create_tables", "m002_know_sessions_by_what_they_say",
-    "m003_note_what_is_being_moved", "m004_keep_rows", "m005_resume", "m006_find_what_is_due",
-    "m007_keep_records_small", "m008_name_passes", "m009_remember_loads", "m010_keep_archives",
-    "m011_count_what_folded",
-    "m012_find_what_passes_made",
-)  # fmt: skip
 _PLAIN = frozenset(b"/-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
@@ -77,7 +71,7 @@ def make_directory(directory: str) -> None:
 
 
 def open_database(directory: str, locks: int) -> sqlite3.Connection:
-    """Open the database for writing; create it or bring it up to date where needed."""
+    """Open the database for writing; create it where there is none."""
     path = database_path(directory)
     with translated(directory):
         if not os.path.lexists(path):
@@ -85,8 +79,7 @@ def open_database(directory: str, locks: int) -> sqlite3.Connection:
         refuse_foreign(directory)
         connection = connect(path, "rw")
         try:
-            if refuse_unknown(connection, path):
-                _migrate(connection, locks)
+            refuse_unknown(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -106,10 +99,7 @@ def _create(directory: str, path: str, locks: int) -> None:
         os.close(os.open(fresh, flags, 0o600))
         connection = connect(fresh, "rw")
         try:
-            connection.execute(f"PRAGMA page_size = {PAGE}")
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            _apply_migrations(connection)
+            create_schema(connection)
         finally:
             connection.close()
         os.rename(fresh, path)
@@ -118,20 +108,15 @@ def _create(directory: str, path: str, locks: int) -> None:
         fcntl.flock(locks, fcntl.LOCK_UN)
 
 
-def _migrate(connection: sqlite3.Connection, locks: int) -> None:
-    fcntl.flock(locks, fcntl.LOCK_EX)
-    try:
-        _apply_migrations(connection)
-    finally:
-        fcntl.flock(locks, fcntl.LOCK_UN)
+def create_schema(connection: sqlite3.Connection) -> None:
+    """Create every table in an empty database."""
+    from sqlite_utils import Database  # noqa: PLC0415  a third of a second, needed once a store
 
-
-def _apply_migrations(connection: sqlite3.Connection) -> None:
-    from sqlite_utils import Database  # noqa: PLC0415  a third of a second, needed once a version
-
-    from brainsurgeon.store.migrations import migrations  # noqa: PLC0415
-
-    migrations.apply(Database(connection))
+    connection.execute(f"PRAGMA page_size = {PAGE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    Database(connection).executescript(SCHEMA)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def sync_directory(directory: str) -> None:
@@ -143,8 +128,8 @@ def sync_directory(directory: str) -> None:
         os.close(descriptor)
 
 
-def read_database(directory: str) -> tuple[sqlite3.Connection, list[str]] | None:
-    """Open the database read-only, with the migrations that it lacks; None where there is none."""
+def read_database(directory: str) -> sqlite3.Connection | None:
+    """Open the database read-only; None where there is none."""
     path = database_path(directory)
     if not os.path.exists(path):
         return None
@@ -153,10 +138,11 @@ def read_database(directory: str) -> tuple[sqlite3.Connection, list[str]] | None
         roll_back_crash(path)
         connection = connect(path, "ro")
         try:
-            return connection, refuse_unknown(connection, path)
+            refuse_unknown(connection, path)
         except BaseException:
             connection.close()
             raise
+        return connection
 
 
 def _address(path: str) -> str:
@@ -181,8 +167,12 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def refuse_unknown(connection: sqlite3.Connection, path: str) -> list[str]:
-    """Refuse what is not a store that we know; name the migrations that it lacks."""
+def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
+    """Raise StoreUnusableError where a database is no store, or of a version that we do not know.
+
+    Called again in every transaction: another process may have brought the store to a newer
+    version while this one had it open.
+    """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
         raise StoreUnusableError(
@@ -190,19 +180,18 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> list[str]:
             "was touched. `brainsurgeon store restore FILE` puts a backup in its place; without "
             "one move it away to start anew, and restoring old values needs the right file back"
         )
-    applied = {
-        name
-        for (name,) in connection.execute(
-            "SELECT name FROM _sqlite_migrations WHERE migration_set = 'brainsurgeon'"
-        )
-    }
-    unknown = sorted(applied - set(KNOWN_MIGRATIONS))
-    if unknown:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
         raise StoreUnusableError(
-            f"{path} was written by a newer brainsurgeon ({unknown[0]}): nothing was touched. "
-            "Install that version again"
+            f"{path} was written by a newer brainsurgeon (version {version} of the store, this "
+            f"program knows {VERSION}): nothing was touched. Install that version again"
         )
-    return [name for name in KNOWN_MIGRATIONS if name not in applied]
+    if version < VERSION:
+        raise StoreUnusableError(
+            f"{path} was written by brainsurgeon 0.1, which this version cannot read: nothing was "
+            "touched. Run `brainsurgeon restore --all` with the version that wrote it, then move "
+            "the file away"
+        )
 
 
 def refuse_foreign(directory: str) -> None:

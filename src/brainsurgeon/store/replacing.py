@@ -1,7 +1,7 @@
-"""Put another database in the place of the store's, or remove it, while nobody can write to it.
+"""Replace or remove the store's database while no other process can write to it.
 
-The old one stays beside under another name. Processes that still have it open notice at their
-next transaction (`Store.transaction`), before they write.
+The old database is kept beside it under another name. A process that still has it open notices at
+its next transaction (`Store.transaction`), before it writes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 JOURNAL = "-journal"
 OWN = ("locks", "daemon.lock", "last_pass", "report.html")
-"""What lies in a state directory beside the database and its older ones."""
+"""Files of ours in a state directory besides the database and its predecessors."""
 
 
 @contextmanager
 def staging(directory: str) -> Iterator[str]:
-    """Give a new state directory inside the one of the store, which is gone afterwards."""
+    """Create a temporary state directory inside that of the store; it is deleted afterwards."""
     place = os.path.join(directory, f"new-{secrets.token_hex(8)}")
     os.mkdir(place, 0o700)
     try:
@@ -37,9 +37,9 @@ def staging(directory: str) -> Iterator[str]:
 
 
 def put_in_place(directory: str, fresh: str, word: str) -> str | None:
-    """Let a whole, synced database take the place of the store's; give where the old one stays.
+    """Replace the store's database by a whole, synced one; return where the old one is kept.
 
-    At every moment one of the two stands there. The caller has the store to itself.
+    At every moment one of the two has the name. The caller has exclusive access to the store.
     """
     path = database_path(directory)
     kept = _free_name(f"{path}.{word}") if os.path.lexists(path) else None
@@ -54,15 +54,15 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
 
 
 def _free_name(name: str) -> str:
-    """Give a name that no file has yet."""
+    """Return the name, or the first of name-2, name-3, ... that no file has."""
     given = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(one for one in given if not os.path.lexists(one))
 
 
 def remove(directory: str) -> list[str]:
-    """Remove the store, its older ones, and the directory if nothing else is in it.
+    """Remove the store, its predecessors, and the directory if nothing else is in it.
 
-    Return what else there was. The caller has the store to itself.
+    Return the names of other files. The caller has exclusive access to the store.
     """
     path = database_path(directory)
     name = os.path.basename(path)
@@ -79,7 +79,7 @@ def remove(directory: str) -> list[str]:
 
 @contextmanager
 def _nobody_writing(directory: str) -> Iterator[None]:
-    """Keep every other process out of the database; one that is damaged nobody can write to."""
+    """Keep other processes from writing to the database; to a damaged one they cannot write."""
     path = database_path(directory)
     held: sqlite3.Connection | None = None
     try:

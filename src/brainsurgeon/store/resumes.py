@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from brainsurgeon.model.resume import Resume
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.store.numbers import signed, unsigned
-from brainsurgeon.store.texts import identity_read, identity_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "device, inode, size, mtime_ns, ctime_ns, mark, rules, format, identity, session_id,"
-    " begins_at, line, cursor, stubs, whole_at"
+    " begins_at, line, cursor, stubs"
 )
 
 
@@ -35,10 +34,10 @@ class Resumes:
         if row is None:
             return None
         mark = Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
-        digest, rules, form, identity, session_id, offset, number, cursor, stubs, at = row[5:]
+        digest, rules, form, identity, session_id, offset, number, cursor, stubs = row[5:]
         return Resume(
-            mark, digest, rules, form, identity_read(identity), session_id, offset, number, cursor,
-            bool(stubs), at,
+            mark, digest, rules, form, identity, session_id, offset, number, cursor,
+            bool(stubs),
         )  # fmt: skip
 
     def remember(self, path: str, resume: Resume) -> None:
@@ -46,11 +45,11 @@ class Resumes:
         seen = resume.fingerprint
         self._connection.execute(
             f"INSERT OR REPLACE INTO resumes (path, {_COLUMNS})"  # noqa: S608
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
              seen.ctime_ns, resume.mark, resume.rules, resume.format,
-             identity_text(resume.identity), resume.session_id, resume.offset, resume.number,
-             resume.cursor, resume.stubs, resume.whole_at),
+             resume.identity, resume.session_id, resume.offset, resume.number,
+             resume.cursor, resume.stubs),
         )  # fmt: skip
 
     def forget(self, paths: Iterable[bytes]) -> None:

@@ -29,12 +29,10 @@ class Rows:
             (session_id, entry_id, digest, *columns),
         )
 
-    def columns(self, agent_id: int, digest: bytes) -> Columns | None:
-        """Return the columns in which an agent kept a text, in whichever of its sessions."""
+    def columns(self, digest: bytes) -> Columns | None:
+        """Return the columns in which an agent kept a text, in whichever session."""
         row = self._connection.execute(
-            "SELECT c.packed, c.size, c.navigation FROM row_columns c"
-            " JOIN sessions s ON s.id = c.session_id WHERE s.agent_id = ? AND c.digest = ? LIMIT 1",
-            (agent_id, digest),
+            "SELECT packed, size, navigation FROM row_columns WHERE digest = ? LIMIT 1", (digest,)
         ).fetchone()
         return (row[0], row[1], row[2]) if row else None
 
@@ -50,6 +48,7 @@ class Rows:
         """Return, by path, the time (milliseconds) that we noted in a session ourselves."""
         rows = self._connection.execute(
             "SELECT s.path, w.noted_ms FROM row_writes w JOIN sessions s ON s.id = w.session_id"
+            " WHERE s.path IS NOT NULL"
         )
         return {os.fsdecode(path): noted for path, noted in rows}
 

@@ -1,50 +1,50 @@
-"""Save what a damaged database still holds into a new one, row by row.
+"""Copy the readable rows of a damaged database into a new one.
 
-A damaged page hides the rows on it and nothing else, so each table is read in ranges of row ids
-that are halved around what cannot be read. What the scan only remembers is left out: it costs time
-to lose. A value is taken only with the right digest; where one is lost, its stub gets a tombstone.
+A damaged page hides the rows on it and no others, so each table is read in ranges of row ids that
+are halved around the pages that cannot be read. A value is kept only if its digest is right; the
+record of a lost value stays as a tombstone. Lost rows that others refer to are re-created.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import DamagedError, StoreUnusableError
+from brainsurgeon.model.stubs import unnumbered
+from brainsurgeon.model.turns import LINK
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.opening import PAGE, database_path, refuse_unknown
-from brainsurgeon.store.salvage_sessions import copy_sessions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from brainsurgeon.store.key_paths import key_path_text
+from brainsurgeon.store.opening import connect, create_schema, database_path, refuse_unknown
+from brainsurgeon.store.salvage_reading import by_index, from_both_ends, in_ranges, sequences
+from brainsurgeon.store.texts import path_text
 
 LOST = "lost with a damaged store"
 """Why a value is gone, as its tombstone says."""
-_LEFT_OUT = frozenset({"files", "resumes", "ages", "loose"})
-_MAY_LACK = (
-    ("sessions", "parent_id", "sessions"), ("extractions", "pass_id", "passes"),
-    ("fields", "pass_id", "passes"), ("events", "pass_id", "passes"),
-    ("extractions", "archive_id", "archives"), ("archives", "pass_id", "passes"),
-)  # fmt: skip
-"""What means as much without the row that it leads to, and goes on without it. Not the pass that a
-wish rolls back: without that it would put everything back."""
-_BEYOND = 100_000
-"""Row ids behind the last one that could be read which are tried, where no more is known."""
-_OURS = (
-    "SELECT type, name, sql FROM sqlite_master"
-    " WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite^_%' ESCAPE '^'"
+_NOWHERE = b"/lost-with-a-damaged-store"
+"""Stands for lost paths. It is absolute since an empty path means the working directory, and an
+agent that works there could see the sessions of others."""
+_LEFT_OUT = frozenset({"files", "resumes"})
+"""Memories of the scan. Without them the next scan reads every file."""
+_TABLES = (
+    "SELECT name, wr FROM pragma_table_list"
+    " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"
+)
+_REFERENCES = (
+    'SELECT t.name, r."from", r."table", c."notnull" OR c.pk FROM pragma_table_list t'
+    ' JOIN pragma_foreign_key_list(t.name) r JOIN pragma_table_info(t.name) c ON c.name = r."from"'
+    " WHERE t.schema = 'main'"
 )
 
 
 @dataclass(slots=True)
 class Salvaged:
-    """What was saved: rows by table, and the tables of which some were not; values by number.
+    """Counts of a salvage: copied rows by table, and stored values.
 
-    `sessions_made` are sessions whose rows were put together from an index, `sessions_lost` those
-    of which something was cut and nothing else is left.
+    `unread` are the tables of which rows are missing, `sessions_made` the sessions whose rows were
+    lost and re-created.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -52,32 +52,30 @@ class Salvaged:
     values: int = 0
     values_lost: int = 0
     sessions_made: int = 0
-    sessions_lost: int = 0
 
 
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
-    """Save what the store of a directory still holds into a new database, whole and synced.
+    """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
-    Raise StoreUnusableError where not even its tables can be told.
+    Raises StoreUnusableError if the database is another program's or of another version, or if
+    its list of tables cannot be read.
     """
     path = database_path(directory)
     saved = Salvaged()
     try:
-        with closing(_open(path)) as old, closing(_create(fresh)) as new:
+        with closing(connect(path, "ro")) as old, closing(_create(fresh)) as new:
             refuse_unknown(old, path)
-            later = _make_tables(old, new)
             new.execute("BEGIN")
-            for table in _tables(new):
-                _copy(old, new, table, saved)
-            _copy_agents(old, new)
-            saved.sessions_made, saved.sessions_lost = copy_sessions(old, new)
-            saved.rows["sessions"] += saved.sessions_made
-            _drop_broken(new)
-            _mend(new, saved, now)
+            for table, without_rowid in new.execute(_TABLES).fetchall():
+                if table not in _LEFT_OUT:
+                    _copy(old, new, table, saved, ordered=without_rowid)
+            _copy_sequences(old, new)
+            saved.values_lost = _bury_lost_values(new, now)
+            _complete_placeholders(new)
+            saved.sessions_made = _recreate_sessions(old, new)
+            _mend_references(new, saved)
+            _complete_placements(new, harmed="placements" in saved.unread)
             saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
-            for statement in later:
-                new.execute(statement)
-            _age(new, now)
             new.execute("COMMIT")
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or "damaged"
@@ -85,173 +83,167 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
             f"{path}: nothing in it can be read any more ({code}): nothing was touched. "
             "`brainsurgeon store restore FILE` puts a backup in its place"
         ) from error
-    descriptor = os.open(fresh, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     return saved
-
-
-def _open(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
 
 
 def _create(path: str) -> sqlite3.Connection:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
-    connection = sqlite3.connect(path, isolation_level=None)
-    for pragma in (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "synchronous = OFF"):
-        connection.execute(f"PRAGMA {pragma}")
+    connection = connect(path, "rw")
+    connection.execute("PRAGMA foreign_keys = OFF")  # rows may arrive before those they refer to
+    create_schema(connection)
     return connection
 
 
-def _make_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> list[str]:
-    """Make the tables as the old database has them; give what is to be made when they are full."""
-    new.execute(f"PRAGMA application_id = {old.execute('PRAGMA application_id').fetchone()[0]}")
-    later = []
-    for kind, _, statement in old.execute(_OURS).fetchall():
-        if kind == "table":
-            new.execute(statement)
-        else:
-            later.append(statement)
-    return later
-
-
-def _tables(new: sqlite3.Connection) -> list[str]:
-    names = [name for kind, name, _ in new.execute(_OURS) if kind == "table"]
-    return [name for name in names if name not in _LEFT_OUT]
-
-
 def _copy(
-    old: sqlite3.Connection, new: sqlite3.Connection, table: str, saved: Salvaged
+    old: sqlite3.Connection, new: sqlite3.Connection, table: str, saved: Salvaged, *, ordered: bool
 ) -> None:  # fmt: skip
-    columns = [row[1] for row in new.execute(f'PRAGMA table_info("{table}")')]
-    listed = ", ".join(f'"{name}"' for name in columns)
-    slots = ", ".join("?" * len(columns))
-    put = f'INSERT OR IGNORE INTO "{table}" ({listed}) VALUES ({slots})'  # noqa: S608
+    """Copy the readable rows of a table; `ordered` if it has no row ids."""
+    info = new.execute(f"PRAGMA table_info({table})").fetchall()
+    columns = ", ".join(f'"{row[1]}"' for row in info)
+    key = [row[1] for row in sorted(info, key=lambda row: int(row[5])) if row[5]]
+    rows = from_both_ends(old, table, columns, key) if ordered else in_ranges(old, table, columns)
+    put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(info))})"  # noqa: S608
     saved.rows[table] = 0
-    for row in _rows(old, table, listed):
+    for row in rows:
         try:
-            took = 0 if row is None else new.execute(put, row).rowcount
+            added = 0 if row is None else new.execute(put, row).rowcount
         except sqlite3.Error:  # damage that looked like a row
-            took = 0
-        saved.rows[table] += took
-        if not took:
+            added = 0
+        saved.rows[table] += added
+        if not added:
             saved.unread.add(table)
-    if saved.rows[table] and _sequence(new, table):
-        new.execute(
-            "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?",
-            (_sequence(old, table), table),
-        )
 
 
-def _copy_agents(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Save the agents that could not be read by the index of their directories.
-
-    Few pages hold all of them, and all else leads to one. What one is called is said again when
-    one of its sessions is next seen.
-    """
-    named = "SELECT id, directory FROM agents INDEXED BY sqlite_autoindex_agents_1"
-    with suppress(sqlite3.Error):
-        new.executemany(
-            "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?1, ?2, ?3)",
-            [(ident, where, os.path.basename(os.fsdecode(where)))
-             for ident, where in old.execute(named)],
-        )  # fmt: skip
+def _copy_sequences(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Prevent that row ids of the old database are used again, also those of lost rows."""
+    used = sequences(new)
+    for table, highest in sequences(old).items():
+        new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        seq = max(highest, used.get(table, 0))
+        new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
 
 
-def _rows(old: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...] | None]:
-    """Yield the rows of a table, and None for each row id that may have been one."""
-    last = 0
-    query = f'SELECT rowid, {columns} FROM "{table}"'  # noqa: S608
-    try:
-        for row in old.execute(f"{query} ORDER BY rowid"):
-            last = row[0]
-            yield row[1:]
-    except sqlite3.Error:
-        spans = [(last + 1, _highest(old, table, last))]
-    else:
-        return
-    while spans:
-        low, high = spans.pop()
-        last = low - 1
-        try:
-            for row in old.execute(f"{query} WHERE rowid BETWEEN ? AND ?", (low, high)):
-                last = row[0]
-                yield row[1:]
-        except sqlite3.Error:
-            if last + 1 >= high:
-                yield None
-            else:
-                middle = (last + 1 + high) // 2
-                spans += [(middle + 1, high), (last + 1, middle)]
-
-
-def _highest(old: sqlite3.Connection, table: str, last: int) -> int:
-    """Give the highest row id that a table may have."""
-    try:
-        return int(old.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0])  # noqa: S608
-    except sqlite3.Error:
-        return _sequence(old, table) or last + _BEYOND
-
-
-def _sequence(connection: sqlite3.Connection, table: str) -> int:
-    """Give the highest row id that was ever used in a table, or 0 where that is not kept."""
-    try:
-        row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
-        return int((row.fetchone() or (0,))[0])
-    except sqlite3.Error:
-        return 0
-
-
-def _drop_broken(new: sqlite3.Connection) -> None:
-    """Let go of values that are not what was stored."""
+def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
+    """Delete damaged values, and turn the records of lost ones into tombstones; return how many."""
     blobs = Blobs(new)
-    for ident, name in blobs.named():
+    for ident, digest in blobs.named():
         try:
-            blobs.get(ident, name)
+            blobs.get(ident, digest)
         except DamagedError:
             new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
-
-
-def _mend(new: sqlite3.Connection, saved: Salvaged, now: float) -> None:
-    """Make every row lead to what is there: tombstones for lost values, nothing for lost parents.
-
-    What a lost session or agent had leads nowhere, and goes; what a lost pass made stays.
-    """
     lost = new.execute(
-        "UPDATE extractions SET blob_id = NULL, state = 'expired', expired_at = ?, expired_why = ?"
-        " WHERE blob_id IS NOT NULL AND blob_id NOT IN (SELECT id FROM blobs)",
+        "UPDATE extractions SET blob_id = NULL, expired_at = ?, expired_why = ?"  # noqa: S608
+        f" WHERE {_dangling('blob_id', 'blobs')}",
         (now, LOST),
     )
-    saved.values_lost = lost.rowcount
-    for table, column, others in _MAY_LACK:
-        if column in {row[1] for row in new.execute(f"PRAGMA table_info({table})")}:
-            new.execute(
-                f"UPDATE {table} SET {column} = NULL"  # noqa: S608
-                f" WHERE {column} NOT IN (SELECT id FROM {others})"
-            )
-    while broken := new.execute("PRAGMA foreign_key_check").fetchall():
-        for table, row, *_ in broken:
-            gone = new.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))  # noqa: S608
-            saved.rows[table] -= gone.rowcount
-            saved.unread.add(table)
+    return lost.rowcount
 
 
-def _age(new: sqlite3.Connection, now: float) -> None:
-    """Say again what retention is found by, where this store has that."""
-    if {"ages", "loose"} <= {name for _, name, _ in new.execute(_OURS)}:
+def _complete_placeholders(new: sqlite3.Connection) -> None:
+    """Re-create lost placeholders, so that none is given out again for another value.
+
+    Call it while extractions still refer to lost archives.
+    """
+    named = new.execute(
+        "SELECT name, path, digest FROM extractions"
+        " WHERE replacement IS NULL OR (archive_id IS NOT NULL AND path != ?)",
+        (key_path_text(LINK),),
+    )
+    new.executemany(
+        "INSERT OR IGNORE INTO placeholders (id, number, path, digest) VALUES (?, ?, ?, ?)",
+        ((*_id_and_number(name), path, digest) for name, path, digest in named),
+    )
+
+
+def _id_and_number(name: str) -> tuple[str, int]:
+    ident = unnumbered(name)
+    number = name[len(ident) + 1 :]
+    return (ident, int(number)) if number.isdecimal() else (name, 1)
+
+
+def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
+    """Re-create lost sessions that other rows refer to, and lost agents; return how many sessions.
+
+    Indexes lie on other pages and may still hold the path and the identity of a session, by which
+    it is found again, and the directory of an agent. The next scan corrects names and roots.
+    """
+    new.executemany(
+        "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?, ?, ?)",
+        (
+            (agent, directory, path_text(os.path.basename(os.fsdecode(directory))))
+            for agent, directory in by_index(old, "agents", "directory").items()
+        ),
+    )
+    agents = new.execute("SELECT directory, id FROM agents").fetchall()
+    paths, identities = (by_index(old, "sessions", column) for column in ("path", "identity"))
+    lost = _lost_sessions(new)
+    for session in lost:
+        path = paths.get(session)
+        if new.execute("SELECT 1 FROM sessions WHERE path = ?", (path,)).fetchone():
+            path = None  # the index is damaged, too
+        last = path or b"%s/%d" % (_NOWHERE, session)
+        around = ((len(one[0]), *one) for one in agents if last.startswith(one[0] + b"/"))
+        _, directory, agent = max(around, default=(0, _NOWHERE, 0))
+        name = os.path.basename(os.fsdecode(last).partition("\0")[0]).removesuffix(".jsonl")
         new.execute(
-            "INSERT INTO ages SELECT session_id, min(extracted_at),"
-            " min(max(extracted_at, sighted_at))"
-            " FROM extractions WHERE blob_id IS NOT NULL GROUP BY session_id"
+            "INSERT INTO sessions (id, agent_id, name, path, last_path, root, format, identity)"
+            " VALUES (?, ?, ?, ?, ?, ?, '', CAST(? AS TEXT))",
+            (session, agent, path_text(name), path, last, os.path.dirname(directory),
+             identities.get(session)),
+        )  # fmt: skip
+    new.execute(
+        "INSERT INTO agents SELECT DISTINCT agent_id, CAST(? || '/agent-' || agent_id AS BLOB),"
+        " 'lost-' || agent_id FROM sessions WHERE agent_id NOT IN (SELECT id FROM agents)",
+        (_NOWHERE.decode(),),
+    )
+    return len(lost)
+
+
+def _lost_sessions(new: sqlite3.Connection) -> set[int]:
+    return {
+        session
+        for table, column, parent, _ in new.execute(_REFERENCES).fetchall()
+        if parent == "sessions"
+        for (session,) in new.execute(
+            f"SELECT {column} FROM {table} WHERE {_dangling(column, parent)}"  # noqa: S608
         )
-        new.execute(
-            "INSERT INTO loose SELECT id, ? FROM blobs"
-            " WHERE NOT EXISTS (SELECT 1 FROM extractions WHERE blob_id = blobs.id)",
-            (now,),
-        )
+    }
+
+
+def _dangling(column: str, parent: str) -> str:
+    return f"{column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {parent})"  # noqa: S608
+
+
+def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
+    """Forget each reference to a lost row, or delete the row if it needs the lost one.
+
+    A request that rolls back a run needs it: without the run it would restore everything.
+    """
+    for table, column, parent, needed in new.execute(_REFERENCES).fetchall():
+        dangling = f"WHERE {_dangling(column, parent)}"
+        if needed or column == "rolls_back":
+            gone = new.execute(f"DELETE FROM {table} {dangling}").rowcount  # noqa: S608
+            saved.rows[table] -= gone
+            saved.unread |= {table} if gone else set()
+        else:
+            new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
+    # When in doubt a rewrite counts, as in recovery: a record without a placeholder does no harm.
+    unknown = f"WHERE {_dangling('journal_id', 'journal')}"
+    new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
+    new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
+
+
+def _complete_placements(new: sqlite3.Connection, *, harmed: bool) -> None:
+    """Assume that values stand in their own sessions where it is not known in which they stand.
+
+    Otherwise retention could delete them early; the next scan removes what is wrong. `harmed` if
+    any placement may be missing: then a value may have lost some although others are there.
+    """
+    new.execute(
+        "INSERT OR IGNORE INTO placements (session_id, extraction_id)"
+        " SELECT session_id, id FROM extractions e"
+        " WHERE blob_id IS NOT NULL AND journal_id IS NULL AND unplaced_at IS NULL"
+        " AND (? OR NOT EXISTS (SELECT 1 FROM placements p WHERE p.extraction_id = e.id))",
+        (harmed,),
+    )

@@ -8,11 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.events import TOKENS_PER_CHAR
+from brainsurgeon.model.stubs import stub_named
 
 if TYPE_CHECKING:
     import sqlite3
 
 DAY = 86_400
+_STANDING = (
+    " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
+    " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
+)
+"""Values that stand extracted, once for each session that holds them."""
 _UNSENT = ('["message", "details"', '["toolUseResult"')
 """How the paths begin of values that were for a screen: no request ever carried them."""
 
@@ -26,31 +32,30 @@ class Sums:
     def by_day(self) -> list[tuple[int, int, int]]:
         """Give each day (its number since 1970, UTC) with its values and their size, in order."""
         return self._connection.execute(
-            "SELECT CAST(extracted_at / ? AS INTEGER), count(*), sum(size) FROM extractions"
-            " WHERE state = 'standing' AND archive_id IS NULL GROUP BY 1 ORDER BY 1",
+            f"SELECT CAST(e.extracted_at / ? AS INTEGER), count(*), sum(e.size){_STANDING}"
+            " GROUP BY 1 ORDER BY 1",
             (DAY,),
         ).fetchall()
 
     def by_kind(self) -> list[tuple[str, str | None, int, int]]:
         """Give each kind and tool with its values and their size, the largest first."""
         return self._connection.execute(
-            "SELECT kind, tool, count(*), sum(size) FROM extractions"
-            " WHERE state = 'standing' AND archive_id IS NULL"
-            " GROUP BY kind, tool ORDER BY 4 DESC, 1, 2"
+            f"SELECT e.kind, e.tool, count(*), sum(e.size){_STANDING}"
+            " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
     def standing(self) -> tuple[int, int]:
         """Give how many values stand extracted, and their size."""
         row = self._connection.execute(
-            "SELECT count(*), coalesce(sum(size), 0) FROM extractions"
-            " WHERE state = 'standing' AND archive_id IS NULL"
+            f"SELECT count(*), coalesce(sum(e.size), 0){_STANDING}"
         ).fetchone()
         return int(row[0]), int(row[1])
 
     def archived(self) -> int:
         """Give how many turns stand folded into their last answers."""
         row = self._connection.execute(
-            "SELECT count(DISTINCT archive_id) FROM extractions WHERE state = 'standing'"
+            "SELECT count(DISTINCT e.archive_id) FROM placements p"
+            " JOIN extractions e ON e.id = p.extraction_id WHERE p.missed_at IS NULL"
         ).fetchone()
         return int(row[0])
 
@@ -60,11 +65,16 @@ class Sums:
         A character counts as its session's calls were seen to take, else as is usual.
         """
         row = self._connection.execute(
-            "SELECT total(max(0, e.chars - length(coalesce(e.replacement, e.stub)))"
-            " * coalesce(c.rate, ?)) FROM extractions e LEFT JOIN calibration c"
-            " ON c.session_id = e.session_id WHERE state = 'standing' AND archive_id IS NULL"
+            "SELECT total(max(0, e.chars - coalesce(length(e.replacement), length(e.name) + ?))"
+            " * coalesce(c.rate, ?)) FROM placements p JOIN extractions e"
+            " ON e.id = p.extraction_id LEFT JOIN calibration c ON c.session_id = p.session_id"
+            " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
             " AND substr(e.path, 1, ?) != ? AND substr(e.path, 1, ?) != ?",
-            (TOKENS_PER_CHAR, *(value for start in _UNSENT for value in (len(start), start))),
+            (
+                len(stub_named("")),
+                TOKENS_PER_CHAR,
+                *(value for start in _UNSENT for value in (len(start), start)),
+            ),
         ).fetchone()
         return round(float(row[0]))
 

@@ -114,7 +114,7 @@ class Wishes:
             "SELECT s.path, max(w.asked_at) FROM ("
             "SELECT session_id, asked_at FROM wishes WHERE state = 'open' UNION ALL"
             " SELECT session_id, made_at FROM archives WHERE state = 'asked'"
-            ") w JOIN sessions s ON s.id = w.session_id GROUP BY s.path"
+            ") w JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
         )
         return dict(rows)
 
@@ -127,7 +127,7 @@ class Wishes:
     def reliefs(self) -> list[tuple[int, str, str]]:
         """Give the open wishes to relieve, each with the path and the root of its session."""
         rows = self._connection.execute(
-            "SELECT w.id, s.path, s.root FROM wishes w JOIN sessions s ON s.id = w.session_id"
+            "SELECT w.id, s.last_path, s.root FROM wishes w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.state = 'open' AND w.action = 'relieve' ORDER BY w.id"
         )
         return [(wish, os.fsdecode(path), os.fsdecode(root)) for wish, path, root in rows]

@@ -15,13 +15,14 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import sqlite_utils
+
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.store import migrations
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from proofs.power import operation
 
-assert migrations  # the slow import of a first opening, paid once for all forks
+assert sqlite_utils  # the slow import of a first opening, paid once for all forks
 
 STRIKE = 1000
 """The call of its kind that is struck; no operation makes so many."""

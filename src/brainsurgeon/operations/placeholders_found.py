@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.matching import ANOTHERS, ELSEWHERE, NOBODYS
+from brainsurgeon.decide.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.decide.plan import plan
 from brainsurgeon.formats.base import parse
-from brainsurgeon.lookup.noting import record_for
 from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
-from brainsurgeon.model.records import Records, Wish
+from brainsurgeon.model.records import Wish
 from brainsurgeon.model.sessions import NO_SURVEY
+from brainsurgeon.rewrite.examine import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.places import Places
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
@@ -38,24 +37,21 @@ class Stubs:
     session_id: int | None = None
 
 
-def stubs_of(
-    settings: Settings, store: Store | None, session: AnyOpen, places: Places
-) -> Stubs:  # fmt: skip
-    """Look at the stubs of a session as if all were to be put back."""
+def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
+    """Look at the placeholders of a session as if all were to be restored."""
     form = session.format
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
-    record = record_for(store, session, survey, places) if store else None
-    family = store.sessions.family(record) if store and record else []
-    values = store.extractions.of_sessions(family) if store else []
-    alike = store.extractions.elsewhere(session.identity, family) if store else []
-    own = record.id if record else None
-    records = Records(tuple(values), tuple(alike), wishes=(everything,), own=own)
+    record = store.sessions.find(session.file, session.identity) if store else None
+    records = records_of(settings, store, session, record, 0.0, (everything,))
     rules = settings.decision_rules()
     planned = plan(session.lines, form, rules, records, 0.0, survey, cut=False)
-    gone = {value.id: value.blob_id is None for value in values if value.replacement is None}
+    gone = {
+        value.id: value.blob_id is None
+        for value in records.extractions if value.replacement is None
+    }  # fmt: skip
     standing = tuple(ident for ident in planned.sighted if ident in gone)
-    orphans = tuple(one for one in planned.left if one[1] in (NOBODYS, ANOTHERS, ELSEWHERE))
+    orphans = tuple(one for one in planned.left if one[1] in (NOBODYS, ANOTHERS, SEVERAL))
     texts = sum(1 for _ in _texts(session))
     return Stubs(
         standing, sum(gone[ident] for ident in standing), orphans,

@@ -1,0 +1,69 @@
+"""Keep the catalogue of sessions true: where each lies, and what stands in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brainsurgeon.store.texts import path_text
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.sessions.opening import AnyOpen
+    from brainsurgeon.store import Store
+
+
+def find(store: Store, session: AnyOpen) -> SessionRecord | None:
+    """Return the row of an open session, or None; writes nothing."""
+    return store.sessions.find(session.file, session.identity)
+
+
+def update(store: Store, session: AnyOpen) -> SessionRecord | None:
+    """Return the row of an open session, brought up to date where it lies elsewhere now."""
+    record = find(store, session)
+    if record and not lies_there(record, session.file, session.identity):
+        return note(store, session)
+    return record
+
+
+def note(store: Store, session: AnyOpen) -> SessionRecord:
+    """Record where an open session lies, and make its row where it has none."""
+    with store.transaction():
+        return note_within(store, session)
+
+
+def note_within(store: Store, session: AnyOpen) -> SessionRecord:
+    """Like `note`, inside the caller's transaction."""
+    return store.sessions.note(session.file, session.format.name, session.identity)
+
+
+def lies_there(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:
+    """Check whether a row says where and whose a session file is."""
+    return (
+        not record.displaced
+        and (record.path, record.root) == (file.path, file.root)
+        and record.agent_directory == file.agent_directory
+        and (record.agent, record.name) == (path_text(file.agent), path_text(file.session))
+        and identity in (None, record.identity)
+    )
+
+
+def record_look(store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan,
+                now: float) -> None:  # fmt: skip
+    """Record what a look at an idle session found, and end requests that need no edit.
+
+    A session gets a row where something of ours stands in it. Writes nothing where the store
+    knows it all.
+    """
+    if record is None and not plan.sighted:
+        return
+    if record is not None:
+        placed = store.placements.of_session(record.id)
+        fresh = [ident for ident in plan.sighted if ident not in placed]
+        if not (fresh or plan.gone or plan.missing or plan.wishes):
+            return
+    with store.transaction():
+        record = record or note_within(store, session)
+        store.wishes.end(plan.wishes, "nothing left to do")
+        store.placements.record(record.id, plan.sighted, plan.gone, plan.missing, now)

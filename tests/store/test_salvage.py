@@ -1,0 +1,209 @@
+"""Rows are read around damaged pages, and what the new store lacks is completed."""
+
+import os
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon.store import open_store
+from brainsurgeon.store.opening import connect, database_path
+from brainsurgeon.store.salvage import salvage
+from brainsurgeon.store.salvage_reading import by_index, from_both_ends, in_ranges, sequences
+from building.pages import leaf_pages, spoil
+
+ROWS = 5000
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """Give a connection to a database; a page in the middle of each of its tables is damaged."""
+    path = str(tmp_path / "damaged.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("CREATE TABLE numbered (id INTEGER PRIMARY KEY, text TEXT)")
+        database.execute("CREATE TABLE ordered (id INTEGER PRIMARY KEY, text) WITHOUT ROWID")
+        for table in ("numbered", "ordered"):
+            database.execute("BEGIN")
+            database.executemany(
+                f"INSERT INTO {table} VALUES (?, ?)",
+                ((number, f"{table}{number:05}") for number in range(ROWS)),
+            )
+            database.execute("COMMIT")
+    for table in ("numbered", "ordered"):
+        pages = leaf_pages(path, table)
+        spoil(path, pages[len(pages) // 2])
+    with closing(connect(path, "ro")) as database:
+        yield database
+
+
+def gap(rows, table):
+    """Check that rows of a table are right and that one range of them lacks; return its length."""
+    found = dict(row for row in rows if row)
+    assert None in rows
+    assert found.items() <= {number: f"{table}{number:05}" for number in range(ROWS)}.items()
+    missing = set(range(ROWS)) - found.keys()
+    assert max(missing) - min(missing) == len(missing) - 1
+    return len(missing)
+
+
+def test_a_table_with_row_ids_is_read_up_to_the_damaged_page(damaged):
+    """Only the rows of the damaged page are missing, with a None for each."""
+    rows = list(in_ranges(damaged, "numbered", "id, text"))
+
+    assert gap(rows, "numbered") == rows.count(None) < 300
+
+
+def test_a_table_without_row_ids_is_read_from_both_ends(damaged):
+    """The rows before and after the damaged page are read, and a None tells of the gap."""
+    rows = list(from_both_ends(damaged, "ordered", "id, text", ["id"]))
+
+    assert gap(rows, "ordered") < 300
+
+
+def test_where_nothing_is_damaged_there_is_no_gap(store):
+    """Tables and indexes of an intact store are read whole, once."""
+    with store.transaction():
+        store._connection.execute("INSERT INTO agents VALUES (7, x'2f61', 'a')")
+    old = store._connection
+
+    assert list(in_ranges(old, "agents", "id, name")) == [(7, "a")]
+    assert list(from_both_ends(old, "placements", "session_id", ["session_id"])) == []
+    assert by_index(old, "agents", "directory") == {7: b"/a"}
+    assert sequences(old) == {}
+
+
+def test_the_new_store_equals_an_intact_one(store, directory, tmp_path):
+    """Every row of every table but the memories of the scan is copied, and nothing is added."""
+    fill(store)
+    fresh = str(tmp_path / "fresh.db")
+    saved = salvage(directory, fresh, 9.0)
+
+    assert (saved.unread, saved.values_lost, saved.sessions_made) == (set(), 0, 0)
+    assert contents(fresh) == contents(database_path(directory))
+    assert os.stat(fresh).st_mode & 0o777 == 0o600
+
+
+FILLED = """
+INSERT INTO agents VALUES (1, x'2f61', 'a');
+INSERT INTO sessions (id, agent_id, name, path, last_path, root, format)
+    VALUES (1, 1, 's', x'2f612f73', x'2f612f73', x'2f', 'pi');
+INSERT INTO passes VALUES (1, 1.0, 'scan', '{}');
+INSERT INTO fields VALUES (1, 1, 'e', '_restored', NULL, x'', '', 'undone', NULL, 1);
+INSERT INTO wishes (id, session_id, entry_id, action, asked_at, rolls_back)
+    VALUES (1, 1, 'e', 'restore', 1.0, 1), (2, 1, 'e', 'set', 1.0, NULL);
+INSERT INTO events (at, kind, facts) VALUES (1.0, 'pass', '{}');
+INSERT INTO row_writes VALUES (1, 5);
+INSERT INTO journal (id, session_id, root, directory, name, temporary, device, inode, note)
+    VALUES (4, 1, x'', x'', x'', '', 1, 1, '');
+INSERT INTO archives (id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after,
+    depth, style, digest, state, made_at) VALUES (8, 1, 'a', 'q', 3, 9, 1, 1, '', x'', 'made', 1.0);
+INSERT INTO extractions (name, path, replacement, unplaced_at, journal_id, archive_id, session_id,
+    entry_id, kind, block, chars, size, digest, blob_id, extracted_at)
+    SELECT named.*, 1, 'e', 'text', 0, 5, 5, digest, id, 1.0
+    FROM (VALUES
+        ('e', 't0', NULL, NULL, NULL, NULL), ('e~2', 't0', NULL, 3.0, NULL, NULL),
+        ('x', 't0', '""', 3.0, NULL, NULL), ('p', 't0', NULL, NULL, 4, NULL),
+        ('a', 't0', '"archive: a"', 3.0, NULL, 8), ('a', '["parentId"]', '"q"', 3.0, NULL, 8)
+    ) AS named JOIN blobs;
+INSERT INTO placements VALUES (1, 1, NULL);
+INSERT INTO placeholders SELECT id, 't0', number, digest
+    FROM (SELECT 'a' AS id, 1 AS number UNION SELECT 'e', 1 UNION SELECT 'e', 2 UNION SELECT 'p', 1)
+    JOIN (SELECT digest FROM blobs);
+"""
+
+
+def fill(store):
+    """Add rows that refer to each other to the tables that salvage completes."""
+    store.blobs.put(b"value")
+    store._connection.executescript(FILLED)
+
+
+def contents(path):
+    """Return the rows of all tables of a database."""
+    with closing(sqlite3.connect(path)) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            table: database.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
+            for (table,) in tables
+        }
+
+
+def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
+    """Lost owners are re-created; what means as much without a lost row goes on without it."""
+    fill(store)
+    store._connection.execute("PRAGMA foreign_keys = OFF")
+    for table in (
+        "agents", "sessions", "passes", "journal", "placeholders", "placements", "blobs",
+        "archives",
+    ):  # fmt: skip
+        store._connection.execute(f"DELETE FROM {table}")
+    store._connection.execute("INSERT INTO placements VALUES (1, 99, NULL)")
+    fresh = str(tmp_path / "fresh.db")
+    saved = salvage(directory, fresh, 9.0)
+    made = contents(fresh)
+
+    assert made["agents"] == [(0, b"/lost-with-a-damaged-store/agent-0", "lost-0")]
+    assert [row[:5] for row in made["sessions"]] == [
+        (1, 0, "1", None, b"/lost-with-a-damaged-store/1")
+    ]
+    assert [row[:3] for row in made["placeholders"]] == [
+        ("a", "t0", 1), ("e", "t0", 1), ("e", "t0", 2), ("p", "t0", 1),
+    ]  # fmt: skip
+    assert [row[0] for row in made["wishes"]] == [2]
+    assert [row[7:] for row in made["fields"]] == [("undone", None, None)]
+    assert made["placements"] == []
+    assert (saved.values, saved.values_lost, saved.sessions_made) == (0, 6, 1)
+    assert saved.unread == {"wishes", "placements"}
+    assert (saved.rows["wishes"], saved.rows["placements"], saved.rows["extractions"]) == (1, 0, 6)
+    with closing(sqlite3.connect(fresh)) as database:
+        assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+        assert database.execute(
+            "SELECT DISTINCT journal_id, pass_id, archive_id FROM extractions"
+        ).fetchall() == [(None, None, None)]
+
+
+def test_a_held_value_without_any_placement_stands_in_its_own_session(store, directory, tmp_path):
+    """A value that stands nowhere gets no placement, nor one of a rewrite under way."""
+    fill(store)
+    store._connection.execute("DELETE FROM placements")
+    fresh = str(tmp_path / "fresh.db")
+    salvage(directory, fresh, 9.0)
+
+    assert contents(fresh)["placements"] == [(1, 1, None)]
+
+
+def test_a_store_that_was_salvaged_can_be_opened(store, directory, tmp_path):
+    """The new database is a store of this version, with its settings."""
+    fill(store)
+    (tmp_path / "fresh").mkdir()
+    salvage(directory, database_path(str(tmp_path / "fresh")), 9.0)
+
+    with open_store(str(tmp_path / "fresh")) as opened, opened.transaction():
+        assert opened.damage() is None
+        assert opened.extractions.value(1) == b"value"
+
+
+def test_a_value_may_have_lost_its_own_placement_and_kept_another(store, directory, tmp_path):
+    """Where some placements cannot be read, each held value is placed in its own session."""
+    fill(store)
+    number = 2000
+    store._connection.executescript(f"""
+        INSERT INTO sessions (id, agent_id, name, last_path, root, format)
+            VALUES (2, 1, 'fork', x'', x'', 'pi');
+        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {number})
+            INSERT INTO extractions (name, session_id, entry_id, path, kind, block, chars, size,
+                digest, blob_id, extracted_at)
+            SELECT 'n' || n, 1, 'e', 't0', 'text', 0, 5, 5, digest, blobs.id, 1.0
+            FROM numbers JOIN blobs;
+        INSERT OR IGNORE INTO placements SELECT s.id, e.id, NULL
+            FROM sessions s JOIN extractions e WHERE e.name LIKE 'n%';
+    """)
+    placed = contents(database_path(directory))["placements"]
+    assert len(placed) == 2 * number + 1
+    spoil(database_path(directory), leaf_pages(database_path(directory), "placements")[0])
+    fresh = str(tmp_path / "fresh.db")
+    saved = salvage(directory, fresh, 9.0)
+
+    assert saved.unread == {"placements"}
+    assert saved.rows["placements"] < len(placed)
+    assert contents(fresh)["placements"] == placed
