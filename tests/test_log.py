@@ -392,7 +392,7 @@ def test_a_pending_restore_says_it_to_whoever_asked(world, haunted, say):
 
 
 @pytest.mark.parametrize(
-    "broken", ["rewrite.examine.plan", "lookup.sessions.discover", "store.open_store"]
+    "broken", ["rewrite.inspect.plan", "lookup.sessions.discover", "store.open_store"]
 )
 def test_an_error_that_nobody_expected_does_not_quote(world, haunted, say, monkeypatch, broken):
     """It is told by its kind and its place, without a traceback."""

@@ -49,9 +49,10 @@ from brainsurgeon.errors import (
     StoreUnusableError,
     UntoldError,
 )
-from brainsurgeon.model.events import Event, Pass
 from brainsurgeon.model.reports import (
+    Event,
     FieldAnswer,
+    Pass,
     Relief,
     RestoreAnswer,
     RetentionReport,
@@ -65,21 +66,20 @@ from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import Context, context
 from brainsurgeon.operations.doctor import Finding, doctor
 from brainsurgeon.operations.events import events, follow
-from brainsurgeon.operations.fullness import Wanted
-from brainsurgeon.operations.passes import passes
 from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import rollback
+from brainsurgeon.operations.rollback import passes, rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.search import Hit, search
 from brainsurgeon.operations.sessions import SessionSummary, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import ShownValues, show, show_turn
 from brainsurgeon.operations.status import Status, status
-from brainsurgeon.operations.turns import ArchivedTurn
+from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover
+from brainsurgeon.rewrite.turns import ArchivedTurn
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [

@@ -10,6 +10,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import stat
 import threading
 import time
@@ -23,18 +24,17 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
 from brainsurgeon.errors import BrainsurgeonError, ConfigError, StoppedError, StoreUnusableError
-from brainsurgeon.hosts.databases import LOG
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
-from brainsurgeon.operations.metrics import metrics
+from brainsurgeon.hosts.sqlite import LOG
+from brainsurgeon.log import READABLE, write_whole
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.outputs import READABLE, write_whole
-from brainsurgeon.render.metrics import metrics as render
+from brainsurgeon.operations.status import metrics
+from brainsurgeon.render.status import metrics as render
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.signs_of_life import Watchdog, notify
 from brainsurgeon.store import open_store
-from brainsurgeon.store.daemon_lock import hold_daemon_lock
+from brainsurgeon.store.database import hold_daemon_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +42,49 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model.reports import ScanReport
     from brainsurgeon.store import Store
+
+
+# The protocol of sd_notify(3): a word on a socket that is named in the environment.
+
+
+def notify(state: str) -> None:
+    """Tell systemd how the service stands; nothing without systemd."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.connect(address)
+        line.sendall(state.encode())
+
+
+class Watchdog:
+    """A sign of life, given by whoever works: where the work stands still, none is given.
+
+    It is asked at each step of the work and, while there is none, by a job that waits its turn
+    among the others. So what is shown is that the worker gets on and that jobs are begun at all.
+    """
+
+    def __init__(self) -> None:
+        self.interval = _watched() / 4
+        """Seconds between two signs; 0 where nobody waits for one."""
+        self._last = 0.0
+
+    def beat(self) -> None:
+        """Give a sign of life, unless the last one was given just now."""
+        if self.interval and time.monotonic() - self._last >= self.interval / 2:
+            self._last = time.monotonic()
+            notify("WATCHDOG=1")
+
+
+def _watched() -> float:
+    """Give the seconds without a sign after which systemd ends this process; 0 for never."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    said = os.environ.get("WATCHDOG_USEC", "")
+    return int(said) / 1e6 if said.isdecimal() else 0.0
+
 
 Identity = tuple[int, int]
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.stubs import dotted
-from brainsurgeon.model.texts import readable
+from brainsurgeon.errors import BrainsurgeonError, UsageError
+from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.text import readable
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -159,3 +161,30 @@ def restored(answer: RestoreAnswer) -> None:
         keys_restored=list(answer.keys), sizes_bytes=answer.sizes, pending=answer.pending,
         redacted=answer.redacts,
     )  # fmt: skip
+
+
+PRIVATE = 0o600
+READABLE = 0o644
+"""For figures: whoever gathers them runs as another user, and there are no names in them."""
+
+
+def write_whole(path: str, text: str, mode: int) -> None:
+    """Put a text into a file of this mode, in the place of one that is there.
+
+    Raise UsageError where that cannot be done. Nothing is synced: it can be written again.
+    """
+    fresh = f"{path}.{secrets.token_hex(6)}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(fresh, flags, mode)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, mode)  # whatever the umask says
+                file.write(text)
+            os.rename(fresh, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(fresh)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}; name another file") from None

@@ -8,7 +8,7 @@ from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from brainsurgeon.decide.cron import cron_numbers
+from brainsurgeon.config.values import cron_numbers
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings

@@ -14,7 +14,7 @@ import zstandard
 
 from bench.measuring import above_empty
 from bench.table import Row
-from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.plans import Cut
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store import open_store

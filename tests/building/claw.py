@@ -10,7 +10,7 @@ from pathlib import Path
 import zstandard
 
 from brainsurgeon import config
-from brainsurgeon.hosts import databases
+from brainsurgeon.hosts import sqlite
 from brainsurgeon.model.entries import STUB
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.operations.restore import restore
@@ -46,7 +46,7 @@ class Claw:
     def sql(self, statement, values=(), state=False):
         """Change the database as its agent might, and leave no log behind."""
         path = self.state if state else self.path
-        with databases.opened(str(path), "rw") as connection:
+        with sqlite.opened(str(path), "rw") as connection:
             return connection.execute(statement, values).fetchall()
 
     def lease(self, pid=None, since=None, started=None):
@@ -92,7 +92,7 @@ class Claw:
 
     def columns(self, session):
         """Read the columns of each event of a session."""
-        with databases.opened(str(self.path), "rw") as connection:
+        with sqlite.opened(str(self.path), "rw") as connection:
             known = {
                 name
                 for (name,) in connection.execute(
@@ -108,7 +108,7 @@ class Claw:
 
     def sound(self):
         """Check the database as SQLite can, and give what is wrong with it."""
-        with databases.opened(str(self.path), "rw") as connection:
+        with sqlite.opened(str(self.path), "rw") as connection:
             integrity = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             return (integrity if integrity != ["ok"] else []) + connection.execute(
                 "PRAGMA foreign_key_check"

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions import exchange, leases, openers, retire, tails
-from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.moving import Ledger, Place
+from brainsurgeon.sessions import exchange, late_lines, late_openers, leases, retire
+from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.late_lines import Ledger, Place
 from brainsurgeon.sessions.reading import open_session
 from brainsurgeon.store import journal
 from building.processes import wait_until
@@ -132,13 +132,13 @@ def race(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Let a late opener take its time, so that a busy machine changes nothing."""
-    monkeypatch.setattr(openers, "WAIT_FOR_CLOSING", 20.0)
+    monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 20.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     """Give a late opener 50 ms to close the file."""
-    monkeypatch.setattr(openers, "WAIT_FOR_CLOSING", 0.05)
+    monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 0.05)
 
 
 def append(path, data):
@@ -179,7 +179,7 @@ def interrupted(world, path, new=None):
         if new:
             with open(path, "rb") as before, open(new, "rb") as after:
                 ends = tuple(
-                    tails.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
+                    late_lines.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
                     for file in (before, after)
                 )
             world.store.journal.filled(entry, os.stat(new).st_ino, ends)

@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from brainsurgeon.store.opening import PAGE
+from brainsurgeon.store.database import PAGE
 
 
 def leaf_pages(path, name):

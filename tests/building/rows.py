@@ -2,10 +2,9 @@
 
 import os
 
-from brainsurgeon.model.edits import Cut
-from brainsurgeon.model.entries import stub_token
+from brainsurgeon.model.entries import stub_named, stub_token
+from brainsurgeon.model.plans import Cut
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
-from brainsurgeon.model.stubs import stub_named
 from brainsurgeon.store import journal
 
 OPEN = (

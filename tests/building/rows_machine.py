@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from brainsurgeon.model.stubs import id_named
+from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention

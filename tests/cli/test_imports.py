@@ -9,7 +9,7 @@ from building.processes import PROGRAM, run
 
 HEAVY = {
     "anyio", "apscheduler", "mcp", "rich", "sqlite_utils", "structlog", "watchfiles",
-    "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.operations.turns",
+    "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.rewrite.turns",
     "brainsurgeon.render.sessions", "brainsurgeon.rewrite",
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.config import load
-from brainsurgeon.operations.placing import digest_of
+from brainsurgeon.operations.install import digest_of
 from building.claude import ClaudeConversation
 from building.claw import Claw
 from building.processes import PROGRAM, complaint, document, run

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from brainsurgeon.store.daemon_lock import hold_daemon_lock
+from brainsurgeon.store.database import hold_daemon_lock
 from building.processes import bound, document, run, together
 from building.world import SAMPLES, Conversation, append, dump, entry_text, state
 

@@ -18,9 +18,9 @@ from brainsurgeon.config import (
     config_path,
     load,
 )
-from brainsurgeon.decide.rules import Rule
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.sessions import Root
+from brainsurgeon.planning.rules import Rule
 from building.world import TOP
 
 EXAMPLE = TOP / "config.toml.example"

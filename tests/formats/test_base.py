@@ -3,8 +3,7 @@
 import pytest
 
 from brainsurgeon.formats.base import image, leaves, parse, usable_id
-from brainsurgeon.model.entries import stub_id, stub_token
-from brainsurgeon.model.stubs import stub_named
+from brainsurgeon.model.entries import stub_id, stub_named, stub_token
 from building.world import SAMPLES
 
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))

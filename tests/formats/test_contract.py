@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS, HEAD_LINES, recognise
-from brainsurgeon.formats.openclaw_rows import OpenClawRows
-from brainsurgeon.formats.spans import locate, splice
-from brainsurgeon.model.entries import KINDS, OLD, stands, stub_id, stub_token, value_at
-from brainsurgeon.model.stubs import stub_named
+from brainsurgeon.formats.openclaw import OpenClawRows
+from brainsurgeon.formats.splice import locate, splice
+from brainsurgeon.model.entries import KINDS, OLD, stands, stub_id, stub_named, stub_token, value_at
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.readings import WINDOW, entries, survey
 from building.world import SAMPLES, dump

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.formats import density
+from brainsurgeon.formats import base
 from brainsurgeon.formats.base import parse
 from building.world import Conversation
 
@@ -40,7 +40,7 @@ LIGHT = {
 @pytest.mark.parametrize("what", DENSE)
 def test_a_dense_line_is_not_taken_apart(what):
     """What would take more memory than a line may is left unparsed, however short it is."""
-    assert density.too_dense(around(DENSE[what]()))
+    assert base.too_dense(around(DENSE[what]()))
     assert parse(around(DENSE[what]())) is None
 
 

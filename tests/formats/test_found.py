@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats.base import parse
-from brainsurgeon.formats.found import quickly
-from brainsurgeon.formats.spans import UntouchableError, locate
+from brainsurgeon.formats.splice import UntouchableError, locate, quickly
 from brainsurgeon.model.entries import value_at
 
 QUICK = settings(max_examples=300, deadline=None)

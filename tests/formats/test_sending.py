@@ -2,8 +2,8 @@
 
 import pytest
 
-from brainsurgeon.formats.sending import DIALECTS, codex_window, complaint, limit_said
-from brainsurgeon.model.calls import NOTHING, SEAL, TOO_LONG, Sent
+from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, limit_said
+from brainsurgeon.model.turns import NOTHING, SEAL, TOO_LONG, Sent
 
 CLAW, CLAUDE, CODEX, GENERIC = (
     DIALECTS[name] for name in ("openclaw", "claude-code", "codex", "generic")

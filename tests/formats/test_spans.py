@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats.base import parse
-from brainsurgeon.formats.spans import UntouchableError, locate, members, splice
+from brainsurgeon.formats.splice import UntouchableError, locate, members, splice
 from brainsurgeon.model.entries import value_at
 
 QUICK = settings(max_examples=120, deadline=None)

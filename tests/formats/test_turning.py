@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.openclaw_rows import OpenClawRows
+from brainsurgeon.formats.openclaw import OpenClawRows
 from building.world import Conversation
 
 OPENCLAW, GENERIC, CLAUDE = (FORMATS[name] for name in ("openclaw", "generic", "claude-code"))

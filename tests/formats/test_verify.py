@@ -2,9 +2,8 @@
 
 import pytest
 
-from brainsurgeon.formats.spans import UntouchableError
-from brainsurgeon.formats.verify import verify
-from brainsurgeon.model.edits import Cut
+from brainsurgeon.formats.splice import UntouchableError, verify
+from brainsurgeon.model.plans import Cut
 
 STUB = b'"[[extracted-a]]"'
 RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'

@@ -7,11 +7,12 @@ import pytest
 
 from brainsurgeon.config import load
 from brainsurgeon.hosts.homes import homes, uncovered
-from brainsurgeon.lookup.homes import unused_homes
+from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import passes, standing
+from brainsurgeon.render import runs
+from brainsurgeon.render import status as standing
 from building.claude import ClaudeConversation
 from building.world import dump
 
@@ -92,11 +93,11 @@ def test_status_and_the_first_dry_run_name_them(everywhere, settings, world):
     said = standing.status(status(settings, None, time.time()), time.time())
     first = scan(settings, None, dry_run=True)
 
-    for text in (said, passes.report(first)):
+    for text in (said, runs.report(first)):
         assert f"Claude Code keeps sessions in {everywhere}/.claude/projects" in text
         assert f'  path = "{everywhere}/.claude/projects"' in text
         assert "its sessions are shown, never changed" in text
-    told = json.loads(json.dumps(passes.report_json(first)))
+    told = json.loads(json.dumps(runs.report_json(first)))
     assert [one["agent"] for one in told["homes"]] == ["Claude Code", "pi", "Codex"]
     world.scan()
     assert scan(settings, world.store, dry_run=True).homes == []

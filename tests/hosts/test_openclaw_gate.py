@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from brainsurgeon.hosts import databases, openclaw_database, openclaw_state
-from brainsurgeon.hosts.openclaw_gate import Gate, refusal
+from brainsurgeon.hosts import openclaw_database, sqlite
+from brainsurgeon.hosts.openclaw_gate import Gate, refusal, window, windows
 from brainsurgeon.hosts.openclaw_schema import examine
-from brainsurgeon.hosts.openclaw_windows import window, windows
 from building.claw import (
     COMPACTED,
     DAY_BEFORE,
@@ -45,8 +44,8 @@ def claw(tmp_path):
 def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
     """Ask the whole gate about one session; give the answer."""
     state = str(claw.base)
-    presence = openclaw_state.presence(state, str(claw.path))
-    with databases.reading(str(claw.path), owned=not presence.nobody) as connection:
+    presence = openclaw_database.presence(state, str(claw.path))
+    with sqlite.reading(str(claw.path), owned=not presence.nobody) as connection:
         schema = examine(connection)
         seen = window(connection, session)
         assert seen is not None
@@ -399,7 +398,7 @@ class TestFinding:
 
     def test_every_session_is_listed_with_its_key(self, claw):
         """Sessions come with their keys, and with the one that took their place."""
-        with databases.reading(str(claw.path), owned=False) as connection:
+        with sqlite.reading(str(claw.path), owned=False) as connection:
             listed = {one.session: one for one in windows(connection)}
 
         assert listed[GATEWAY].key == f"agent:main:explicit:{GATEWAY}"

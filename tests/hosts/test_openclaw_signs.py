@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from brainsurgeon.hosts import openclaw_signs
+from brainsurgeon.hosts import openclaw
 from building.processes import Puppet
 from building.world import LATER
 
@@ -42,7 +42,7 @@ class Place:
 
     def held(self):
         """Ask who holds the lock."""
-        return openclaw_signs.lock_held(self.descriptor, NAME, LATER)
+        return openclaw.lock_held(self.descriptor, NAME, LATER)
 
     def registry(self, **entry):
         """Write `sessions.json` with one entry."""
@@ -51,7 +51,7 @@ class Place:
 
     def busy(self, abandoned=HOUR):
         """Ask whether the agent is at work."""
-        return openclaw_signs.agent_busy(self.descriptor, NAME, LATER, abandoned)
+        return openclaw.agent_busy(self.descriptor, NAME, LATER, abandoned)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_lock_that_is_a_pipe_does_not_hold_us_up(directory):
     """Nobody can make us wait by putting a pipe in the lock's place."""
     os.mkfifo(directory.path / f"{NAME}.lock")
 
-    assert openclaw_signs.lock_held(directory.descriptor, NAME, time.time()) == "a lock stands"
+    assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "a lock stands"
 
 
 def test_the_lock_is_only_looked_at(directory, agent):
@@ -274,20 +274,18 @@ def test_an_unreadable_registry_may_mean_that_the_agent_is_at_work(directory, ki
     elif kind == "unreadable":
         path.write_text("{}")
         refused = PermissionError(errno.EACCES, "denied")
-        monkeypatch.setattr(
-            openclaw_signs, "_opened", lambda name, place: _refuse(name, place, refused)
-        )
+        monkeypatch.setattr(openclaw, "_opened", lambda name, place: _refuse(name, place, refused))
     elif kind == "huge":
-        monkeypatch.setattr(openclaw_signs, "LARGEST_REGISTRY", 10)
+        monkeypatch.setattr(openclaw, "LARGEST_REGISTRY", 10)
         path.write_text('{"agent:main:main": {}}')
     else:
         os.symlink(directory.path / (NAME if kind == "link" else "nowhere"), path)
 
     assert "may be at work" in directory.busy()
-    assert openclaw_signs.keyed(str(directory.path), "agent:main:main") == []
+    assert openclaw.keyed(str(directory.path), "agent:main:main") == []
 
 
-def _refuse(name, place, error, opened=openclaw_signs._opened):
+def _refuse(name, place, error, opened=openclaw._opened):
     if name == "sessions.json":
         raise error
     return opened(name, place)
@@ -316,12 +314,10 @@ def test_nothing_is_parsed_while_an_opener_would_wait(world, conversation, monke
     path = world.put(NAME, conversation.bytes())
     path.with_name("sessions.json").write_text("{}")
     parsed, compared = [], []
-    parse, changed = openclaw_signs.parse, openclaw_signs.Signs.changed
+    parse, changed = openclaw.parse, openclaw.Signs.changed
+    monkeypatch.setattr(openclaw, "parse", lambda raw: parsed.append(leased(path)) or parse(raw))
     monkeypatch.setattr(
-        openclaw_signs, "parse", lambda raw: parsed.append(leased(path)) or parse(raw)
-    )
-    monkeypatch.setattr(
-        openclaw_signs.Signs,
+        openclaw.Signs,
         "changed",
         lambda signs: compared.append(leased(path)) or changed(signs),
     )
@@ -340,7 +336,7 @@ def leased(path):
 
 def test_a_run_that_begins_under_the_lease_is_seen(directory):
     """A lock or a mark that was not there when the signs were read differs, and so does its end."""
-    signs = openclaw_signs.Signs(directory.descriptor, NAME, lambda: LATER, HOUR)
+    signs = openclaw.Signs(directory.descriptor, NAME, lambda: LATER, HOUR)
     before = signs.read(), signs.changed()
     directory.registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
     marked = signs.changed()
@@ -360,7 +356,7 @@ def test_the_lock_is_looked_at_again_after_the_mark(directory, agent, monkeypatc
     def marking(*arguments):
         directory.lock(new_lock(agent.pid, started(agent.pid)))
 
-    monkeypatch.setattr(openclaw_signs, "_marked_running", marking)
+    monkeypatch.setattr(openclaw, "_marked_running", marking)
 
     assert directory.busy() == f"locked by process {agent.pid}"
 
@@ -420,12 +416,12 @@ def test_the_registry_tells_a_sessions_keys_and_what_its_model_takes(directory):
     }))  # fmt: skip
     place = str(directory.path)
 
-    assert openclaw_signs.keys_of(place, NAME) == ["agent:main:cron:daily", "agent:main:main"]
-    assert openclaw_signs.context_tokens(place, NAME) == 32_000
-    assert openclaw_signs.context_tokens(place, "c3.jsonl") is None
+    assert openclaw.keys_of(place, NAME) == ["agent:main:cron:daily", "agent:main:main"]
+    assert openclaw.context_tokens(place, NAME) == 32_000
+    assert openclaw.context_tokens(place, "c3.jsonl") is None
     for odd in ("[]", "{", '{"k": {"sessionId": "a1", "contextTokens": true}}',
                 '{"k": {"sessionId": "a1", "contextTokens": 0}}'):  # fmt: skip
         path.write_text(odd)
-        assert openclaw_signs.context_tokens(place, NAME) is None
+        assert openclaw.context_tokens(place, NAME) is None
     path.unlink()
-    assert openclaw_signs.keys_of(place, NAME) == []
+    assert openclaw.keys_of(place, NAME) == []

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from brainsurgeon.hosts import openclaw_state
+from brainsurgeon.hosts import openclaw_database
 from building.claw import LATER, Claw, start_time
 
 MINE = os.getpid()
@@ -44,14 +44,14 @@ def lease(claw, *row):
 
 def ask(claw):
     """Ask who is at work on the agent's database."""
-    return openclaw_state.presence(str(claw.base), str(claw.path))
+    return openclaw_database.presence(str(claw.base), str(claw.path))
 
 
 def test_a_lease_of_a_living_process_names_an_owner(claw):
     """What is understood is told as it stands."""
     lease(claw, "{path}", MINE, start_time(MINE), SINCE)
 
-    assert ask(claw).owners == (openclaw_state.Owner(MINE, SINCE),)
+    assert ask(claw).owners == (openclaw_database.Owner(MINE, SINCE),)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -93,4 +93,4 @@ def test_a_list_of_databases_that_cannot_be_understood_is_none(claw, row):
     claw.sql("CREATE TABLE agent_databases (agent_id, path)", state=True)
     claw.sql("INSERT INTO agent_databases VALUES (?, ?)", row, state=True)
 
-    assert openclaw_state.registered(str(claw.base)) is None
+    assert openclaw_database.registered(str(claw.base)) is None

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.hosts.pi import PACKAGES, drops_blocks
+from brainsurgeon.hosts.homes import PACKAGES, drops_blocks
 
 
 @pytest.fixture

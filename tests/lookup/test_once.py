@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.discovery import discover
 from building.tool import SESSION, pruned
 from building.world import Conversation
 

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.model.edits import Cut, FieldEdit, Putback
-from brainsurgeon.model.packed import TOGETHER, Edits
-from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.plans import TOGETHER, Cut, Edits, FieldEdit, Plan, Putback
 
 texts = st.text(st.sampled_from("aé🙂\ud800"), max_size=3)
 paths = st.lists(st.one_of(texts, st.integers(0, 9)), max_size=3).map(tuple)

@@ -10,14 +10,13 @@ from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.operations.archive import ALREADY, archive, archives
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
-from brainsurgeon.operations.metrics import metrics
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
-from brainsurgeon.operations.status import status
-from brainsurgeon.render.history import did, of_session
+from brainsurgeon.operations.status import metrics, status
+from brainsurgeon.render.runs import did, of_session
 from building.turns import ON, branch, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 

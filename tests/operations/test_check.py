@@ -1,7 +1,6 @@
 """What a monitor is told: nothing where all is well, and each trouble in words."""
 
-from brainsurgeon.operations.check import check, lasting
-from brainsurgeon.operations.status import status
+from brainsurgeon.operations.status import check, lasting, status
 from building.world import sql
 
 

@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 import zstandard
 
-from brainsurgeon import clock as clocks
 from brainsurgeon.errors import NotFoundError
-from brainsurgeon.hosts import databases
+from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.hosts import sqlite
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.cat import cat
@@ -24,10 +24,10 @@ from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import passes as render
-from brainsurgeon.render import standing
-from brainsurgeon.rewrite import recover_rows
-from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.render import runs as render
+from brainsurgeon.render import status as standing
+from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import row_writing
 from building import claw_agent
 from building.claw import (
     COMPACTED,
@@ -116,13 +116,13 @@ class TestScanning:
 
     def test_cuts_need_not_be_durable_and_put_backs_are(self, world, monkeypatch):
         """A cut whose commit is lost brings the old row back; a value put back must not vanish."""
-        asked, change = [], rows.RowWriter.change
+        asked, change = [], row_writing.RowWriter.change
 
         def noting(*arguments, durable, **keywords):
             asked.append(durable)
             return change(*arguments, durable=durable, **keywords)
 
-        monkeypatch.setattr(rows.RowWriter, "change", noting)
+        monkeypatch.setattr(row_writing.RowWriter, "change", noting)
         world.scan()
         cuts = len(asked)
         world.restore_all()
@@ -168,9 +168,9 @@ class TestScanning:
         world.scan()
         world.scan()  # what our own writing changed
         opened = []
-        real = databases.opened
+        real = sqlite.opened
         monkeypatch.setattr(
-            databases, "opened", lambda path, *more: opened.append(path) or real(path, *more)
+            sqlite, "opened", lambda path, *more: opened.append(path) or real(path, *more)
         )
 
         done = world.scan()
@@ -593,7 +593,7 @@ class TestAsking:
 
     def test_many_rows_go_in_several_steps(self, world, monkeypatch):
         """With few rows a step, all of them are done, newest first, and all are undone."""
-        monkeypatch.setattr(row_edits, "MOST_ROWS", 2)
+        monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.columns(GATEWAY)
         world.scan()
         assert len(world.stubs()) > 6
@@ -604,7 +604,7 @@ class TestAsking:
 
     def test_a_turn_between_two_steps_ends_the_work_there(self, world, monkeypatch):
         """What was done stays recorded, the rest waits for the next pass, and nothing is lost."""
-        monkeypatch.setattr(row_edits, "MOST_ROWS", 2)
+        monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
             "brainsurgeon.rewrite.apply_rows.time.sleep",
@@ -654,7 +654,7 @@ class TestUndoingEverything:
             store.journal.begin(record.id, world.claw.session(GATEWAY), "", note)
         (rewrite,) = store.journal.open_rewrites()
 
-        recover_rows.settle(store, rewrite, {})
+        recover.settle(store, rewrite, {})
 
         states = {one.id: one.state for one in store.extractions.of_session(record.id)}
         assert set(states.values()) == {"standing"}
@@ -667,7 +667,7 @@ class TestRetention:
     @pytest.fixture(autouse=True)
     def one_clock(self, world, monkeypatch):
         """Let the boot clock go with the wall clock."""
-        monkeypatch.setattr("brainsurgeon.clock.boot_clock", world.clock)
+        monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", world.clock)
         monkeypatch.setattr("brainsurgeon.operations.retention.clocks.boot_clock", world.clock)
 
     def run(self, world, **keys):
@@ -882,8 +882,8 @@ def _indexed(world):
             content = message["content"]
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             texts.append([block["text"] for block in blocks if block["type"] == "text"])
-    rows = world.claw.sql("SELECT c0, c1, c2 FROM session_transcript_fts_content")
-    return texts, rows
+    row_writing = world.claw.sql("SELECT c0, c1, c2 FROM session_transcript_fts_content")
+    return texts, row_writing
 
 
 def _touch(world, session, moment):

@@ -13,11 +13,11 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon import cli
-from brainsurgeon.cli.given import given
+from brainsurgeon.cli.options import given
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases, retire
-from brainsurgeon.sessions.moving import StaysError
-from brainsurgeon.store import opening
+from brainsurgeon.sessions.late_lines import StaysError
+from brainsurgeon.store import database as opening
 from building.world import Conversation
 
 STRAY = ".brainsurgeon-0123456789abcdef.tmp"

@@ -3,8 +3,8 @@
 import pytest
 
 from brainsurgeon.errors import NotFoundError, UsageError
-from brainsurgeon.model.times import iso
-from brainsurgeon.operations import scan, store_care
+from brainsurgeon.model.text import iso
+from brainsurgeon.operations import scan, store
 from brainsurgeon.operations.events import LISTED, counts, events, follow
 from building.world import append, open_turn, pin, two_values
 
@@ -131,7 +131,7 @@ def test_who_follows_goes_on_where_a_backup_takes_the_place(
 ):  # fmt: skip
     """It says so once, tells nothing twice, and tells what comes under an id that was told."""
     said, kept = [], str(tmp_path / "kept.db")
-    store_care.back_up(world.settings(), kept)
+    store.back_up(world.settings(), kept)
     looks = follow(
         world.settings(), since=since, wait=lambda: True, replaced=lambda: said.append("another")
     )
@@ -139,7 +139,7 @@ def test_who_follows_goes_on_where_a_backup_takes_the_place(
     world.restore(pruned)
     told.append(next(looks))
     world.close()
-    with store_care.replacing_store(world.settings(), kept) as pending:
+    with store.replacing_store(world.settings(), kept) as pending:
         pending.carry_out(clock())
     told += [next(looks), next(looks)]
     clock.now += 3600

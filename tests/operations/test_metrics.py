@@ -7,9 +7,9 @@ import stat
 import pytest
 
 from brainsurgeon.errors import UsageError
-from brainsurgeon.operations.metrics import metrics
-from brainsurgeon.outputs import READABLE, write_whole
-from brainsurgeon.render.metrics import metrics as render
+from brainsurgeon.log import READABLE, write_whole
+from brainsurgeon.operations.status import metrics
+from brainsurgeon.render.status import metrics as render
 from building.processes import bound
 
 SAMPLE = re.compile(

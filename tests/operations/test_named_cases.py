@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from brainsurgeon.model.times import iso
+from brainsurgeon.model.text import iso
 from brainsurgeon.render.sessions import restored, restored_json
 from building.world import dump, entry, pin
 

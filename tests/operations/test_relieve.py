@@ -5,14 +5,14 @@ import json
 import pytest
 
 from brainsurgeon.errors import FailedError, GoneError, NotFoundError
-from brainsurgeon.model.loads import Calibration
+from brainsurgeon.model.turns import Calibration
 from brainsurgeon.operations.context import context
-from brainsurgeon.operations.fullness import Wanted
-from brainsurgeon.operations.lapsing import NO_ROOT, NOT_FOUND
 from brainsurgeon.operations.relieve import relieve, would_relieve
+from brainsurgeon.operations.scan import NO_ROOT, NOT_FOUND
 from brainsurgeon.operations.sessions import LAPSED, sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.render.history import of_session
+from brainsurgeon.render.runs import of_session
+from brainsurgeon.rewrite.budget import Wanted
 from building.claw import GATEWAY, LATER, ClawWorld
 from building.turns import long_turn
 from building.world import SAMPLES, Clock, Conversation, pin

@@ -8,8 +8,8 @@ import pytest
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.operations.rescue import rescue, rescued
-from brainsurgeon.store import opening
+from brainsurgeon.operations.store import rescue, rescued
+from brainsurgeon.store import database
 from brainsurgeon.store.salvage import LOST
 from building.pages import leaf_pages, spoil
 from building.world import LATER, Conversation, sql
@@ -96,7 +96,7 @@ def no_tables(path):
     """Overwrite the first page of the list of tables, behind the header of the file."""
     with open(path, "r+b") as file:
         file.seek(100)
-        file.write(b"\xff" * (opening.PAGE - 100))
+        file.write(b"\xff" * (database.PAGE - 100))
 
 
 @pytest.mark.parametrize("harm", [no_database, no_tables])

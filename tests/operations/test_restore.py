@@ -15,7 +15,7 @@ from brainsurgeon.errors import (
     NotFoundError,
 )
 from brainsurgeon.model.entries import KINDS
-from brainsurgeon.model.times import iso
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.show import show as operation
 from brainsurgeon.render.sessions import SUGGESTION, restored_json

@@ -6,11 +6,11 @@ import time
 import pytest
 
 from brainsurgeon.errors import NotFoundError
-from brainsurgeon.model.times import iso
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.finishing import UNFINISHED
+from brainsurgeon.rewrite.finish import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
 from building.world import (
     Conversation,

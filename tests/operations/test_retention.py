@@ -15,21 +15,21 @@ import pytest
 from freezegun import freeze_time
 
 from brainsurgeon import cli
-from brainsurgeon import clock as clocks
-from brainsurgeon.decide import retention as decide
-from brainsurgeon.decide.retention import OUT_OF_SIGHT, SILENT, UNPLACED
 from brainsurgeon.errors import ExpiredError, StoppedError
+from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.model.times import iso
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations import retention as operation
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
+from brainsurgeon.planning import retention as decide
+from brainsurgeon.planning.retention import OUT_OF_SIGHT, SILENT, UNPLACED
 from brainsurgeon.sessions import leases
+from brainsurgeon.sessions.placeholders import sessions_and_archives, stubs_in
 from brainsurgeon.sessions.reading import CHUNK, carry_on
-from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE
 from building.rows import count, cut, session

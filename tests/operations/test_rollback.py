@@ -2,8 +2,8 @@
 
 import pytest
 
-from brainsurgeon import clock as clocks
 from brainsurgeon.errors import NotFoundError
+from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import CHANGED, PUT_BACK, rollback

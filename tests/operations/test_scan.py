@@ -16,7 +16,7 @@ from brainsurgeon.operations.context import context
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import as_json
-from brainsurgeon.render.passes import report_json
+from brainsurgeon.render.runs import report_json
 from brainsurgeon.sessions import exchange, leases
 from building.swaps import parse, swaps
 from building.world import (

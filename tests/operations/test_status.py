@@ -1,8 +1,8 @@
 """How things stand: what is not sent any more, the last passes and what failed of late."""
 
-from brainsurgeon.model.loads import Calibration, Fullness
+from brainsurgeon.model.turns import Calibration, Fullness
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import standing
+from brainsurgeon.render import status as standing
 from building.world import sql
 
 STUB = len("[[extracted-00000003]]")

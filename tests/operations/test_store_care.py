@@ -11,10 +11,11 @@ from contextlib import closing, suppress
 import pytest
 
 from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
-from brainsurgeon.operations import store_care
-from brainsurgeon.store import open_store, opening, place
-from brainsurgeon.store.alone import hold_sessions
-from brainsurgeon.store.daemon_lock import hold_daemon_lock
+from brainsurgeon.operations import store as store_care
+from brainsurgeon.store import database as opening
+from brainsurgeon.store import database as place
+from brainsurgeon.store import open_store
+from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
 from building.world import LATER, Conversation, sql, text_of
 
@@ -118,7 +119,7 @@ def test_a_backup_needs_room_before_it_begins(world, pruned, target, monkeypatch
 
 def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, monkeypatch):
     """While a session is being rewritten a backup waits, and then says that it is busy."""
-    monkeypatch.setattr("brainsurgeon.store.alone.PATIENCE", 0.1)
+    monkeypatch.setattr("brainsurgeon.store.database.PATIENCE", 0.1)
     with world.store.lock(1), pytest.raises(BusyError, match="rewriting"):
         store_care.back_up(world.settings(), target)
     assert store_care.back_up(world.settings(), target).values == 1

@@ -90,7 +90,7 @@ def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, folding, monke
         def refuse(*_):
             raise RefusedError("not now")
 
-        patched.setattr("brainsurgeon.rewrite.under_way.exchange.succeed", refuse)
+        patched.setattr("brainsurgeon.rewrite.apply.exchange.succeed", refuse)
         assert scan(SUMMARY, str(noted)).sessions_changed == 0
     assert path.read_bytes() == talk.bytes()
     assert scan(SUMMARY, str(noted)).sessions_changed == 1

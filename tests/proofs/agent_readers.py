@@ -13,7 +13,9 @@ LOOK, CONVERTED = (
 )
 """What they load of a session and would send to each provider; what to Anthropic's alone."""
 AGENTS = [
-    "pi", "pi-now", pytest.param("openclaw", marks=pytest.mark.long(proves=("formats", "decide"))),
+    "pi",
+    "pi-now",
+    pytest.param("openclaw", marks=pytest.mark.long(proves=("formats", "planning"))),
 ]  # fmt: skip
 
 

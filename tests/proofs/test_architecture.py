@@ -18,12 +18,12 @@ MODULES = {
 
 
 NOUNS = ("model.*", "errors")
-PURE = (*NOUNS, "formats", "formats.*", "decide.*")
+PURE = (*NOUNS, "formats", "formats.*", "planning.*")
 HANDS = ("hosts.*", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 AT_THE_DOOR = (
-    "", *NOUNS, "operations.*", "lookup.*", "rewrite.recover", "config", "render", "render.*",
-    "log", "outputs", "store", "store.opening", "store.daemon_lock",
+    "", *NOUNS, "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover", "rewrite.turns",
+    "config", "render", "render.*", "log", "store", "store.database",
 )  # fmt: skip
 
 MAY_IMPORT = {
@@ -32,19 +32,15 @@ MAY_IMPORT = {
     "model": (),
     "errors": (),
     "formats": NOUNS,
-    "decide": (*NOUNS, "formats", "formats.*"),
-    "hosts": (*NOUNS, "formats.density", "formats.base"),
-    "sessions": (*NOUNS, "formats", "formats.*", "hosts.*", "clock"),
+    "planning": (*NOUNS, "formats", "formats.*"),
+    "hosts": (*NOUNS, "formats.base"),
+    "sessions": (*NOUNS, "formats", "formats.*", "hosts.*"),
     "store": (*NOUNS, "formats"),
-    "clock": (),
-    "outputs": ("errors",),
     # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "decide.*", "formats", "hosts.homes_named"),
-    "packaged": (),
-    "signs_of_life": (),
-    "schedule": ("config", "decide.cron"),
+    "config": (*NOUNS, "planning.*", "formats", "hosts.home_paths"),
+    "schedule": ("config", "config.values"),
     "lookup": (*PURE, *HANDS, "config"),
-    "rewrite": (*PURE, *HANDS, "config"),
+    "rewrite": (*PURE, *HANDS, "lookup.*", "config"),
     "operations": (
         *PURE,
         *HANDS,
@@ -52,17 +48,22 @@ MAY_IMPORT = {
         "rewrite",
         "rewrite.*",
         "config",
-        "packaged",
         "schedule",
-        "clock",
     ),
     "log": (*NOUNS, "config", "operations.*"),
-    "render": (*NOUNS, "", "operations.*", "config.origins"),
+    "render": (*NOUNS, "", "operations.*", "rewrite.turns", "config.origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
-    "cli": (*AT_THE_DOOR, "config.*", "daemon", "mcp_server"),
+    "cli": (
+        *AT_THE_DOOR,
+        "config.*",
+        "daemon",
+        "mcp_server",
+        "sessions.discovery",
+        "sessions.row_listing",
+    ),
     # A change below a root wakes it up only where the name is one of a session.
-    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule", "signs_of_life"),
+    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
 }
 """Room to what it may import beside itself: `room.*` any module of it, `room` only its door."""
 
@@ -71,41 +72,37 @@ LOOKS_AROUND = {
     "os", "io", "pathlib", "shutil", "tempfile", "glob", "time", "logging", "structlog", "random",
     "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3", "sqlite_utils",
 }  # fmt: skip
-PURE_ROOMS = ("model", "errors", "formats", "decide")
+PURE_ROOMS = ("model", "errors", "formats", "planning")
 SPEAKS_TO_SQLITE = {
-    *(f"hosts.openclaw_{what}" for what in ("schema", "state", "windows", "events", "gate")),
-    *(f"sessions.row_{what}" for what in ("session", "lines", "listing", "digests", "sighting")),
-    "hosts.openclaw", "hosts.databases", "sessions.rows",
+    *(f"hosts.openclaw_{what}" for what in ("schema", "database", "gate")),
+    *(f"sessions.row_{what}" for what in ("session", "listing", "writing")),
+    "hosts.openclaw", "hosts.sqlite", "sessions.placeholders",
 }  # fmt: skip
-"""They ask OpenClaw's own databases, read-only; `sessions.rows` changes rows in one."""
+"""They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one."""
 
 
 KNIFE = {
-    "sessions.exchange": {"rewrite.apply", "rewrite.finishing", "rewrite.under_way"},
     "sessions.attributes": {"sessions.new_file", "sessions.reading"},
-    "sessions.new_file": {"sessions.exchange", "sessions.openers"},
-    "sessions.openers": {"sessions.exchange"},
-    "sessions.moving": {
-        "rewrite.finishing", "rewrite.recover", "sessions.exchange", "sessions.new_file",
-        "sessions.openers", "sessions.retire",
+    "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.finish"},
+    "sessions.new_file": {"sessions.exchange", "sessions.late_openers"},
+    "sessions.late_openers": {"sessions.exchange"},
+    "sessions.late_lines": {
+        "rewrite.finish", "rewrite.recover", "rewrite.tail", "sessions.exchange",
+        "sessions.late_openers", "sessions.new_file", "sessions.retire",
     },
     "sessions.retire": {
-        "rewrite.finishing", "rewrite.recover", "sessions.openers", "sessions.unleased",
+        "rewrite.finish", "rewrite.recover", "sessions.exchange", "sessions.late_openers",
     },
-    "sessions.unleased": {"sessions.exchange"},
-    "sessions.leases": {
-        "operations.status", "sessions.exchange", "sessions.moving", "sessions.openers",
-        "sessions.retire", "sessions.temporary",
-    },
-    "sessions.temporary": {"operations.doctor", "rewrite.under_way"},
-    "sessions.rows": {"rewrite.apply_rows"},
+    "sessions.row_writing": {"rewrite.apply_rows", "rewrite.recover"},
 }  # fmt: skip
 """The modules that may change what stands in a session's directory, and who may call them."""
 OF_OUR_OWN = {
-    *(f"store.{name}" for name in ("alone", "copies", "replacing", "salvage")),
-    "store.daemon_lock", "store.facts", "store.opening", "store", "log", "cli", "cli.streams",
-    "operations.placing", "outputs",
-}  # fmt: skip
+    *(f"store.{name}" for name in ("backup", "database", "facts", "salvage")),
+    "store",
+    "log",
+    "cli",
+    "operations.install",
+}
 """What they open for writing lies in our own state directory, is a stream that went away, a file
 that `init` was told to write where none was, or a backup, a page or figures asked for."""
 MOVES_FILES = {
@@ -212,8 +209,8 @@ def test_the_picture_is_read_from_the_real_imports():
     cli = {target for module in MODULES if room(module) == "cli" for target in ours(module)}
 
     assert {"operations.show", "operations.scan", "store", "config"} <= cli
-    assert "decide.rules" in set(ours("decide.extract"))
-    assert not allowed("formats.base", "decide.rules")
+    assert "planning.rules" in set(ours("planning.plan"))
+    assert not allowed("formats.base", "planning.rules")
     assert not allowed("cli", "store.blobs")
     assert not allowed("operations.scan", "render")
 
@@ -233,7 +230,8 @@ def test_the_pure_half_looks_at_nothing():
 
 def test_the_planner_is_in_the_pure_half():
     """What decides about a session's bytes stands where nothing may look around."""
-    assert {"decide.plan", "decide.matching", "decide.judging", "decide.drafting"} <= MODULES.keys()
+    names = ("plan", "matching", "rules", "drafts", "retention")
+    assert {f"planning.{name}" for name in names} <= MODULES.keys()
 
 
 def test_only_the_store_speaks_to_sqlite():

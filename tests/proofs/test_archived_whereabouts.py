@@ -38,7 +38,7 @@ ENDS = "It begins alike. " + "x" * 1500, "y" * 1500 + " It ends alike."
 def clock(world, monkeypatch):
     """Give the world clocks that go only when told."""
     world.clock = Clock(int(time.time()))
-    monkeypatch.setattr("brainsurgeon.clock.boot_clock", lambda: world.clock.now)
+    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
     return world.clock
 
 

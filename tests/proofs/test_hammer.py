@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import leases, openers, retire
+from brainsurgeon.sessions import late_openers, leases, retire
 from building.processes import PATIENCE, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
@@ -121,8 +121,8 @@ class Gap:
     def __init__(self, patch, seconds, seen):
         self._leased = None
         take, swap = leases.take, leases.exchange
-        late, retired = openers.LateOpeners, retire.retire
-        back, same, awaiting = late._exchange_back, late._same_outside, openers.await_openers
+        late, retired = late_openers.LateOpeners, retire.retire
+        back, same, awaiting = late._exchange_back, late._same_outside, late_openers.await_openers
         going = []
 
         def taking(descriptor):
@@ -161,7 +161,7 @@ class Gap:
         patch.setattr(leases, "take", taking)
         patch.setattr(leases, "exchange", exchanging)
         patch.setattr(late, "_same_outside", comparing)
-        patch.setattr(openers, "await_openers", catching)
+        patch.setattr(late_openers, "await_openers", catching)
         patch.setattr(late, "_exchange_back", going_back)
         patch.setattr(retire, "retire", retiring)
 

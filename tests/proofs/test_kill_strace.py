@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from brainsurgeon.model.stubs import id_named
+from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.store import open_store

@@ -14,7 +14,7 @@ from proofs.live.gateway import wait
 from proofs.live.pi import Pi
 
 pytestmark = pytest.mark.long(
-    proves=("formats", "decide", "rewrite", "operations", "mcp_server", "hosts")
+    proves=("formats", "planning", "rewrite", "operations", "mcp_server", "hosts")
 )
 
 PROTECTION = 4

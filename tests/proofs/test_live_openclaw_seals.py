@@ -13,7 +13,7 @@ from proofs.live.claw_messages import OnMessages
 from proofs.live.gateway import wait
 from proofs.live.witness import Witness
 
-pytestmark = pytest.mark.long(proves=("formats", "decide", "rewrite", "operations", "daemon"))
+pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
 
 QUIET = 2
 MODEL = "claude-fable-5-1"

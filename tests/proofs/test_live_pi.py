@@ -14,7 +14,7 @@ from proofs.live.messages import Messages
 from proofs.live.pi import Pi
 from proofs.live.witness import Witness
 
-pytestmark = pytest.mark.long(proves=("formats", "decide", "rewrite", "operations", "daemon"))
+pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
 
 DEADLINE = 60
 STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")

@@ -15,7 +15,7 @@ from proofs.live.claude import ClaudeCode
 from proofs.live.claw_messages import OnMessages
 from proofs.live.pi import Pi
 
-pytestmark = pytest.mark.long(proves=("decide", "formats", "rewrite", "operations"))
+pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
 
 MODEL = "claude-sonnet-4-5"
 SEALING = "claude-fable-5-1"

@@ -9,13 +9,12 @@ import time
 
 import pytest
 
-from brainsurgeon import clock as clocks
-from brainsurgeon.decide.retention import OUT_OF_SIGHT
-from brainsurgeon.operations.check import check
+from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.status import status
-from brainsurgeon.sessions.discover import LINK
+from brainsurgeon.operations.status import check, status
+from brainsurgeon.planning.retention import OUT_OF_SIGHT
+from brainsurgeon.sessions.discovery import LINK
 from building.alike import generic_log, own_id, three, write
 from building.claw import GATEWAY, ClawWorld
 from building.world import Clock

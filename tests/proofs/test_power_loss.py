@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.stubs import stub_named
+from brainsurgeon.model.entries import stub_named
 from brainsurgeon.model.turns import LINK, MARK
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import openers, retire
+from brainsurgeon.sessions import late_openers, retire
 from brainsurgeon.store import open_store
-from brainsurgeon.store.key_paths import key_path_text
+from brainsurgeon.store.columns import key_path_text
 from building.world import Conversation
 from proofs.power import operation as operations
 from proofs.power.tracing import Disk, trace, why_not
@@ -312,7 +312,7 @@ def hurry(monkeypatch):
     """Wait for nobody and sync nothing: the states are built, not lived through."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
-    monkeypatch.setattr(openers, "WAIT_FOR_OPENERS", 0.0)
+    monkeypatch.setattr(late_openers, "WAIT_FOR_OPENERS", 0.0)
 
 
 def violations(one, states):

@@ -13,8 +13,8 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
-from brainsurgeon.sessions import leases, moving, openers, retire, tails
-from brainsurgeon.sessions.moving import Place
+from brainsurgeon.sessions import late_lines, late_openers, leases, retire
+from brainsurgeon.sessions.late_lines import Place
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import (
     APPEND,
@@ -84,7 +84,7 @@ def test_a_line_survives_a_failure_on_the_way_back(
     if what == "the sync fails":
         monkeypatch.setattr(os, "fsync", failing)
     else:
-        monkeypatch.setattr(moving, "append", full)
+        monkeypatch.setattr(late_lines, "append", full)
     with pytest.raises(OSError, match=r"I/O|full"):
         replace(session)
     for _ in range(3):
@@ -136,13 +136,13 @@ def test_recovery_moves_the_line_after_a_failed_way_back(
     race.after = lambda: race.opens(
         second_puppet, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
     )
-    move = moving.append
+    move = late_lines.append
 
     def once(*_, **__):
-        monkeypatch.setattr(moving, "append", move)
+        monkeypatch.setattr(late_lines, "append", move)
         raise error
 
-    monkeypatch.setattr(moving, "append", once)
+    monkeypatch.setattr(late_lines, "append", once)
     try:
         world.scan(keep_recent=0)
     except KeyboardInterrupt:
@@ -205,7 +205,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
             )
 
     def waiting_for_openers(seconds):
-        if seconds == openers.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
+        if seconds == late_openers.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
             wait_until(lambda: not leases.held(race.leased[0]))
         else:
             sleep(seconds)
@@ -275,11 +275,11 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
     done = replace(session)
     old = str(path.with_name(TEMPORARY))
     puppet.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
-    tail_of = tails.Tail.of
+    tail_of = late_lines.Tail.of
 
     def looking(*arguments):
         found = tail_of(*arguments)
-        monkeypatch.setattr(tails.Tail, "of", tail_of)
+        monkeypatch.setattr(late_lines.Tail, "of", tail_of)
         puppet.say(
             "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
@@ -287,7 +287,7 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
         wait_until(lambda: not leases.held(session.descriptor))
         return found
 
-    monkeypatch.setattr(tails.Tail, "of", looking)
+    monkeypatch.setattr(late_lines.Tail, "of", looking)
     settle(session, done, patience=2)
     puppet.hear()
 
@@ -304,7 +304,7 @@ def test_a_line_moved_by_half_is_taken_back(
     race.after = lambda: race.opens(
         second_puppet, race.leased[0], path, APPEND, "time.sleep(0.02)", SAY_NEXT, "os.close(fd)"
     )
-    write, ends = openers.write, []
+    write, ends = late_openers.write, []
 
     def partly(descriptor, data):
         if data == LATE:
@@ -312,10 +312,10 @@ def test_a_line_moved_by_half_is_taken_back(
             raise OSError(errno.ENOSPC, "full")
         write(descriptor, data)
 
-    monkeypatch.setattr(openers, "write", partly)
+    monkeypatch.setattr(late_openers, "write", partly)
     with pytest.raises(OSError, match="full"):
         replace(session, filled=lambda _, both: ends.append(both))
-    monkeypatch.setattr(openers, "write", write)
+    monkeypatch.setattr(late_openers, "write", write)
     for _ in range(4):
         second_puppet.hear()
     retire.retire(

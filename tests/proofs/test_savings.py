@@ -4,10 +4,10 @@ import os
 import time
 
 from brainsurgeon.config import Settings
-from brainsurgeon.decide.plan import plan
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import parse
 from brainsurgeon.model.records import Records
+from brainsurgeon.planning.plan import plan
 from brainsurgeon.sessions.reading import FileLines
 from building.world import SAMPLES, TOP
 

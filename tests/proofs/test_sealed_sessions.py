@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from brainsurgeon.decide.seals import BROKEN, DOUBTFUL, UNFIT
 from brainsurgeon.errors import ChangedError
-from brainsurgeon.hosts import pi
+from brainsurgeon.hosts import homes
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.show import show
+from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
 from building.world import Clock, Conversation, append, entry, fork, pin
 
 SEALS = "claude-fable-5-1"
@@ -357,7 +357,7 @@ def test_a_fork_has_its_seals_taken_out_for_itself(world, talk):
 
 def test_an_agent_that_asks_for_it_keeps_its_thinking(world, talk, monkeypatch):
     """Where pi manages a model's effort it asks the provider to drop what no longer fits."""
-    monkeypatch.setattr(pi, "drops_blocks", lambda: True)
+    monkeypatch.setattr(homes, "drops_blocks", lambda: True)
     for tag in range(3):
         turn(talk, tag, providerThinkingLevel="high" if tag else None)
     place = world.root / "pi" / "--home-me--"

@@ -29,23 +29,23 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from brainsurgeon import clock as clocks
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import all_sessions
-from brainsurgeon.model.stubs import id_named
-from brainsurgeon.model.times import iso
+from brainsurgeon.model.entries import id_named
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations import scan as scanning
-from brainsurgeon.operations.batching import Planned
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
-from brainsurgeon.rewrite import recover, resume
-from brainsurgeon.sessions import leases, new_file, openers, retire
+from brainsurgeon.rewrite import recover, tail
+from brainsurgeon.rewrite.batch import Planned
+from brainsurgeon.sessions import late_openers, leases, new_file, retire
 from brainsurgeon.store import open_store
-from brainsurgeon.store.key_paths import key_path_text
+from brainsurgeon.store.columns import key_path_text
 from building.rows_machine import WithRows
 from building.swaps import differences
 from building.world import World, dump
@@ -245,15 +245,15 @@ class Agents(RuleBasedStateMachine):
         self.shim = Shim()
         self.shim.install()
         self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
-        self._wait = openers.WAIT_FOR_OPENERS
-        self._pays, self._grown = resume.pays, scanning.look_at_growth
-        self._head = resume.HEAD_LINES
-        resume.HEAD_LINES = 1  # these sessions are known by their first line
-        resume.pays = lambda *_: True
+        self._wait = late_openers.WAIT_FOR_OPENERS
+        self._pays, self._grown = tail.pays, scanning.look_at_growth
+        self._head = tail.HEAD_LINES
+        tail.HEAD_LINES = 1  # these sessions are known by their first line
+        tail.pays = lambda *_: True
         scanning.look_at_growth = _counted(self._grown)
         clocks.boot_clock = lambda: float(self.now)
         retire.LOOK_BACK = 0.0
-        openers.WAIT_FOR_OPENERS = 0.0
+        late_openers.WAIT_FOR_OPENERS = 0.0
         if Agents.template is None:
             open_store(str(self.base / "state")).close()
             Agents.template = {
@@ -273,9 +273,9 @@ class Agents(RuleBasedStateMachine):
             self.shim.remove()
             clocks.boot_clock = self._boot
             retire.LOOK_BACK = self._look_back
-            openers.WAIT_FOR_OPENERS = self._wait
-            resume.pays, scanning.look_at_growth = self._pays, self._grown
-            resume.HEAD_LINES = self._head
+            late_openers.WAIT_FOR_OPENERS = self._wait
+            tail.pays, scanning.look_at_growth = self._pays, self._grown
+            tail.HEAD_LINES = self._head
             shutil.rmtree(self.base, ignore_errors=True)
 
     # What the agent does.
@@ -1150,7 +1150,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     assert figures["moves"] > 100  # the same lives are not drawn on every machine
 
 
-@pytest.mark.long(proves=("formats", "decide", "store", "sessions", "rewrite", "operations"))
+@pytest.mark.long(proves=("formats", "planning", "store", "sessions", "rewrite", "operations"))
 def test_nothing_is_lost_in_a_long_life():
     """The same over many more and longer lives, other ones each time."""
     _run(max_examples=1000, stateful_step_count=60)

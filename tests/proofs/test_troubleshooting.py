@@ -12,9 +12,8 @@ import pytest
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions import filesystems, leases
-from brainsurgeon.store.alone import hold_store
-from brainsurgeon.store.opening import PAGE
+from brainsurgeon.sessions import leases
+from brainsurgeon.store.database import PAGE, hold_store
 from building.claude import ClaudeConversation
 from building.claw import Claw
 from building.processes import bound, is_cut, run, settled
@@ -171,7 +170,7 @@ def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
     """`status` says so, nothing is touched, and `exclusive = true` lets it be."""
     path, ident = settled(world)
     for name in ("unproven", "unproven_at"):
-        monkeypatch.setattr(filesystems, name, lambda *_: "nfs")
+        monkeypatch.setattr(leases, name, lambda *_: "nfs")
     [root] = status(world.settings(), world.store, world.clock()).roots
     assert root.protocol == "nothing: leases prove nothing on nfs"
     assert world.scan(keep_recent=0).sessions_changed == 0

@@ -12,9 +12,8 @@ import time
 
 import pytest
 
-from brainsurgeon import clock as clocks
-from brainsurgeon.decide.matching import ANOTHERS, NOBODYS
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
+from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
@@ -26,11 +25,12 @@ from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
+from brainsurgeon.planning.matching import ANOTHERS, NOBODYS
 from brainsurgeon.render import as_json, safe
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.finishing import Rewrite
-from brainsurgeon.rewrite.under_way import Way
+from brainsurgeon.rewrite.apply import Way
+from brainsurgeon.rewrite.finish import Rewrite
 from building import claw_agent
 from building.alike import (
     FORKS,

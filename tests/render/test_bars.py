@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from brainsurgeon.render.bars import bar
+from brainsurgeon.render import bar
 
 
 class Stream(io.TextIOWrapper):

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.sessions import filesystems, row_edits, rows
+from brainsurgeon.sessions import leases, row_writing
 from brainsurgeon.sessions.row_session import UNTRIED
 from brainsurgeon.store import open_store
 from building import claw_agent
@@ -30,7 +30,7 @@ def full(store):
 
 def between_steps(monkeypatch, act):
     """Take steps of two rows each, and do something once after the first of them."""
-    monkeypatch.setattr(row_edits, "MOST_ROWS", 2)
+    monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
     left = [act]
     monkeypatch.setattr(
         "brainsurgeon.rewrite.apply_rows.time.sleep", lambda _: left and left.pop()()
@@ -44,13 +44,13 @@ def differing(before, now):
 
 def writers(monkeypatch):
     """Note each agent's database that is opened for changing rows."""
-    opened, begin = [], rows.RowWriter.__init__
+    opened, begin = [], row_writing.RowWriter.__init__
 
     def noting(writer, *arguments):
         begin(writer, *arguments)
         opened.append(writer)
 
-    monkeypatch.setattr(rows.RowWriter, "__init__", noting)
+    monkeypatch.setattr(row_writing.RowWriter, "__init__", noting)
     return opened
 
 
@@ -153,7 +153,7 @@ class TestFilesystems:
     @pytest.fixture(autouse=True)
     def untried(self, monkeypatch):
         """Let this machine's filesystem be one on which nothing was tried."""
-        monkeypatch.setattr(filesystems, "PROVEN", {})
+        monkeypatch.setattr(leases, "PROVEN", {})
 
     def test_nothing_is_touched_there(self, world):
         """Each session is skipped with the reason."""

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from brainsurgeon.rewrite.finishing import Directories
+from brainsurgeon.rewrite.finish import Directories
 from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import retire
 from building.world import Conversation

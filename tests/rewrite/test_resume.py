@@ -10,7 +10,7 @@ import pytest
 from brainsurgeon.operations import scan as scanning
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.rewrite import resume
+from brainsurgeon.rewrite import tail
 from building.world import SAMPLES, Conversation, World, append, dump, pin, sql
 
 GROWING = sorted(
@@ -270,8 +270,8 @@ def test_an_archive_with_a_new_id_is_known_in_the_tail(world):
 @pytest.mark.parametrize("sample", GROWING, ids=lambda path: path.name[:24])
 def test_a_real_session_comes_out_the_same_however_it_is_looked_at(tmp_path, sample, monkeypatch):
     """Whether each pass goes on from the last or looks at everything, the same bytes are left."""
-    monkeypatch.setattr(resume, "SMALLEST", 0)
-    monkeypatch.setattr(resume, "HEAD_LINES", 1)
+    monkeypatch.setattr(tail, "SMALLEST", 0)
+    monkeypatch.setattr(tail, "HEAD_LINES", 1)
     lines = sample.read_bytes().splitlines(keepends=True)
     steps = [lines[at : at + max(1, len(lines) // 12)]
              for at in range(0, len(lines), max(1, len(lines) // 12))]  # fmt: skip

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.sessions import directories, discover, filesystems
+from brainsurgeon.sessions import discovery, leases
 
 
 class Memory:
@@ -39,7 +39,7 @@ def root(tmp_path):
 @pytest.fixture
 def listed(monkeypatch):
     """Count how many directories are listed; their times are believed at once."""
-    monkeypatch.setattr(directories, "SETTLED", 0.0)
+    monkeypatch.setattr(discovery, "SETTLED", 0.0)
     counted = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda at: counted.append(at) or scandir(at))
@@ -50,7 +50,7 @@ def walk(root, memory=None):
     """Walk a root as a pass does; give the files that it finds, by path."""
     if memory:
         memory.listings, memory.listed = memory.listed, {}
-    found = list(discover.discover([discover.Root(str(root))], resting=memory))
+    found = list(discovery.discover([discovery.Root(str(root))], resting=memory))
     assert all(isinstance(one, SessionFile) for one in found)
     return {one.path: one.fingerprint for one in found}
 
@@ -127,7 +127,7 @@ def test_whatever_changes_in_a_tree_is_seen(root, listed, change):
 
 def test_a_directory_that_changed_just_now_is_listed_again(root, monkeypatch):
     """Within the step in which a filesystem counts, a further change would not show."""
-    monkeypatch.setattr(directories, "SETTLED", 60.0)
+    monkeypatch.setattr(discovery, "SETTLED", 60.0)
     memory = Memory()
     walk(root, memory)
 
@@ -136,7 +136,7 @@ def test_a_directory_that_changed_just_now_is_listed_again(root, monkeypatch):
 
 def test_times_of_other_filesystems_are_not_believed(root, listed, monkeypatch):
     """Where nobody knows who gives a directory its times, it is listed by every pass."""
-    monkeypatch.setattr(filesystems, "PROVEN", {})
+    monkeypatch.setattr(leases, "PROVEN", {})
     memory = Memory()
     walk(root, memory)
 

@@ -12,8 +12,8 @@ import pytest
 
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
-from brainsurgeon.sessions.discover import discover
-from brainsurgeon.sessions.temporary import TEMPORARY
+from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.exchange import TEMPORARY
 from building.processes import Puppet
 
 SESSION = b'{"type":"session","version":3,"id":"a"}\n'
@@ -291,7 +291,7 @@ def open_place():
 def ordinary():
     """Give a process of an ordinary user's, whoever runs the tests."""
     puppet = Puppet(
-        "globals().update(walk=__import__('brainsurgeon.sessions.discover', fromlist=['x']))"
+        "globals().update(walk=__import__('brainsurgeon.sessions.discovery', fromlist=['x']))"
     )
     if os.geteuid() == 0:
         puppet.ask(f"os.setgid({NOBODY})")

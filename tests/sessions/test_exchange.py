@@ -10,8 +10,9 @@ import time
 
 import pytest
 
-from brainsurgeon.sessions import exchange, leases, new_file, openers
-from brainsurgeon.sessions.moving import StaysError
+from brainsurgeon.sessions import exchange, leases, new_file
+from brainsurgeon.sessions import late_openers as openers
+from brainsurgeon.sessions.late_lines import StaysError
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import (
     APPEND,

@@ -8,7 +8,7 @@ import pytest
 
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions import filesystems, leases
+from brainsurgeon.sessions import leases
 from building.hindered import reasons
 from building.processes import ROOT, WORKERS
 from building.world import state
@@ -65,7 +65,7 @@ def test_where_a_lease_proves_nothing_nothing_is_touched(world, path, conversati
     (root,) = status(now, world.store, world.clock()).roots
     warned = [one for one in doctor(now, world.store) if one.what.startswith(str(world.root))]
 
-    assert set(told.values()) == {filesystems.UNPROVEN.format("fuse")}
+    assert set(told.values()) == {leases.UNPROVEN.format("fuse")}
     assert root.protocol == "nothing: leases prove nothing on fuse"
     assert [(one.level, "exclusive = true" in one.advice) for one in warned] == [("warning", True)]
     assert path.read_bytes() == conversation.bytes()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.operations import scan as scanning
-from brainsurgeon.sessions import mounts
+from brainsurgeon.sessions import leases
 from building.hindered import reasons
 
 
@@ -46,7 +46,7 @@ def container(tmp_path, path):
 @pytest.fixture(autouse=True)
 def look_each_time(monkeypatch):
     """Look around each time: a test mounts and unmounts within the second."""
-    monkeypatch.setattr(mounts, "FRESH", 0.0)
+    monkeypatch.setattr(leases, "FRESH", 0.0)
 
 
 def test_a_file_that_a_container_was_given_is_left_alone(
@@ -83,7 +83,7 @@ def test_a_container_started_after_the_look_keeps_its_file(
     world, path, conversation, container, tmp_path, monkeypatch
 ):
     """What was seen when the session was looked at is not believed any more at its exchange."""
-    monkeypatch.setattr(mounts, "FRESH", 1.0)
+    monkeypatch.setattr(leases, "FRESH", 1.0)
     inside = tmp_path / "inside.jsonl"
     inside.touch()
     carry_out = scanning.carry_out_together
@@ -114,12 +114,12 @@ def test_a_directory_that_a_container_was_given_hinders_nothing(world, path, con
 
 def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatch):
     """Within a second the same sight serves, so that a pass does not read every process again."""
-    monkeypatch.setattr(mounts, "FRESH", 60.0)
-    monkeypatch.setattr(mounts, "AT_LAST", 60.0)
-    monkeypatch.setattr(mounts, "_sight", mounts._Sight())
+    monkeypatch.setattr(leases, "FRESH", 60.0)
+    monkeypatch.setattr(leases, "AT_LAST", 60.0)
+    monkeypatch.setattr(leases, "_sight", leases._Sight())
     looked = []
-    look = mounts._look_around
-    monkeypatch.setattr(mounts, "_look_around", lambda: looked.append(1) or look())
+    look = leases._look_around
+    monkeypatch.setattr(leases, "_look_around", lambda: looked.append(1) or look())
     for number in range(5):
         (path.parent / f"{number}.jsonl").write_bytes(path.read_bytes())
     world.scan(keep_recent=0)
@@ -130,8 +130,8 @@ def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatc
 def test_no_process_is_looked_at_for_a_session_from_which_nothing_goes(world, path, monkeypatch):
     """A pass over a session that is left as it is asks nobody what they have mounted."""
     looked = []
-    look = mounts._look_around
-    monkeypatch.setattr(mounts, "_look_around", lambda: looked.append(1) or look())
+    look = leases._look_around
+    monkeypatch.setattr(leases, "_look_around", lambda: looked.append(1) or look())
     left, told = world.scan(keep_recent=100), list(looked)
     cut = world.scan(keep_recent=0)
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from brainsurgeon.sessions import moving, new_file, tails
+from brainsurgeon.sessions import late_lines, new_file
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
@@ -66,13 +66,13 @@ def test_a_late_line_is_appended_whatever_was_copied(path, monkeypatch):
     """The new file is written at its end again once it is whole, wherever its offset stands."""
     monkeypatch.setattr(new_file, "COPIED", 3)
     seen = []
-    end_now = tails.end_now
+    end_now = late_lines.end_now
 
     def ending(descriptor):
         seen.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
         return end_now(descriptor)
 
-    monkeypatch.setattr(tails, "end_now", ending)
+    monkeypatch.setattr(late_lines, "end_now", ending)
     with open_session(found_at(path)) as session:
         settle(session, replace(session))
 
@@ -122,13 +122,13 @@ def test_the_owner_stays_when_root_works_for_somebody(path):
 def test_the_temporary_file_is_nobody_elses_from_birth(session, path, monkeypatch):
     """Before it has the session's mode, the temporary file can be read by its owner alone."""
     seen = []
-    write = moving.write
+    write = late_lines.write
 
     def writing(descriptor, data):
         seen.append(os.fstat(descriptor).st_mode & 0o777)
         write(descriptor, data)
 
-    monkeypatch.setattr(moving, "write", writing)
+    monkeypatch.setattr(late_lines, "write", writing)
     old = os.umask(0)
     try:
         replace(session)

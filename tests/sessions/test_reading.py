@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import reading
-from brainsurgeon.sessions.discover import discover
+from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.reading import FileLines, RefusedError, head, open_session, read_range
 
 CONTENT = st.lists(

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.moving import Ledger, Place, StaysError
+from brainsurgeon.sessions.late_lines import Ledger, Place, StaysError
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import (
     APPEND,

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import databases
-from brainsurgeon.hosts.openclaw_events import Payload, plain
+from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.openclaw_gate import after_our_write, fence
-from brainsurgeon.model.edits import Cut, Putback
-from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.hosts.openclaw_schema import Payload, plain
+from brainsurgeon.model.plans import Cut, Putback
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_edits import RowEdit, RowPlan, by_row, chunks, rewritten
-from brainsurgeon.sessions.row_lines import RowIndex, RowPlace
+from brainsurgeon.sessions.row_listing import RowIndex, RowPlace
 from brainsurgeon.sessions.row_session import open_rows
+from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
 from building.claw import (
     GATEWAY,
@@ -86,7 +86,7 @@ def allowed(session, now=LATER):
 
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
     """Change rows as the product does; give what was written."""
-    with rows.writing(str(claw.path)) as writer:
+    with row_writing.writing(str(claw.path)) as writer:
         return writer.change(
             session.window.session, edits, gate or allowed(session), durable=durable,
             compressing=session.schema.compressing, clock=clock,
@@ -136,7 +136,7 @@ class TestLines:
 
     def test_backward_is_the_same_from_the_other_end(self, every_claw, monkeypatch):
         """Read from the end, the same lines come in the opposite order, however few at a time."""
-        monkeypatch.setattr("brainsurgeon.sessions.row_lines.CHUNK", 5000)
+        monkeypatch.setattr("brainsurgeon.sessions.row_listing.CHUNK", 5000)
         with open_rows(every_claw.session(GATEWAY)) as opened:
             forward = [(line.offset, line.raw) for line in opened.lines]
             backward = [(line.offset, line.raw) for line in opened.lines.backward()]
@@ -275,7 +275,7 @@ class TestPlanning:
 
         assert [seq for chunk in found for seq in chunk] == list(range(199, -1, -1))
         assert [len(chunk) for chunk in found] == [64, 64, 64, 1, 1, 1, 5]
-        assert max(map(len, found)) == row_edits.MOST_ROWS
+        assert max(map(len, found)) == row_writing.MOST_ROWS
 
     def test_what_comes_back_comes_last_and_from_the_oldest(self):
         """A seal leaves before anything in front of it changes, and comes back after it did."""
@@ -428,7 +428,7 @@ class TestChanging:
 
     def test_an_agent_that_keeps_the_lock_is_not_waited_for_long(self, claw, monkeypatch):
         """While its agent holds the write lock for longer than we wait, the answer is busy."""
-        monkeypatch.setattr(rows, "PATIENCE", 0.2)
+        monkeypatch.setattr(row_writing, "PATIENCE", 0.2)
         session, edits = look(claw)
         gate = allowed(session)
         agent = plain_connection(claw.path)
@@ -529,7 +529,7 @@ class TestChanging:
         edit = RowEdit(seq, plain(text, compressing=True), plain(STUB, compressing=True))
         read = []
 
-        with rows.writing(str(claw.path)) as writer:
+        with row_writing.writing(str(claw.path)) as writer:
             before = opened.lines.over(writer.database).row(place)
             writer.change(
                 GATEWAY, [edit], lambda _: read.append(reads()), compressing=True, durable=False
@@ -586,22 +586,22 @@ class TestChanging:
 
 def test_one_thread_at_a_time_has_a_database_open(claw, monkeypatch):
     """A second thread of this process waits, since closing a file lets go of the other's locks."""
-    monkeypatch.setattr(databases, "_TURN", 0.1)
+    monkeypatch.setattr(sqlite, "_TURN", 0.1)
     path = str(claw.path)
-    with databases.reading(path, owned=False), pytest.raises(BusyError, match="open already"):
-        databases.held_open(path)
+    with sqlite.reading(path, owned=False), pytest.raises(BusyError, match="open already"):
+        sqlite.held_open(path)
 
-    assert not databases.held_open(path)
+    assert not sqlite.held_open(path)
 
 
 def test_the_state_of_a_database_tells_an_idle_one(claw):
     """Two calls of stat tell whether anything was committed since."""
-    before = databases.state_of(str(claw.path))
-    assert databases.state_of(str(claw.path)) == before
+    before = sqlite.state_of(str(claw.path))
+    assert sqlite.state_of(str(claw.path)) == before
 
     agent = plain_connection(claw.path)
     agent.execute("UPDATE session_windows SET model = 'x'")
 
-    assert databases.state_of(str(claw.path)) != before
-    assert databases.state_of(str(claw.path)).logged
+    assert sqlite.state_of(str(claw.path)) != before
+    assert sqlite.state_of(str(claw.path)).logged
     agent.close()

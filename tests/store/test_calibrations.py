@@ -2,7 +2,7 @@
 
 import os
 
-from brainsurgeon.model.loads import Calibration, Fullness, Loads
+from brainsurgeon.model.turns import Calibration, Fullness, Loads
 from building import rows
 
 LINE = Calibration(0.3, 900.0, 12, "session", 0.02)

@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 
-from brainsurgeon.store.daemon_lock import daemon_holder, hold_daemon_lock
+from brainsurgeon.store.database import daemon_holder, hold_daemon_lock
 
 
 def test_asking_for_the_daemon_never_keeps_it_from_starting(tmp_path):

@@ -1,7 +1,7 @@
 """What happened: each told once, in order, and let go after its time."""
 
-from brainsurgeon.model.events import KINDS
-from brainsurgeon.store import events as room
+from brainsurgeon.model.reports import KINDS
+from brainsurgeon.store import history as room
 from building.rows import count, session
 
 

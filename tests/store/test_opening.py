@@ -12,7 +12,7 @@ import pytest
 
 from brainsurgeon import store as room
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.store import open_store, opening
+from brainsurgeon.store import database, open_store
 from brainsurgeon.store.schema import SCHEMA, VERSION
 from building.processes import Puppet
 from building.rows import OPEN, begin, contents, count, cut, pragma, session
@@ -27,7 +27,7 @@ def test_a_new_store_has_the_whole_schema(store):
 
     assert created - {"sqlite_sequence"} == set(re.findall(r"CREATE (?:TABLE|INDEX) (\w+)", SCHEMA))
     assert pragma(store, "user_version") == VERSION
-    assert pragma(store, "application_id") == opening.APPLICATION_ID
+    assert pragma(store, "application_id") == database.APPLICATION_ID
     assert pragma(store, "integrity_check") == "ok"
     assert sorted(os.listdir(store.directory)) == ["locks", "store.db"]
 
@@ -110,7 +110,7 @@ def test_the_unfinished_database_is_nobody_elses_either(directory, careless, mon
         seen.update({name: mode(os.path.join(directory, name)) for name in os.listdir(directory)})
         raise InterruptedError
 
-    monkeypatch.setattr(opening, "create_schema", building)
+    monkeypatch.setattr(database, "create_schema", building)
     with pytest.raises(InterruptedError):
         open_store(directory)
 
@@ -202,7 +202,7 @@ def version_0_1(path):
     os.unlink(path)
     change(
         path,
-        f"PRAGMA application_id = {opening.APPLICATION_ID}",
+        f"PRAGMA application_id = {database.APPLICATION_ID}",
         "CREATE TABLE _sqlite_migrations (migration_set TEXT, name TEXT, applied_at TEXT)",
         "INSERT INTO _sqlite_migrations VALUES ('brainsurgeon', 'm001_create_tables', '2026')",
         "CREATE TABLE blobs (id INTEGER PRIMARY KEY, data BLOB)",
@@ -312,7 +312,7 @@ def test_a_creation_that_fails_leaves_no_store(directory, monkeypatch):
         connection.execute("CREATE TABLE half (x)")
         raise ZeroDivisionError
 
-    monkeypatch.setattr(opening, "create_schema", failing)
+    monkeypatch.setattr(database, "create_schema", failing)
     with pytest.raises(ZeroDivisionError):
         open_store(directory)
     half = os.path.exists(os.path.join(directory, "store.db"))

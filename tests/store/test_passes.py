@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.store import journal
-from brainsurgeon.store.events import KEPT_SECONDS
+from brainsurgeon.store.history import KEPT_SECONDS
 from building.rows import begin, count, cut, session
 
 LONG_AFTER = 6.0 + KEPT_SECONDS

@@ -7,9 +7,8 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.store import open_store
-from brainsurgeon.store.opening import connect, database_path
-from brainsurgeon.store.salvage import salvage
-from brainsurgeon.store.salvage_reading import by_index, from_both_ends, in_ranges, sequences
+from brainsurgeon.store.database import connect, database_path
+from brainsurgeon.store.salvage import by_index, from_both_ends, in_ranges, salvage, sequences
 from building.pages import leaf_pages, spoil
 
 ROWS = 5000

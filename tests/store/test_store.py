@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from brainsurgeon.errors import BusyError, StoreFullError
-from brainsurgeon.store import open_store, opening
+from brainsurgeon.store import database, open_store
 from building.processes import Puppet
 from building.rows import OPEN, count, pragma, session
 
@@ -40,7 +40,7 @@ def test_a_full_disk_is_said_as_one_and_undone(store):
 
 def test_a_store_that_somebody_writes_to_for_long_is_busy(directory, monkeypatch):
     """A writer that does not let go in time makes the others Busy, not broken."""
-    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    monkeypatch.setattr(database, "PATIENCE", 0.05)
     store = open_store(directory)
     other = Puppet(*(step.format(directory=directory) for step in OPEN))
     other.ask("str(store._connection.execute('BEGIN IMMEDIATE'))")
@@ -87,7 +87,7 @@ def test_a_failing_disk_is_never_called_untouched():
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
 
-    told = str(opening.explain(error, "/state"))
+    told = str(database.explain(error, "/state"))
 
     assert "the disk fails" in told
     assert "nothing was touched" not in told

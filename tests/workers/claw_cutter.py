@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.row_session import open_rows
@@ -57,20 +57,22 @@ def once(path, session, directory, told):
         found = ((line.offset, line.raw, cut(line, directory)) for line in newest)
         large = list(itertools.islice((one for one in found if one[-1]), AT_ONCE))
         said = {offset: raw for offset, raw, _ in large}
-        chunks = row_edits.chunks(row_edits.by_row(opened.lines.index, [one[-1] for one in large]))
+        chunks = row_writing.chunks(
+            row_writing.by_row(opened.lines.index, [one[-1] for one in large])
+        )
         prepared = [
             [edit for row in chunk if (edit := rewritten(opened, row, said[row.place.offset]))]
             for chunk in chunks
         ]
     for edits in filter(None, prepared):
-        with rows.writing(path) as writer:
+        with row_writing.writing(path) as writer:
             done = writer.change(session, edits, know_nothing, compressing=wide, durable=False)
         told["cut"] += len(edits)
         told["transactions"] += 1
         with open(f"{directory}.done", "ab") as done_so_far:
             done_so_far.write(b".")
         told["held"].append(done.held)
-        time.sleep(rows.PAUSE)
+        time.sleep(row_writing.PAUSE)
 
 
 def rewritten(opened, row, said):
@@ -79,7 +81,7 @@ def rewritten(opened, row, said):
     if before.event() != said:
         return None
     wide = opened.schema.compressing
-    return row_edits.rewritten(before, row, know_nothing, know_nothing, compressing=wide)
+    return row_writing.rewritten(before, row, know_nothing, know_nothing, compressing=wide)
 
 
 def cut(line, directory):

@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from brainsurgeon.hosts.openclaw_events import plain
+from brainsurgeon.hosts.openclaw_schema import plain
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions import rows
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_edits import RowEdit
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.row_session import open_rows
+from brainsurgeon.sessions.row_writing import RowEdit
 
 
 def main():
@@ -30,7 +30,7 @@ def main():
         time.sleep(0.3)
 
     try:
-        with rows.writing(path) as writer:
+        with row_writing.writing(path) as writer:
             writer.change(session, [edit], gate, compressing=True, durable=False)
     except RefusedError as why:
         print(why)

@@ -26,12 +26,11 @@ import traceback
 
 from sqlite_utils import plugins
 
-from brainsurgeon import clock as clocks
 from brainsurgeon import config
 from brainsurgeon.config import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.stubs import id_named
-from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.restore_all import restore_all
@@ -41,7 +40,8 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
-from brainsurgeon.sessions import leases, new_file, openers, retire
+from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.sessions import late_openers, leases, new_file, retire
 from brainsurgeon.store import open_store
 
 plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
@@ -485,7 +485,7 @@ def hurry():
     """
     os.fsync = lambda descriptor: None
     sqlite3.connect = _unsynced(sqlite3.connect)
-    openers.WAIT_FOR_OPENERS = 0.0005
+    late_openers.WAIT_FOR_OPENERS = 0.0005
     retire.LOOK_BACK = 0.0
     retire.LOOK_BACK_LONGEST = 0.3
     recover._WAIT = 0.3
@@ -561,7 +561,7 @@ def _no_leases(descriptor):
 def _send_late(world, scenario, shim):
     """Let somebody come late to the first session."""
     kept = scenario == "kept"
-    openers.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
+    late_openers.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
     path = os.path.join(world.sessions, "0.jsonl")
     opener = LateOpener(world, path, LATE_ONES[scenario])
     sent = []

@@ -25,7 +25,7 @@ from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import row_edits, rows
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.store import open_store
 from building.claw import COMPACTED, LATER, REWOUND, Claw, plain_connection
 
@@ -140,8 +140,8 @@ class RowShim(Shim):
 def prepare():
     """Make every wait short, and every step small."""
     hurry()
-    rows.PAUSE = 0.0
-    row_edits.MOST_ROWS = ROWS_A_STEP
+    row_writing.PAUSE = 0.0
+    row_writing.MOST_ROWS = ROWS_A_STEP
 
 
 def run(world, scenario, fault, at):

@@ -7,7 +7,7 @@ import json
 import sys
 
 from brainsurgeon.__main__ import main
-from brainsurgeon.sessions.rows import RowWriter
+from brainsurgeon.sessions.row_writing import RowWriter
 
 change = RowWriter.change
 

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brainsurgeon import __version__
-from brainsurgeon.cli import (
-    caring,
-    history,
-    relieving,
-    reporting,
-    restoring,
-    running,
-    setting_up,
-    showing,
-    streams,
-)
-from brainsurgeon.cli.given import Config, given
+from brainsurgeon import __version__, cli
+from brainsurgeon.cli import change, history, setup, store
+from brainsurgeon.cli import run as running
+from brainsurgeon.cli import show as showing
+from brainsurgeon.cli.options import Config, given
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.texts import readable_lines
+from brainsurgeon.model.text import readable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,12 +22,12 @@ if TYPE_CHECKING:
 COMMANDS = {
     command.__name__.replace("_", "-"): command
     for command in (
-        setting_up.init, setting_up.config,
+        setup.init, setup.config,
         running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
         showing.sessions, showing.context, showing.show, showing.cat, showing.search,
-        restoring.restore, restoring.set_extractable, relieving.relieve,
-        restoring.archive, showing.archives,
-        history.passes, history.rollback, history.events, reporting.report, reporting.metrics,
+        change.restore, change.set_extractable, change.relieve,
+        change.archive, showing.archives,
+        history.passes, history.rollback, history.events, store.report, store.metrics,
     )
 }  # fmt: skip
 """Every command but those of the group `store`, by name, in the order of the help."""
@@ -48,7 +40,7 @@ def run() -> int:
     """
     try:
         code = application(sys.argv[1:2])(standalone_mode=False)
-    except (streams.OutputError, streams.ReaderGoneError, BrokenPipeError):
+    except (cli.OutputError, cli.ReaderGoneError, BrokenPipeError):
         raise
     except BrainsurgeonError as error:
         complain(error)
@@ -141,7 +133,7 @@ def application(first: Sequence[str] = ()) -> typer.Typer:
     for name in chosen or COMMANDS:
         made.command(name)(COMMANDS[name])
     if not chosen:
-        made.add_typer(caring.store)
+        made.add_typer(store.store)
     return made
 
 

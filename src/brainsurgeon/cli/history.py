@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon.cli.given import (
+from brainsurgeon.cli.options import (
     Config,
     Json,
     OneSession,
@@ -41,9 +41,9 @@ def passes(
       brainsurgeon rollback 12               take one of them back
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    from brainsurgeon.operations.passes import LISTED
-    from brainsurgeon.operations.passes import passes as operation
-    from brainsurgeon.render import history as render
+    from brainsurgeon.operations.rollback import LISTED
+    from brainsurgeon.operations.rollback import passes as operation
+    from brainsurgeon.render import runs as render
 
     with store_to_read(settings) as store:
         listed = operation(store, most=None if everything else LISTED)
@@ -79,7 +79,7 @@ def rollback(
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.rollback import rollback as operation
-    from brainsurgeon.render import history as render
+    from brainsurgeon.render import runs as render
     from brainsurgeon.rewrite.recover import recover
 
     with store_to_read(settings) if dry_run else store_to_write(settings) as store:
@@ -131,7 +131,7 @@ def events(
         _follow(settings, since, session, kind or [], json=json)
         return
     from brainsurgeon.operations import events as operation
-    from brainsurgeon.render import history as render
+    from brainsurgeon.render import runs as render
 
     with store_to_read(settings) as store:
         listed = operation.events(
@@ -152,7 +152,7 @@ def _follow(
 ) -> None:
     """Print events as they come; being interrupted is how this ends."""
     from brainsurgeon.operations import events as operation
-    from brainsurgeon.render import history as render
+    from brainsurgeon.render import runs as render
 
     try:
         for found in operation.follow(

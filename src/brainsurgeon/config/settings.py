@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import PrivateAttr
 
-from brainsurgeon.config.tables import (
-    Profiled,
-    ProfileTable,
-    RootTable,
-    RuleTable,
-    UseTable,
-    given,
-)
+from brainsurgeon.config.tables import Profiled, ProfileTable, RootTable, RuleTable, UseTable, given
 from brainsurgeon.config.values import (
     KEY,
     AbsolutePath,
@@ -29,15 +22,15 @@ from brainsurgeon.config.values import (
     Switch,
     key,
 )
-from brainsurgeon.hosts.homes_named import openclaw_agents
+from brainsurgeon.hosts.home_paths import openclaw_agents
 from brainsurgeon.model.sessions import Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brainsurgeon.decide.budget import Budget
-    from brainsurgeon.decide.rules import Rules
-    from brainsurgeon.decide.turns import ArchiveRules
+    from brainsurgeon.planning.budget import Budget
+    from brainsurgeon.planning.rules import Rules
+    from brainsurgeon.planning.turns import ArchiveRules
 
 _BUILT_IN: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
@@ -170,7 +163,7 @@ class Settings(Profiled):
 
     def decision_rules(self) -> Rules:
         """Return the rules for extraction as plain values."""
-        from brainsurgeon.decide.rules import Rule, Rules  # noqa: PLC0415  as above
+        from brainsurgeon.planning.rules import Rule, Rules  # noqa: PLC0415  as above
 
         long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
         share = self.min_reclaim if isinstance(self.min_reclaim, float) else 0.0
@@ -206,7 +199,7 @@ class Settings(Profiled):
 
     def budget_rules(self) -> Budget:
         """Return the limits of context load as plain values."""
-        from brainsurgeon.decide.budget import Budget  # noqa: PLC0415  as above
+        from brainsurgeon.planning.budget import Budget  # noqa: PLC0415  as above
 
         return Budget(
             self.budget.enabled, self.budget.max_step, self.budget.max_messages,

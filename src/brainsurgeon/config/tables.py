@@ -21,10 +21,10 @@ from brainsurgeon.config.values import (
     wants,
 )
 from brainsurgeon.model.entries import Kind  # noqa: TC001  pydantic reads it
-from brainsurgeon.model.loads import LAST_STEP, Tier
+from brainsurgeon.model.turns import LAST_STEP, Tier
 
 if TYPE_CHECKING:
-    from brainsurgeon.decide.turns import ArchiveRules
+    from brainsurgeon.planning.turns import ArchiveRules
 
 MaxStep = Annotated[
     int, Field(strict=True, ge=0, le=LAST_STEP), wants(f"a whole number from 0 to {LAST_STEP}")
@@ -84,7 +84,7 @@ class ArchiveTable(Table):
 
     def decision_rules(self, *, enabled: bool, keep_recent: int) -> ArchiveRules:
         """Return the rules for archiving as plain values."""
-        from brainsurgeon.decide.turns import ArchiveRules  # noqa: PLC0415  `show` archives nothing
+        from brainsurgeon.planning.turns import ArchiveRules  # noqa: PLC0415  `show` archives nothing
 
         said = {key: getattr(self, key) for key in type(self).model_fields if "command" not in key}
         return ArchiveRules(**said | {"enabled": enabled and self.enabled}, keep_recent=keep_recent)

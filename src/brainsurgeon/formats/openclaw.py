@@ -12,19 +12,108 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.formats import openclaw_turns, thinking
-from brainsurgeon.formats.base import Answer, Call, image, leaves, parse, usable_id
-from brainsurgeon.formats.openclaw_turns import SETTLED_STOPS
-from brainsurgeon.formats.tree import Asking, Branch, Dead, Reach
+from brainsurgeon.formats import openclaw_tree
+from brainsurgeon.formats.base import (
+    Answer,
+    Call,
+    files_in,
+    first_line,
+    image,
+    leaves,
+    number_in,
+    parse,
+    references,
+    texts_in,
+    usable_id,
+)
+from brainsurgeon.formats.openclaw_tree import Asking, Branch, Dead, Reach
 from brainsurgeon.model.entries import EXTRACTABLE, value_at
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
+from brainsurgeon.model.turns import GAVE_UP, Answered, Asked, Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from brainsurgeon.formats.base import Thoughts
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines, Part
-    from brainsurgeon.model.turns import ArchiveForm, Said
+    from brainsurgeon.model.turns import ArchiveForm, Role
+
+
+# Read in @mariozechner/pi-coding-agent 0.73.1 (`dist/core/session-manager.js`,
+# buildSessionContext): the model is that of the last assistant message of the branch, while levels
+# of thinking, tools and the state of extensions are taken from entries of their own, which
+# therefore have to stay on it.
+
+
+SETTLED_STOPS = ("stop", "length", "error", "aborted")
+_CUT_SHORT = ("length", "error", "aborted")
+_ROLES: dict[str, Role] = {
+    "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
+    "custom": "aside",
+}  # fmt: skip
+_NOTES = ("label", "session_info", "usage", "model_change")
+"""Types that nothing on the branch depends on: a reply names its model itself."""
+
+
+def said(entry: Entry) -> Said | None:
+    """Say what an entry is in its turn; None where it is no entry of the conversation."""
+    kind = entry.get("type")
+    if kind == "session":
+        return None
+    parent = entry.get("parentId")
+    linked = (parent if isinstance(parent, str) else None, references(entry))
+    message = entry.get("message")
+    if kind == "message" and isinstance(message, dict):
+        return _message(message, *linked)
+    role: Role = "aside" if kind == "custom_message" else "note" if kind in _NOTES else "fixed"
+    return Said(role, *linked)
+
+
+def _message(message: dict[str, Any], parent: str | None, names: tuple[str, ...]) -> Said:
+    spoken = message.get("role")
+    role = _ROLES.get(spoken, "fixed") if isinstance(spoken, str) else "fixed"
+    if role == "reply":
+        return _reply(message, parent, names)
+    if role == "result":
+        return Said(role, parent, names, answered=(_answered(message),))
+    return Said(role, parent, names)
+
+
+def _reply(message: dict[str, Any], parent: str | None, names: tuple[str, ...]) -> Said:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    called = [b for b in blocks if isinstance(b, dict) and b.get("type") == "toolCall"]
+    asked = tuple(
+        Asked(
+            _text_of(b.get("id")), _text_of(b.get("name")) or "tool", files_in(b.get("arguments"))
+        )
+        for b in called
+    )
+    texts = texts_in(content)
+    index, text = texts[-1] if texts else (None, "")
+    path: KeyPath = ("message", "content") if index is None else (
+        "message", "content", index, "text",
+    )  # fmt: skip
+    stop = message.get("stopReason")
+    return Said(
+        "reply", parent, names, text, path if texts else None,
+        closes=bool(texts) and not called and stop in SETTLED_STOPS,
+        cut_short=stop in _CUT_SHORT or GAVE_UP in text, asked=asked,
+        model=_text_of(message.get("model")) or "",
+    )  # fmt: skip
+
+
+def _answered(message: dict[str, Any]) -> Answered:
+    details = message.get("details")
+    code = number_in(details, "exitCode")
+    failed = message.get("isError") is True or bool(code)
+    finding = first_line(text for _, text in texts_in(message.get("content"))) if failed else ""
+    took = number_in(details, "durationMs", "tookMs")
+    return Answered(_text_of(message.get("toolCallId")), failed, finding, code, took)
+
+
+def _text_of(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
@@ -151,11 +240,11 @@ class OpenClaw:
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
         """Give what was thought in an assistant message and signed by its provider."""
-        return thinking.thoughts(entry["message"]) if _role(entry) == "assistant" else None
+        return openclaw_tree.thoughts(entry["message"]) if _role(entry) == "assistant" else None
 
     def said(self, entry: Entry) -> Said | None:
         """Say what an entry is in its turn."""
-        return openclaw_turns.said(entry)
+        return said(entry)
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the toolCall blocks of an assistant message."""
@@ -265,7 +354,7 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
         yield from _content(content, path, "assistant", None)
         return
     yield from _content(content, path, "assistant", None)
-    yield from thinking.parts(message, before_last_user=before_last_user)
+    yield from openclaw_tree.parts(message, before_last_user=before_last_user)
     for index, block in enumerate(content):
         if not isinstance(block, dict):
             continue
@@ -274,3 +363,30 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
             signed = "call signed by its provider" if block.get("thoughtSignature") else None
             for part in leaves(block["arguments"], (*path, index, "arguments"), "tool_call", tool):
                 yield replace(part, locked=signed)  # Gemini may verify what it signed
+
+
+# The events are those of its files. What its indexes hold stays as it is: they are filled from the
+# text of user and assistant messages (openclaw 2026.9.6, `dist/session-transcript-index-*.mjs`) and
+# would not notice a change.
+
+
+INDEXED = "an index of its agent's database holds it"
+
+
+class OpenClawRows(OpenClaw):
+    """The dialect of OpenClaw in a database."""
+
+    versions = (2, 3, 4)
+    archives: ArchiveForm | None = None  # user and assistant text is what the indexes hold
+
+    def survey(self, lines: Lines, window: int) -> Survey:
+        """Look over the session as over a file; OpenClaw may append the end of a branch anew."""
+        return replace(super().survey(lines, window), appends_anew=True)
+
+    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
+        """Yield the parts of an entry; those that would change an index are locked."""
+        for part in super().parts(entry, survey, offset):
+            # A block that gives way to one of text would add to the message's text.
+            adds_text = part.block and part.kind != "tool_result"
+            indexed = part.kind in ("user", "assistant") or adds_text
+            yield replace(part, locked=part.locked or INDEXED) if indexed else part

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 _MOST_ANCESTORS = 64
 _STATE_FIELD, _PARENT_FIELD, _START_FIELD = 0, 1, 19
@@ -63,3 +65,17 @@ def _status_of(pid: int) -> list[bytes]:
     except OSError:
         return []
     return fields if len(fields) > _START_FIELD else []
+
+
+def boot_clock() -> float:
+    """Give the seconds since boot, sleep included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def boot_id() -> str:
+    """Name this boot, as far as the system tells."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
+            return handle.read().strip()
+    except OSError:
+        return ""

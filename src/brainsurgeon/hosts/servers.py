@@ -11,9 +11,9 @@ import os
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.hosts import json5, openclaw_config
+from brainsurgeon.hosts import openclaw_database
+from brainsurgeon.hosts.home_paths import claude_code, openclaw_agents
 from brainsurgeon.hosts.homes import codex_home
-from brainsurgeon.hosts.homes_named import claude_code, openclaw_agents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def noted(agent: str) -> list[str] | None:
     try:
         with open(path, encoding="utf-8") as handle:
             text = handle.read()
-        table: Any = tomllib.loads(text) if agent == "codex" else json5.loads(text)
+        table: Any = tomllib.loads(text) if agent == "codex" else openclaw_database.loads(text)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
@@ -110,7 +110,7 @@ _STEPS = {
 
 def _configuration(agent: str) -> str:
     if agent == "openclaw":
-        return openclaw_config.path(os.path.dirname(openclaw_agents()))
+        return openclaw_database.path(os.path.dirname(openclaw_agents()))
     if agent == "codex":
         return os.path.join(codex_home(), "config.toml")
     home = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~"

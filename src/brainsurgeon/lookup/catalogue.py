@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.store.texts import path_text
+from brainsurgeon.store.columns import path_text
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan

@@ -17,9 +17,8 @@ from brainsurgeon.errors import (
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.lookup.values import chosen, newest
-from brainsurgeon.model.entries import STUB
-from brainsurgeon.model.stubs import dotted, id_named, stub_named
-from brainsurgeon.model.times import iso
+from brainsurgeon.model.entries import STUB, dotted, id_named, stub_named
+from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 

@@ -8,12 +8,12 @@ from os import path as paths
 from os import sep
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.settled import silence
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import claude_code, openclaw
-from brainsurgeon.lookup import names
+from brainsurgeon.lookup import sessions as names
 from brainsurgeon.lookup.sessions import all_sessions, session_among
+from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 

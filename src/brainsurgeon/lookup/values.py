@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from brainsurgeon.model.stubs import dotted
+from brainsurgeon.model.entries import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from brainsurgeon import render
 from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, UsageError
 from brainsurgeon.lookup.entries import is_extracted_from
 from brainsurgeon.lookup.scope import Scope, session_for
@@ -18,8 +19,8 @@ from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
-from brainsurgeon.render import archives, paging, printable, sessions, unexpected
 from brainsurgeon.render import context as taken_apart
+from brainsurgeon.render import printable, sessions, turns, unexpected
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import open_store, open_to_read
 
@@ -93,11 +94,11 @@ class _Asked:
         """Give values as far as they were asked for."""
         limit = self.call.limit or LIMIT
         if self.call.offset is None:
-            return paging.fitted(content, limit)
+            return render.fitted(content, limit)
         if len(content) != 1:
             names = ", ".join(content)
             raise UsageError(f"offset: goes with one value; name it in keys: {names}")
-        return {path: paging.page(one, self.call.offset, limit) for path, one in content.items()}
+        return {path: render.page(one, self.call.offset, limit) for path, one in content.items()}
 
 
 def _get_context(asked: _Asked) -> str:
@@ -182,7 +183,7 @@ def _search(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         session = asked.session(store)
         found = search(asked.settings, store, asked.call.text or "", session)
-    return _text(archives.hits_json(found))
+    return _text(turns.hits_json(found))
 
 
 _ACTIONS: dict[str, Callable[[_Asked], str]] = {

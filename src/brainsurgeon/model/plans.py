@@ -1,21 +1,309 @@
-"""Plans and outcomes: what would happen to one session, what did, and why."""
+"""The edits of one session: bytes that give way to other bytes.
+
+Every edit knows its place (`start` and `end`, in bytes from the start of the file), what stands
+there afterwards, how many bytes that gains, and how to see in the parsed line that it was made.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+import json
+import marshal
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
-from brainsurgeon.model.calls import NOTHING, Sent
-from brainsurgeon.model.edits import Cut, FieldEdit, Putback
-from brainsurgeon.model.packed import Edits, Some
-from brainsurgeon.model.turns import folded_text
+from brainsurgeon.model.entries import stub_named, stub_token, value_at
+from brainsurgeon.model.turns import LINK, NOTHING, Sent, folded_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from brainsurgeon.model.edits import Edit
-    from brainsurgeon.model.loads import Fullness
-    from brainsurgeon.model.turns import Archive, Verdict
+    from brainsurgeon.model.entries import Entry, KeyPath, Kind
+    from brainsurgeon.model.turns import Archive, Fullness, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A value that leaves its line, and the placeholder that takes its place.
+
+    `name` is the id in the placeholder; the store may choose a numbered one (`named`). `new` is the
+    placeholder as JSON, or, where the cut `redacts`, a short text, where it `empties`, a block
+    without a word, which is never sent, and where it `folds` (it is part of an archive) the
+    archive's text or link. With `block`, a whole object gives way to a text block. A `forced` one
+    is made whatever it gains, since somebody asked for it. `anchor` is the id of the tool call that
+    the value belongs to: an agent that writes its history anew gives entries new ids and keeps
+    that one. `rest` is a digest of what else the line says, None where entry ids are random. Where
+    it `takes_over` from another extraction, by its id, it stores the value of that one.
+    """
+
+    start: int
+    end: int
+    new: bytes
+    entry_id: str
+    name: str
+    path: KeyPath
+    kind: Kind
+    tool: str | None
+    chars: int
+    block: bool
+    forced: bool
+    reason: str
+    redacts: bool = False
+    anchor: str | None = None
+    rest: bytes | None = None
+    empties: bool = False
+    folds: bool = False
+    takes_over: int | None = None
+
+    @property
+    def stub(self) -> str:
+        """The placeholder's text, empty where something else stands there afterwards."""
+        return "" if self.replacement is not None else stub_named(self.name)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether what stands there afterwards names the value: a placeholder or an archive."""
+        return self.replacement is None or (self.folds and self.path != LINK)
+
+    def named(self, name: str) -> Cut:
+        """Return the same cut with another name in its placeholder, or in its archive's text."""
+        if self.folds:
+            old, new = (json.dumps(f"archive: {one}\n")[1:-1] for one in (self.name, name))
+            return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
+        token = stub_token(stub_named(name), block=self.block)
+        return replace(self, name=name, new=token)
+
+    @property
+    def replacement(self) -> bytes | None:
+        """What stands there afterwards where that is no stub."""
+        return self.new if self.redacts or self.empties or self.folds else None
+
+    @property
+    def extracts(self) -> bool:
+        """Whether a value leaves, rather than gives way to another text."""
+        return not (self.redacts or self.folds)
+
+    @property
+    def gain(self) -> int:
+        """Bytes by which the file shrinks."""
+        return self.end - self.start - len(self.new)
+
+    def bytes_after(self, _value_of: Callable[[int], bytes]) -> bytes:
+        """Give what stands in the place afterwards."""
+        return self.new
+
+    def shows_in(self, entry: Entry) -> bool:
+        """Tell whether the parsed entry says what this edit was to make of it."""
+        return bool(value_at(entry, self.path) == json.loads(self.new))
+
+    def blank(self, entry: Entry) -> None:
+        """Take what this edit touches out of a parsed entry, so that the rest can be compared."""
+        value_at(entry, self.path[:-1])[self.path[-1]] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Putback:
+    """A stub that gives way to the bytes it stood for, `size` of them.
+
+    They are read from the store, and compared with their digest, only when they are written.
+    """
+
+    start: int
+    end: int
+    extraction_id: int
+    entry_id: str
+    path: KeyPath
+    size: int
+
+    @property
+    def new(self) -> None:
+        """Only the store knows what stands there afterwards."""
+        return
+
+    @property
+    def gain(self) -> int:
+        """Bytes by which the file shrinks; below 0 where it grows."""
+        return self.end - self.start - self.size
+
+    def bytes_after(self, value_of: Callable[[int], bytes]) -> bytes:
+        """Give what stands in the place afterwards: the stored value."""
+        return value_of(self.extraction_id)
+
+    def shows_in(self, _entry: Entry) -> bool:
+        """Answer yes: the value is compared with its digest when it is read."""
+        return True
+
+    def blank(self, entry: Entry) -> None:
+        """Take nothing out: the stub still stands in both when they are compared."""
+
+
+UNRECORDED = 0
+"""The id of the field record that a `FieldEdit` takes back which no record tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEdit:
+    """A top-level field of ours that is set, or one set earlier that is taken out again.
+
+    `before` is its value as JSON as it stands now (None: the field is absent). `undoes` is the id
+    of the field record that this edit takes back (UNRECORDED without one), None where it sets.
+    """
+
+    start: int
+    end: int
+    new: bytes
+    entry_id: str
+    name: str
+    before: bytes | None
+    undoes: int | None = None
+
+    @property
+    def gain(self) -> int:
+        """Bytes by which the file shrinks; below 0 where it grows."""
+        return self.end - self.start - len(self.new)
+
+    def bytes_after(self, _value_of: Callable[[int], bytes]) -> bytes:
+        """Give what stands in the place afterwards."""
+        return self.new
+
+    def shows_in(self, _entry: Entry) -> bool:
+        """Answer yes: a line in which the field stands twice is never edited."""
+        return True
+
+    def blank(self, entry: Entry) -> None:
+        """Take the field out of a parsed entry, so that the rest can be compared."""
+        entry.pop(self.name, None)
+
+
+Edit = Cut | Putback | FieldEdit
+
+
+# A session of a gigabyte loses tens of thousands of values, and each edit takes most of a kilobyte
+# as an object. Where there are many, they are packed, some hundreds together, and made again
+# whenever somebody goes over them.
+
+
+TOGETHER = 256
+"""Edits that are packed as one."""
+_KINDS = (Cut, Putback, FieldEdit)
+_NAMES = [tuple(one.name for one in fields(kind)) for kind in _KINDS]
+T = TypeVar("T")
+
+
+class _Remade(Sequence[T]):
+    """A sequence whose items are made anew by every walk over it; equal to a tuple of the same."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        if isinstance(index, slice):
+            begin, stop, step = index.indices(len(self))
+            return tuple(islice(self, begin, stop, step)) if step > 0 else tuple(self)[index]
+        return next(islice(self, range(len(self))[index], None))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Remade | tuple) or len(self) != len(other):
+            return False
+        return all(one == another for one, another in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+class Edits(_Remade[Edit]):
+    """Edits in the order in which they were added, with what they come to.
+
+    `gain` is how many bytes the file loses, `cuts` counts those that take a value out, `extracted`
+    those among them that are no redaction and no part of an archive, `forced` those of these that
+    somebody asked for, and `entries` those of which they are; `folds`, `putbacks` and `fields`
+    count the others.
+    """
+
+    def __init__(self, edits: Iterable[Edit] = ()) -> None:
+        self.gain = self.cuts = self.extracted = self.forced = self.putbacks = self.fields = 0
+        self.folds = 0
+        self.entries, self._newest = 0, ""
+        self._packs: list[bytes] = []
+        self._loose: list[Edit] = []
+        for edit in edits:
+            self.add(edit)
+
+    def add(self, edit: Edit) -> None:
+        """Take one more edit, behind the others."""
+        if len(self._loose) == TOGETHER:
+            self._packs.append(_packed(self._loose))
+            self._loose = []
+        self._loose.append(edit)
+        self.gain += edit.gain
+        if isinstance(edit, Cut):
+            self.cuts += 1
+            self.folds += edit.folds
+            if edit.extracts:
+                self.extracted += 1
+                self.forced += edit.forced
+                self.entries += not self.entries or edit.entry_id != self._newest
+                self._newest = edit.entry_id
+        elif isinstance(edit, Putback):
+            self.putbacks += 1
+        else:
+            self.fields += 1
+
+    def joined(self, others: Iterable[Edit]) -> Edits:
+        """Give these, which are in the order of the file, and others among them."""
+        ranked = sorted(others, key=_place)
+        return Edits(merge(self, ranked, key=_place)) if ranked else self
+
+    def __len__(self) -> int:
+        return len(self._packs) * TOGETHER + len(self._loose)
+
+    def __iter__(self) -> Iterator[Edit]:
+        for pack in self._packs:
+            yield from _unpacked(pack)
+        yield from self._loose
+
+
+class Some(_Remade[T]):
+    """Those edits of one kind that pass a test, `count` of them."""
+
+    def __init__(
+        self, edits: Edits, kind: type[T], count: int, wanted: Callable[[T], bool] | None = None
+    ) -> None:
+        self._edits, self._kind, self._count, self._wanted = edits, kind, count, wanted
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        if not self._count:
+            return
+        for edit in self._edits:
+            if isinstance(edit, self._kind) and (self._wanted is None or self._wanted(edit)):
+                yield edit
+
+
+def _place(edit: Edit) -> tuple[int, int]:
+    return edit.start, edit.end
+
+
+def _packed(edits: list[Edit]) -> bytes:
+    told = []
+    for edit in edits:
+        kind = _KINDS.index(type(edit))
+        told.append((kind, *(getattr(edit, name) for name in _NAMES[kind])))
+    return zlib.compress(marshal.dumps(told), 1)
+
+
+def _unpacked(pack: bytes) -> list[Edit]:
+    told = marshal.loads(zlib.decompress(pack))  # noqa: S302  this very process packed it
+    return [_KINDS[kind](*values) for kind, *values in told]
 
 
 @dataclass(frozen=True, slots=True)

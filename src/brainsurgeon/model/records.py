@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.entries import EXTRACTABLE
-from brainsurgeon.model.stubs import stub_named
+from brainsurgeon.model.entries import EXTRACTABLE, stub_named
 from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:

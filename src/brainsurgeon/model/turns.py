@@ -1,4 +1,4 @@
-"""Turns of a conversation: what each holds, whether it folds into its last answer, and why."""
+"""Turns of a session, what its requests carried, and how full it is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
+
 
 MARK = "[archived turn]"
 """How the text of every archive begins."""
@@ -196,3 +197,111 @@ class ArchiveRecord:
     turns: int | None = None
     calls: int | None = None
     failed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What of an entry a request carries: characters of text, and how many pictures.
+
+    The length of a picture's data says nothing about how many tokens it takes.
+    """
+
+    chars: int = 0
+    pictures: int = 0
+
+
+NOTHING = Sent()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call of a model, as its answer records it.
+
+    `ident` names the API message, which may be written as several entries; None where none is
+    said. `tokens` are those of the whole prompt, cached or not, and 0 where the call failed, was
+    aborted, or records none. `at` is when it was answered (seconds since 1970), None where that
+    is not known. `complaint` says what a provider refused the prompt for: `too long` or `seal`.
+    `limit` is the most tokens that it would have taken, where it said so. An answer that `begins`
+    is written behind what it answers; where it is False, what it says stands before its record.
+    """
+
+    ident: str | None
+    model: str | None
+    tokens: int = 0
+    at: float | None = None
+    complaint: str | None = None
+    limit: int | None = None
+    begins: bool = True
+
+
+TOO_LONG, SEAL = "too long", "seal"
+"""What a provider may refuse a prompt for, as far as we can help."""
+
+
+Method = Literal["session", "agent", "default"]
+Tier = Literal["frontier", "mid", "small"]
+LAST_STEP = 6
+"""The highest step of the ladder that relieves a session."""
+TIERS: tuple[Tier, ...] = ("frontier", "mid", "small")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many tokens the characters of a session take: `fixed`, and `rate` for each character.
+
+    `method` says where that comes from: the recorded usage of the session's own calls, the median
+    of its agent's other sessions, or what is assumed where nothing is known. `calls` are those of
+    the session's own that it was compared with, and `error` by how much of what they took it is
+    wrong on the average, None without any.
+    """
+
+    rate: float
+    fixed: float
+    calls: int
+    method: Method
+    error: float | None = None
+
+    def tokens(self, chars: int, pictures: int) -> int:
+        """Estimate the tokens of a request with so many characters and pictures."""
+        return max(0, round(self.fixed + self.rate * chars + PICTURE * pictures))
+
+
+PICTURE = 1500
+"""Tokens of a picture: providers scale what is larger to about so much, whatever its bytes are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """What the next request of a session carries (`load`) and what its model takes (`window`).
+
+    Both are in tokens. `recorded` tells that the agent itself noted the window. From the
+    `threshold` (a share of the window) on it is too full. `step` is the one of the ladder that
+    holds in it.
+    """
+
+    load: int
+    window: int
+    threshold: float
+    calibration: Calibration
+    model: str | None = None
+    tier: Tier | None = None
+    recorded: bool = False
+    step: int = 0
+
+    @property
+    def pressure(self) -> float:
+        """How much of the window the next request takes."""
+        return self.load / self.window
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What the store remembers of the loads of all sessions: counts, and tokens in all."""
+
+    sessions: int = 0
+    load: int = 0
+    window: int = 0
+    too_full: int = 0
+
+
+NO_LOADS = Loads()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.turns import without_thresholds
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.lookup.catalogue import note
 from brainsurgeon.lookup.sessions import all_sessions, file_of, session_named
-from brainsurgeon.operations.archiving import folding_of
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.rewrite.examine import examine_to_show, records_of
-from brainsurgeon.rewrite.untouchable import excluded
+from brainsurgeon.planning.turns import without_thresholds
+from brainsurgeon.rewrite.budget import folding_of
+from brainsurgeon.rewrite.inspect import examine_to_show, excluded, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.reports import ScanReport
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.model.turns import ArchiveRecord, Verdict
-    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.store import Store
 
 

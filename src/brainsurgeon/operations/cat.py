@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import Wish
-from brainsurgeon.rewrite.examine import examine_open, records_of
+from brainsurgeon.rewrite.inspect import examine_open, records_of
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 

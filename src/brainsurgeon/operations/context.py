@@ -8,33 +8,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.decide.load import calibrate, measure_codex
-from brainsurgeon.decide.retention import expires_at
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.formats import codex
 from brainsurgeon.lookup.entries import owned
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.lookup.values import decode
+from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.records import Held
-from brainsurgeon.model.stubs import dotted
-from brainsurgeon.model.times import iso
-from brainsurgeon.operations.archiving import folding_of
-from brainsurgeon.operations.fullness import fit_in
-from brainsurgeon.rewrite.budgeting import fullness, weigh
-from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
+from brainsurgeon.model.text import iso
+from brainsurgeon.planning.budget import calibrate, measure_codex
+from brainsurgeon.planning.retention import expires_at
+from brainsurgeon.rewrite.budget import fit_in, folding_of, fullness, weigh
+from brainsurgeon.rewrite.inspect import UnsettledError, examine_to_show, records_of
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.edits import Cut
-    from brainsurgeon.model.loads import Fullness
-    from brainsurgeon.model.plans import KeptPart, Plan
+    from brainsurgeon.model.plans import Cut, KeptPart, Plan
     from brainsurgeon.model.records import Extraction, Records
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.model.turns import ArchiveRecord, Verdict
-    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.model.turns import ArchiveRecord, Fullness, Verdict
+    from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.store import Store
 
 PREVIEW = 80

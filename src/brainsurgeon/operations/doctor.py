@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Literal
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.sessions import SessionFile, Unreadable
-from brainsurgeon.model.words import counted
-from brainsurgeon.operations.databases import describe_databases, out_of_sight
-from brainsurgeon.operations.placeholders_found import stubs_of
+from brainsurgeon.model.text import counted
+from brainsurgeon.operations.left_behind import stubs_of
+from brainsurgeon.operations.status import describe_databases, out_of_sight
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.untouchable import moved_away
-from brainsurgeon.sessions import filesystems
-from brainsurgeon.sessions.discover import LINK, discover, nothing_recorded
+from brainsurgeon.rewrite.inspect import moved_away
+from brainsurgeon.sessions import leases
+from brainsurgeon.sessions.discovery import LINK, discover, nothing_recorded
+from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows
-from brainsurgeon.sessions.temporary import TEMPORARY, leases_work
-from brainsurgeon.store import opening, place
+from brainsurgeon.store import database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.operations.placeholders_found import Stubs
+    from brainsurgeon.operations.left_behind import Stubs
     from brainsurgeon.store import Store
 
 ADVICE = (
@@ -82,7 +82,7 @@ def doctor(
         )
     if store is not None:
         if damage := store.damage():  # nothing is written to it, and where stubs lead is not told
-            advice = opening.ADVICE
+            advice = database.ADVICE
             return [*findings, Finding("error", damage, advice), *_roots(settings)]
         if repair:
             findings += [
@@ -97,10 +97,10 @@ def doctor(
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
     path = settings.state_dir
-    shut = place.why_not_writable(path)
+    shut = database.why_not_writable(path)
     if shut:
         yield Finding("error", shut, "make it writable for this user, or set state_dir")
-    for there, wanted in ((path, 0o700), (opening.database_path(path), 0o600)):
+    for there, wanted in ((path, 0o700), (database.database_path(path), 0o600)):
         try:
             status = os.lstat(there)
         except FileNotFoundError:
@@ -124,9 +124,9 @@ def _disks(settings: Settings) -> Iterator[Finding]:
     """Name the disks, of the store and of each root, on which there is no room."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
     for where in (settings.state_dir, *roots):
-        left = place.free(where)
-        if left is not None and left < place.SCARCE:
-            level: Level = "error" if left < place.NONE_LEFT else "warning"
+        left = database.free(where)
+        if left is not None and left < database.SCARCE:
+            level: Level = "error" if left < database.NONE_LEFT else "warning"
             yield Finding(
                 level,
                 f"{where}: the disk is full, {left:,} bytes are left",
@@ -166,7 +166,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         try:
-            unproven = filesystems.unproven_at(path)
+            unproven = leases.unproven_at(path)
             if unproven and not root.exclusive:
                 yield Finding("warning", f"{path}: leases prove nothing on {unproven}",
                               "nothing is touched there, unless its root says `exclusive = true`: "

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError, StoreUnusableError, UsageError
 from brainsurgeon.lookup.sessions import session_named
-from brainsurgeon.model.events import KINDS, Tally
-from brainsurgeon.model.times import moment_said
+from brainsurgeon.model.reports import KINDS, Tally
+from brainsurgeon.model.text import moment_said
 from brainsurgeon.store import open_to_read
-from brainsurgeon.store.events import KEPT_ROWS
+from brainsurgeon.store.history import KEPT_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.events import Event
+    from brainsurgeon.model.reports import Event
     from brainsurgeon.store import Store
 
 LISTED = 50

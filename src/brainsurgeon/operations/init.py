@@ -2,31 +2,117 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from brainsurgeon import packaged
 from brainsurgeon.config import RootTable, config_path, default_state_dir, load
 from brainsurgeon.errors import UsageError
 from brainsurgeon.hosts import openclaw, servers
-from brainsurgeon.hosts.homes import homes
-from brainsurgeon.lookup.homes import unused_homes
-from brainsurgeon.model.steps import CommandStep, FileStep, Offer
-from brainsurgeon.operations import new_files
-from brainsurgeon.operations.placing import read_record, state_of
+from brainsurgeon.hosts.homes import homes, uncovered
+from brainsurgeon.model.reports import UnusedHome
+from brainsurgeon.operations import install
+from brainsurgeon.operations.install import CommandStep, FileStep, Offer, read_record, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from brainsurgeon.config import Settings
     from brainsurgeon.hosts.homes import Home
-    from brainsurgeon.model.reports import UnusedHome
-    from brainsurgeon.model.steps import Command, State
-    from brainsurgeon.operations.placing import Record
+    from brainsurgeon.operations.install import Command, Record, State
+
+
+# Pure but for reading these.
+
+
+_STARTS = "ExecStart=%h/.local/bin/brainsurgeon run"
+_WRITES = "ReadWritePaths="
+_SPACE = re.compile(r"[\s\"';]")
+
+
+def configuration(homes: Iterable[Home], state_dir: str | None) -> str:
+    """Write a configuration for the homes that were found: defaults are comments, roots are not.
+
+    A later version may change a default; what stands in a file would stay. `state_dir` is given
+    where only the environment says it, which a service does not have.
+    """
+    example = install.text(install.EXAMPLE)
+    if state_dir is not None:
+        example = re.sub(
+            r"(?m)^# state_dir = .*$", lambda _: _pair("state_dir", state_dir), example
+        )
+    head, samples, rest = example.partition("# [[roots]]\n")
+    lines = [
+        f"# {line}" if re.match(r"[a-z_]+ = ", line) and not line.startswith("state_dir") else line
+        for line in head.splitlines()
+    ]
+    roots = [_root(one) for one in homes]
+    return "\n".join(lines) + "\n" + ("\n".join(roots) if roots else samples + rest)
+
+
+def _root(home: Home) -> str:
+    note = f", {home.note}" if home.note else ""
+    return f"# {home.agent}{note}\n[[roots]]\n{_pair('path', home.path)}\n"
+
+
+def _pair(key: str, text: str) -> str:
+    return f"{key} = {json.dumps(text, ensure_ascii=False)}"
+
+
+def user_unit(command: Sequence[str], writable: Iterable[str]) -> str:
+    """Write the unit of a user for this program, with what it has to write beside the usual."""
+    lines = []
+    for line in install.text(install.USER_UNIT).splitlines():
+        if line == _STARTS:
+            lines.append("ExecStart=" + " ".join(map(_word, command)))
+        else:
+            lines.append(line)
+        if line.startswith(_WRITES):
+            last = len(lines)
+    more = [f"{_WRITES}{_word('-' + path)}" for path in writable]
+    return "\n".join([*lines[:last], *more, *lines[last:]]) + "\n"
+
+
+def _word(text: str) -> str:
+    """Write a word of a unit: `%` begins a specifier there, `$` a variable."""
+    escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+    if not _SPACE.search(text):
+        return escaped
+    return '"' + escaped.replace('"', '\\"') + '"'
+
+
+def beside(places: Iterable[str], usual: Iterable[str]) -> list[str]:
+    """Give the places that lie below none of the usual ones, each once."""
+    around = [os.path.realpath(one) for one in usual]
+    return list(dict.fromkeys(
+        place for place in places
+        if not any(os.path.commonpath([os.path.realpath(place), one]) == one for one in around)
+    ))  # fmt: skip
+
+
+def unused_homes(settings: Settings) -> list[UnusedHome]:
+    """Name the homes that no root covers; nothing is read there without being asked for.
+
+    The first root that is configured replaces OpenClaw's directory, which is walked by default,
+    so that the lines name that again, too.
+    """
+    usual = [] if settings.roots else [openclaw.agents_directory()]
+    kept = [path for path in usual if openclaw.has_agents()]
+    roots = [root.path for root in settings.root_directories()]
+    return [
+        UnusedHome(one.agent, one.path, one.note, "\n".join(map(_lines, (*kept, one.path))))
+        for one in uncovered(roots)
+    ]
+
+
+def _lines(path: str) -> str:
+    return f"[[roots]]\npath = {json.dumps(path)}"
+
 
 _UNIT = "~/.config/systemd/user/brainsurgeon.service"
 _SYSTEMCTL = ("systemctl", "--user")
@@ -64,7 +150,7 @@ def set_up(
     there = config_path(config)
     there = there if there and os.path.lexists(there) else None
     settings, warnings = load(there or os.devnull)
-    text = new_files.configuration(own, _unusual_state())
+    text = configuration(own, _unusual_state())
     if there is None and not settings.roots:
         roots = tuple(RootTable(path=one.path) for one in own)
         settings = settings.model_copy(update={"roots": roots})
@@ -114,8 +200,8 @@ def _systemd(
     roots = [root.path for root in settings.root_directories()]
     around = [os.path.dirname(one) if os.path.basename(one) == "agents" else one for one in roots]
     usual = [os.path.expanduser(one) for one in _WRITTEN]
-    writable = new_files.beside((*around, settings.state_dir), usual)
-    text = new_files.user_unit((*program, "run", *more), writable)
+    writable = beside((*around, settings.state_dir), usual)
+    text = user_unit((*program, "run", *more), writable)
     state = state_of(path, text, record)
     unit = FileStep("user unit", path, text, state, after=((*_SYSTEMCTL, "daemon-reload"),))
     on = state == "there" and _says("is-enabled") == "enabled" and _says("is-active") == "active"
@@ -166,7 +252,7 @@ def _tool(agent: str, program: Command, more: Command, record: Record, *, asked:
     )]  # fmt: skip
     if skill := servers.skill(agent):
         source, place = skill
-        text = packaged.text(source)
+        text = install.text(source)
         steps.append(FileStep(f"skill of {title}", place, text, state_of(place, text, record)))
     return Offer(f"the tool purge_control for {title}", tuple(steps), asked, _note(agent))
 

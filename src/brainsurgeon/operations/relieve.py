@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.seals import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.errors import BusyError, FailedError, GoneError, GuardedError
 from brainsurgeon.formats import base
 from brainsurgeon.lookup import catalogue
@@ -14,18 +13,18 @@ from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.entries import stub_in, value_at
 from brainsurgeon.model.plans import Amount
 from brainsurgeon.model.reports import Relief
-from brainsurgeon.operations.archiving import folding_of
-from brainsurgeon.operations.fullness import Fitting, Wanted, relieve_by
-from brainsurgeon.rewrite.budgeting import weigh
-from brainsurgeon.rewrite.carry_out import change, end_redactions
-from brainsurgeon.rewrite.examine import (
+from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
+from brainsurgeon.rewrite.budget import Fitting, Wanted, folding_of, relieve_by, weigh
+from brainsurgeon.rewrite.change import change, end_redactions
+from brainsurgeon.rewrite.inspect import (
     HELD,
     UnsettledError,
     examine_quiet,
     examine_to_show,
+    excluded,
+    moved_away,
     records_of,
 )
-from brainsurgeon.rewrite.untouchable import excluded, moved_away
 from brainsurgeon.sessions.opening import as_it_is_now, failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.carry_out import AnyRewrite
-    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.rewrite.change import AnyRewrite
+    from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.store import Store
 
 _SEALS = (BROKEN, DOUBTFUL, HOLLOW, STALE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.lookup.sessions import all_sessions
-from brainsurgeon.model.stubs import dotted
+from brainsurgeon.model.entries import dotted
 from brainsurgeon.operations.context import context, preview_of
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import status

@@ -12,25 +12,18 @@ from brainsurgeon.errors import ChangedError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of, noted
-from brainsurgeon.lookup.values import (
-    as_sent,
-    as_the_model_had_them,
-    contents,
-    decode,
-    tokens_of,
-)
-from brainsurgeon.model.entries import RESTORED, value_at
+from brainsurgeon.lookup.values import as_sent, as_the_model_had_them, contents, decode, tokens_of
+from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RestoreAnswer
-from brainsurgeon.model.stubs import dotted
-from brainsurgeon.model.times import moment_said
-from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError, examine_quiet
-from brainsurgeon.rewrite.finishing import UNFINISHED
+from brainsurgeon.model.text import moment_said
+from brainsurgeon.rewrite.change import carry_out
+from brainsurgeon.rewrite.finish import UNFINISHED
+from brainsurgeon.rewrite.inspect import UnsettledError, examine_quiet
 from brainsurgeon.sessions.opening import as_it_is_now, open_session
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.store.daemon_lock import daemon_holder
-from brainsurgeon.store.wishes import LONGEST_WAIT
+from brainsurgeon.store.database import daemon_holder
+from brainsurgeon.store.requests import LONGEST_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +35,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Extraction, SessionRecord
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.carry_out import AnyRewrite
+    from brainsurgeon.rewrite.change import AnyRewrite
     from brainsurgeon.rewrite.shelving import Values
     from brainsurgeon.store import Store
 
@@ -137,7 +130,7 @@ def entries_of_turn(
 
     It may have been brought back already, without them.
     """
-    from brainsurgeon.operations.turns import archived_turn  # noqa: PLC0415  few are turns
+    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few are turns
 
     turn = archived_turn(settings, store, named, now, undone=True)
     lines = turn.lines if turn else ()

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.matching import NOBODYS
 from brainsurgeon.errors import (
     BusyError,
     DamagedError,
@@ -25,12 +24,13 @@ from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_n
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import SessionRestore
 from brainsurgeon.model.sessions import Root, Unreadable
-from brainsurgeon.model.words import counted
+from brainsurgeon.model.text import counted
+from brainsurgeon.operations.left_behind import stubs_put_away
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
-from brainsurgeon.operations.stubs_left import stubs_put_away
-from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError, examine, records_of
-from brainsurgeon.rewrite.finishing import UNFINISHED, finish_now
+from brainsurgeon.planning.matching import NOBODYS
+from brainsurgeon.rewrite.change import carry_out
+from brainsurgeon.rewrite.finish import UNFINISHED, finish_now
+from brainsurgeon.rewrite.inspect import UnsettledError, examine, records_of
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import row_at
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.carry_out import AnyRewrite
+    from brainsurgeon.rewrite.change import AnyRewrite
     from brainsurgeon.store import Store
 
 LOST = "cut by a store that this one is not: name that one's directory as state_dir, if it is there"

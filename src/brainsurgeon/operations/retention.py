@@ -13,21 +13,25 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from brainsurgeon import clock as clocks
-from brainsurgeon.decide import retention as decide
 from brainsurgeon.errors import StoppedError
+from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.model.stubs import id_named
-from brainsurgeon.operations.databases import databases_below, out_of_sight
+from brainsurgeon.operations.status import databases_below, out_of_sight
+from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions.discover import any_format, discover
+from brainsurgeon.sessions.discovery import any_format, discover
+from brainsurgeon.sessions.placeholders import (
+    loose_stubs,
+    sessions_and_archives,
+    stubs_in,
+    stubs_in_rows,
+)
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import list_rows
-from brainsurgeon.sessions.row_sighting import loose_stubs, stubs_in_rows
-from brainsurgeon.sessions.sighting import sessions_and_archives, stubs_in
+from brainsurgeon.store.columns import path_text
 from brainsurgeon.store.expiry import Sight
-from brainsurgeon.store.texts import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

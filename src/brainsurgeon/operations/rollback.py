@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.seals import UNFIT
 from brainsurgeon.errors import (
     DamagedError,
     FailedError,
@@ -23,21 +22,23 @@ from brainsurgeon.lookup.sessions import all_sessions, noted, session_among
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import RollbackReport, SessionRollback
 from brainsurgeon.operations.restore import missed, removed
-from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError, examine_to_show, records_of
-from brainsurgeon.rewrite.finishing import UNFINISHED, finish_now
+from brainsurgeon.planning.signatures import UNFIT
+from brainsurgeon.rewrite.change import carry_out
+from brainsurgeon.rewrite.finish import UNFINISHED, finish_now
+from brainsurgeon.rewrite.inspect import UnsettledError, examine_to_show, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.events import Pass
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Extraction, SessionRecord
+    from brainsurgeon.model.reports import Pass
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.carry_out import AnyRewrite
+    from brainsurgeon.rewrite.change import AnyRewrite
     from brainsurgeon.store import Store
+
 
 EXPIRED, PUT_BACK, CHANGED = "expired", "put back since", "changed since: no stub stands there"
 
@@ -224,3 +225,12 @@ def _since(one: Extraction) -> str:
     if one.blob_id is None:
         return turn + EXPIRED
     return turn + (PUT_BACK if one.state == "restored" else CHANGED)
+
+
+LISTED = 20
+"""How many of the newest are listed where nobody asks for all."""
+
+
+def passes(store: Store | None, *, most: int | None = LISTED) -> list[Pass]:
+    """Give the newest passes, the newest last; all of them where `most` is None."""
+    return store.passes.newest(most) if store else []

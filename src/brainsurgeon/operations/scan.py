@@ -2,50 +2,203 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brainsurgeon.decide.outcome import outcome_of
-from brainsurgeon.errors import BusyError, StoppedError, StoreFullError
+from brainsurgeon.errors import (
+    BrainsurgeonError,
+    BusyError,
+    DamagedError,
+    FailedError,
+    StoppedError,
+    StoreFullError,
+)
 from brainsurgeon.lookup import catalogue
+from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.operations.batching import Batch, Planned, carry_out_together
-from brainsurgeon.operations.databases import describe_machine
-from brainsurgeon.operations.fullness import asked_relief, remember
-from brainsurgeon.operations.growing import Look, begin_anew, look_at_growth
-from brainsurgeon.operations.lapsing import let_go
-from brainsurgeon.operations.planning import plan_due
-from brainsurgeon.operations.summarise import Told
-from brainsurgeon.operations.verdicts import left_as_it_is, tell_failures
-from brainsurgeon.operations.walking import Walk
+from brainsurgeon.operations.status import describe_machine
+from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.carry_out import end_redactions
-from brainsurgeon.rewrite.examine import HELD, UnsettledError, examine_quiet, records_of
-from brainsurgeon.rewrite.finishing import Unfinished
-from brainsurgeon.rewrite.resume import begins_at, frontier_of
-from brainsurgeon.rewrite.untouchable import check_alone, check_touchable, excluded
-from brainsurgeon.sessions.discover import is_named
-from brainsurgeon.sessions.reading import RefusedError, carry_on
-from brainsurgeon.sessions.row_listing import NOTHING_OWN
-from brainsurgeon.store.memory import FileMemory
-from brainsurgeon.store.table import AGAIN
+from brainsurgeon.rewrite.batch import Batch, Planned, carry_out_together
+from brainsurgeon.rewrite.budget import asked_relief, plan_due, remember
+from brainsurgeon.rewrite.change import end_redactions
+from brainsurgeon.rewrite.finish import Unfinished
+from brainsurgeon.rewrite.inspect import (
+    HELD,
+    UnsettledError,
+    check_alone,
+    check_touchable,
+    examine_quiet,
+    excluded,
+    moved_away,
+    records_of,
+)
+from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
+from brainsurgeon.rewrite.turns import Told
+from brainsurgeon.sessions.discovery import discover, discover_at, is_named
+from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
+from brainsurgeon.sessions.row_listing import NOTHING_OWN, list_rows, list_rows_at, mark_of
+from brainsurgeon.store.database import DatabaseError
+from brainsurgeon.store.files import AGAIN, WAITS
+from brainsurgeon.store.scan_memory import FileMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.loads import Fullness
-    from brainsurgeon.model.plans import Outcome, Plan
+    from brainsurgeon.hosts.sqlite import DatabaseState
+    from brainsurgeon.model.plans import Plan, Result
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.carry_out import AnyRewrite
-    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.model.sessions import Root, SessionFile
+    from brainsurgeon.model.turns import Fullness
+    from brainsurgeon.rewrite.change import AnyRewrite
+    from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.store import Store
+
+
+class Walk:
+    """One walk over the roots; `resting` counts the sessions that it did not have to yield.
+
+    A walk over everything looks at every directory and has one stat for each file; one at named
+    paths looks at these alone. `own` gives the times that we noted in databases ourselves.
+    """
+
+    def __init__(
+        self, roots: Sequence[Root], memory: FileMemory, own: Callable[[], Mapping[str, int]],
+        now: float,
+    ) -> None:  # fmt: skip
+        self._roots, self._memory, self._own, self._now = roots, memory, own, now
+        self.resting = 0
+
+    def everything(self) -> Iterator[SessionFile | Unreadable]:
+        """Yield every session that may need a look; of files that rest nothing is built."""
+        yield from discover(
+            self._roots, format_of=self._memory.format_of, resting=self._memory,
+            recorded=self._memory.recorded,
+        )  # fmt: skip
+        self.resting += self._memory.resting
+        yield from list_rows(self._roots, self._own(), self._rests)
+
+    def at(self, paths: Collection[str]) -> Iterator[SessionFile | Unreadable]:
+        """Yield what lies at these paths: a file, a session in a database, or all those in one."""
+        for path in sorted(paths):
+            item = discover_at(self._roots, path, self._memory.format_of)
+            if item:
+                yield item
+            elif _may_be_in_database(path):
+                yield from list_rows_at(self._roots, path, self._own())
+
+    def _rests(self, path: str, state: DatabaseState) -> bool:
+        """Return whether a database need not be opened, and count the sessions in it then."""
+        sessions = self._memory.idle(path, mark_of(state), self._now)
+        self.resting += len(sessions or ())
+        return sessions is not None
+
+
+def _may_be_in_database(path: str) -> bool:
+    """Tell whether a path is a file, or goes on behind the path of one: a session that is gone.
+
+    Only then are the databases of all agents gone through.
+    """
+    while path not in ("", "/"):
+        if os.path.isfile(path):
+            return True
+        path = os.path.dirname(path)
+    return False
+
+
+NO_ROOT = "its root is not configured any more"
+NOT_FOUND = "it is not found below its root any more"
+
+
+def let_go(
+    settings: Settings, store: Store, memory: FileMemory, report: ScanReport, now: float,
+    *, whole: bool,
+) -> None:  # fmt: skip
+    """Let put-backs lapse that come too late, and reliefs of sessions that are left alone now.
+
+    What `relieve` would refuse at once is waited for no longer. Only a `whole` pass can tell that
+    a session is gone. Part of the transaction in which the pass writes down what it saw.
+    """
+    pass_id = store.passes.so_far
+    store.wishes.lapse(now, pass_id)
+    skipped = {one.path: one.reason for one in report.sessions if one.outcome == "skipped"}
+    troubled = {problem.root for problem in report.problems}
+    roots = {os.path.realpath(root.path) for root in settings.root_directories()}
+    for wish, path, root in store.wishes.reliefs():
+        missed, file = memory.asked(path)
+        why = None
+        if file:
+            why = excluded(file, settings, asked=True) or skipped.get(path)
+        elif missed and whole and root not in roots:
+            why = NO_ROOT
+        elif missed and whole and root not in troubled:
+            why = NOT_FOUND
+        if why:
+            store.wishes.let_go([wish], why, now, pass_id)
+
+
+def verdict_on(error: Exception) -> tuple[Result, str] | None:
+    """Give the outcome of the session and why; None where it is everybody's error, not its own."""
+    match error:
+        case UnsettledError() | BusyError():
+            return "deferred", str(error)
+        case RefusedError():
+            return "skipped", str(error)
+        case StoreFullError() | DamagedError() | FailedError():
+            return "failed", str(error)
+        case BrainsurgeonError() | DatabaseError() | StoppedError():
+            return None  # the store itself is in trouble, or we are to stop
+        case FileNotFoundError():
+            return "deferred", "the file went away during the scan"
+        case BlockingIOError():
+            return "deferred", HELD
+        case OSError():
+            return "failed", error.strerror or type(error).__name__
+    return "failed", f"unexpected {type(error).__name__}"  # one odd file must not stop the rest
+
+
+def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: float) -> Look | None:
+    """Say of a file that it was left as it is, and when it is looked at again.
+
+    None where the error is everybody's.
+    """
+    verdict = verdict_on(why)
+    if verdict is None:
+        return None
+    result, reason = verdict
+    size, state = file.fingerprint.size, memory.state_of(file)
+    form = state.format if state else None
+    outcome = Outcome(file.title, file.path, form, result, reason, size, size)
+    look = Look(outcome, file.fingerprint, form)
+    if isinstance(why, UnsettledError) and why.idle:
+        return replace(look, again=WAITS, due_at=why.until)
+    if isinstance(why, RefusedError) and file.in_database:
+        return replace(look, again=WAITS)
+    if result == "failed":
+        look = replace(look, due_at=memory.try_again_at(file, now))
+    tried = isinstance(why, ObstacleError) or result == "deferred" or moved_away(file)
+    return replace(look, again=AGAIN if tried else None)
+
+
+def tell_failures(store: Store, memory: FileMemory, seen: Iterable[Outcome], now: float) -> None:
+    """Note which sessions failed, each once for as long as it fails for the same reason.
+
+    Part of the transaction in which the pass writes down what it saw.
+    """
+    for one in seen:
+        if one.outcome != "failed" or memory.failed_before(one.path) == one.reason:
+            continue
+        record = store.sessions.at(one.path)
+        facts = {"session": one.session, "reason": one.reason}
+        ident = None if record is None else record.id
+        store.events.add(now, "failure", ident, facts, store.passes.so_far)
 
 
 def scan(

@@ -11,9 +11,8 @@ from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import owned
 from brainsurgeon.lookup.sessions import all_sessions, session_named
 from brainsurgeon.lookup.values import decode
-from brainsurgeon.model.entries import value_at
+from brainsurgeon.model.entries import dotted, value_at
 from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.model.stubs import dotted
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 

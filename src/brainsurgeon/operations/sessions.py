@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import all_sessions
-from brainsurgeon.rewrite.examine import UnsettledError, examine
-from brainsurgeon.rewrite.untouchable import excluded
+from brainsurgeon.rewrite.inspect import UnsettledError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.store.table import FAILED
+from brainsurgeon.store.files import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,14 +13,12 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.base import is_made_up, parse
 from brainsurgeon.lookup.sessions import all_sessions, file_of, noted, session_named
-from brainsurgeon.model.entries import is_safe
+from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.model.stubs import id_named
 from brainsurgeon.operations.restore import recorded
-from brainsurgeon.rewrite.carry_out import carry_out
-from brainsurgeon.rewrite.examine import UnsettledError
-from brainsurgeon.rewrite.finishing import UNFINISHED
-from brainsurgeon.rewrite.untouchable import moved_away
+from brainsurgeon.rewrite.change import carry_out
+from brainsurgeon.rewrite.finish import UNFINISHED
+from brainsurgeon.rewrite.inspect import UnsettledError, moved_away
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 

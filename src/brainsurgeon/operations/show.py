@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.lookup.entries import archive_in, choose, entry_named, expired
 from brainsurgeon.lookup.values import as_sent, contents, tokens_of
-from brainsurgeon.model.stubs import dotted
+from brainsurgeon.model.entries import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.operations.turns import ArchivedTurn
+    from brainsurgeon.rewrite.turns import ArchivedTurn
     from brainsurgeon.store import Store
 
 
@@ -42,7 +42,7 @@ def show_turn(
     named = entry_named(settings, store, entry, session, to_show=True)
     if store is None or archive_in(named) is None:
         return None
-    from brainsurgeon.operations.turns import archived_turn  # noqa: PLC0415  few shown are turns
+    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few shown are turns
 
     return archived_turn(settings, store, named, now)
 

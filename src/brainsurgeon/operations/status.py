@@ -7,26 +7,102 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
-from brainsurgeon.decide.retention import NOTICE
-from brainsurgeon.lookup.homes import unused_homes
+from brainsurgeon.errors import BusyError
+from brainsurgeon.hosts import openclaw, openclaw_database
+from brainsurgeon.hosts.openclaw_database import databases, misplaced, unwritable
 from brainsurgeon.lookup.sessions import walk
-from brainsurgeon.model.loads import NO_LOADS, Loads
-from brainsurgeon.operations.databases import describe_databases
+from brainsurgeon.model.reports import DatabaseStatus
+from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.text import counted
+from brainsurgeon.model.turns import NO_LOADS, Loads
+from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.sessions import summaries
+from brainsurgeon.planning.retention import NOTICE
+from brainsurgeon.rewrite import recover
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.sessions import filesystems, leases
+from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.store.daemon_lock import daemon_holder
+from brainsurgeon.sessions.row_listing import layout_of
+from brainsurgeon.store import database
+from brainsurgeon.store.database import daemon_holder
+from brainsurgeon.store.files import AGAIN, DATABASE, WAITS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from brainsurgeon.config import Settings
+    from brainsurgeon.hosts.openclaw_database import Database
     from brainsurgeon.lookup.sessions import Walk
-    from brainsurgeon.model.events import Event, Pass
-    from brainsurgeon.model.reports import DatabaseStatus, UnusedHome
+    from brainsurgeon.model.reports import Event, Pass, ScanReport, UnusedHome
     from brainsurgeon.model.sessions import Root, SessionFile
     from brainsurgeon.store import Store
+
+
+def describe_machine(settings: Settings, store: Store | None, report: ScanReport) -> None:
+    """Say what a dry run finds on the machine, the first one also which homes are not covered."""
+    report.databases = describe_databases(settings)
+    report.interrupted = recover.waiting(store) if store else []
+    if not (store and store.facts.get("last_run_at")):
+        report.homes = unused_homes(settings)
+
+
+def describe_databases(settings: Settings) -> list[DatabaseStatus]:
+    """Look at every database below the roots; nothing is left behind."""
+    found = []
+    for root in settings.root_directories():
+        for one in databases(root.path):
+            if isinstance(one, Unreadable):
+                agent = os.path.basename(os.path.dirname(os.path.dirname(one.path)))
+                found.append(DatabaseStatus(agent, one.path, None, None, one.why))
+            else:
+                found.append(_describe(one, settings))
+    return found
+
+
+def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
+    """Yield the databases below some roots that can be looked at."""
+    for root in roots:
+        for found in databases(root.path):
+            if not isinstance(found, Unreadable):
+                yield found
+
+
+def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
+    """Return what tells whether an agent keeps its sessions in a database below none of the roots.
+
+    It is asked with the directory of the agent.
+    """
+    seen = {database.agent_directory for database in databases_below(roots)}
+
+    @cache
+    def hidden(agent_directory: str) -> bool:
+        return agent_directory not in seen and openclaw.migrated(agent_directory)
+
+    return hidden
+
+
+def _describe(one: Database, settings: Settings) -> DatabaseStatus:
+    try:
+        schema = layout_of(one)
+    except (OSError, BusyError) as error:
+        return DatabaseStatus(one.agent, one.path, None, None, str(error))
+    reasons = (
+        'databases = "off"' if settings.databases == "off" else None,
+        schema.unknown, misplaced(one), unwritable(one.path), *_of_engine(one, settings),
+    )  # fmt: skip
+    reason = next((why for why in reasons if why), None)
+    return DatabaseStatus(one.agent, one.path, schema.program, schema.version, reason)
+
+
+def _of_engine(one: Database, settings: Settings) -> Iterator[str | None]:
+    if settings.databases == "auto":
+        chosen = openclaw_database.selected(one.state_directory)
+        yield chosen.unreadable
+        yield chosen.engine and f"the context engine {chosen.engine} is selected"
+
 
 _NEWEST = 3
 """Passes and failures that are shown."""
@@ -164,7 +240,7 @@ def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
 def _protocol(root: Root, files: list[SessionFile]) -> str:
     """Tell how files are replaced below a root: by its filesystem, and a lease for an instant."""
     with suppress(OSError):
-        unproven = filesystems.unproven_at(root.path)
+        unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:
             return f"nothing: leases prove nothing on {unproven}"
     for one in files[:10]:
@@ -174,3 +250,133 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
         except (OSError, RefusedError):
             continue
     return "unknown: no sessions in files yet"
+
+
+# MERGED
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is wrong, if anything; `age` is that of the last pass, in seconds."""
+
+    troubles: tuple[str, ...]
+    age: float | None
+
+
+def check(now: Status, moment: float, *, max_age: float) -> Check:
+    """Judge how things stand; a pass is too old when it was more than `max_age` seconds ago."""
+    age = None if now.last_run_at is None else max(0.0, moment - now.last_run_at)
+    troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
+    if age is None:
+        troubles.append("no pass was ever made")
+    elif age > max_age:
+        troubles.append(f"the last pass was {lasting(age)} ago")
+    states = now.sessions_by_state
+    bad = [(state, states.get(state, 0)) for state in ("failed", "unreadable")]
+    troubles += [f"{counted(number, 'session')} {state}" for state, number in bad if number]
+    troubles += [f"{root.path}: {root.problem}" for root in now.roots if root.problem]
+    troubles += [
+        f"{counted(len(listed), one, many)}"
+        for listed, one, many in (
+            (now.interrupted, "interrupted rewrite", "interrupted rewrites"),
+            (now.kept_beside, "original file beside its session", "original files beside sessions"),
+            (now.held_back, "root where nothing expires", "roots where nothing expires"),
+        )
+        if listed
+    ]
+    if now.leaving:
+        troubles.append(leaving(now.leaving))
+    left = database.free(now.store_path)
+    if left is not None and left < database.SCARCE:
+        troubles.append(f"{left:,} bytes of disk are left for the store")
+    return Check(tuple(troubles), age)
+
+
+def leaving(found: Leaving) -> str:
+    """Say which values are about to expire since nobody sees their sessions any more."""
+    day = datetime.fromtimestamp(found.expires_at, UTC).date()
+    values = counted(found.values, "value")
+    return f"{values} of sessions that are out of sight expire from {day} (UTC) on"
+
+
+def lasting(seconds: float) -> str:
+    """Write a span of time in its largest whole unit: 12 s, 3 min, 5 h, 2 d."""
+    for size, unit in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
+_SHOWN = {AGAIN: "deferred", WAITS: "deferred"}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measure: its name without the program's, what it counts, and its samples by a label."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    says: str
+    samples: tuple[tuple[dict[str, str], float], ...]
+
+
+def metrics(
+    settings: Settings, store: Store | None, report: ScanReport | None = None
+) -> list[Metric]:  # fmt: skip
+    """Measure; `report` is the pass that was just made, if one was."""
+    found = [_one("enabled", "Whether anything may be extracted.", settings.enabled)]
+    if store:
+        found += _of_store(store)
+    return found + (_of_pass(report) if report else [])
+
+
+def _of_store(store: Store) -> list[Metric]:
+    values, size = store.sums.standing()
+    files = Counter(
+        _SHOWN.get(outcome, outcome)
+        for outcome, number in store.sums.outcomes()
+        for _ in range(number)
+        if outcome != DATABASE
+    )
+    found = [
+        Metric("extractions_total", "counter", "Values that were ever extracted.",
+               (({}, store.sums.ever()),)),
+        _one("extracted_values", "Values that stand extracted.", values),
+        _one("extracted_bytes", "Size of the values that stand extracted.", size),
+        _one("archived_turns", "Archives of turns that stand.", store.sums.archived()),
+        _one("store_bytes", "Size of the store's database.", store.size),
+        _one("wishes", "Restores and settings that wait for a settled session.",
+             store.wishes.count_open()),
+        _one("interrupted_rewrites", "Rewrites that the next pass finishes or undoes.",
+             sum(not one.stays for one in store.journal.open_rewrites())),
+        Metric("sessions", "gauge", "Sessions by what the last look at them came to.",
+               tuple(({"outcome": name}, number) for name, number in sorted(files.items()))),
+    ]  # fmt: skip
+    moments = (
+        ("last_pass", "whole pass", store.facts.last_run_at()),
+        ("last_retention", "retention run", store.facts.get("last_retention_run_at")),
+    )
+    for name, what, at in moments:
+        if at is not None:
+            says = f"When the last {what} was made, in seconds since 1970."
+            found.append(_one(f"{name}_timestamp_seconds", says, at))
+    return found
+
+
+def _of_pass(report: ScanReport) -> list[Metric]:
+    return [
+        _one("last_pass_duration_seconds", "How long the last pass took.", report.duration_seconds),
+        _one("last_pass_sessions_seen", "Sessions that the last pass saw.", report.files_seen),
+        _one("last_pass_sessions_changed", "Sessions that it changed.", report.sessions_changed),
+        _one("last_pass_sessions_deferred", "Sessions that it deferred.", report.files_deferred),
+        _one("last_pass_sessions_failed", "Sessions with which something went wrong in it.",
+             report.files_failed),
+        _one("last_pass_unreadable_places", "Places that it could not look into.",
+             sum(problem.failed for problem in report.problems)),
+    ]  # fmt: skip
+
+
+def _one(name: str, says: str, value: float) -> Metric:
+    return Metric(name, "gauge", says, (({}, float(value)),))

@@ -11,11 +11,11 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.texts import readable, whole
-from brainsurgeon.model.times import moment_said
+from brainsurgeon.model.text import moment_said, readable, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
 
 SCHEMA = 1
 """Rises whenever a name in the JSON of a command changes what it means, or goes."""
@@ -127,3 +127,96 @@ def _fit(text: str, width: int) -> str:
 def count(number: int, word: str, words: str | None = None) -> str:
     """Write a number of things: 1 session, 2 sessions; `words` where an s is not enough."""
     return f"{number:,} {word if number == 1 else words or word + 's'}"
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(share: float, room: int) -> str:
+    """Draw a share (0 to 1) of so many characters; what is more than nothing is seen."""
+    share = min(1.0, max(0.0, share))
+    if not blocks():
+        return "#" * (max(1, round(share * room)) if share else 0)
+    eighths = max(1, round(share * room * 8)) if share else 0
+    return _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def blocks() -> bool:
+    """Tell whether the locale and the stream have block characters.
+
+    LC_CTYPE says nothing: Python itself sets it to UTF-8 where the locale is C.
+    """
+    locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
+    said = locale.upper().replace("-", "")
+    return "UTF8" in said and (sys.stdout.encoding or "").lower() == "utf-8"
+
+
+# Ranges are bytes of the value's UTF-8 text (of a whole block, its JSON), from inclusive, to
+# exclusive; they are moved inwards so that no character is cut in two.
+
+
+_CONTINUES, _CONTINUATION = 0xC0, 0x80
+
+
+def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Give values whole as long as they fit into `limit` bytes together; of the rest both ends."""
+    given: dict[str, Any] = {}
+    room = limit
+    for path, value in values.items():
+        data = _bytes(value)
+        if len(data) <= room:
+            given[path] = value
+            room -= len(data)
+        else:
+            given[path] = _both_ends(data, room)
+            room = 0
+    return given
+
+
+def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
+    """Give the part of a value that starts at `offset`, at most `limit` bytes of it."""
+    data = _bytes(value)
+    start = _boundary(data, offset)
+    end = _boundary(data, start + limit)
+    if end == start < len(data):  # a character is wider than the page
+        end = _boundary(data, start + 4)
+    return {
+        "text": _text(data[start:end]),
+        "range": [start, end],
+        "next_offset": end if end < len(data) else None,
+        "size_bytes": len(data),
+    }
+
+
+def _both_ends(data: bytes, room: int) -> dict[str, Any]:
+    head = _boundary(data, room // 2)
+    tail = len(data) - room // 2
+    while tail < len(data) and _inside(data, tail):
+        tail += 1
+    return {
+        "head": _text(data[:head]),
+        "left_out": [head, tail],
+        "tail": _text(data[tail:]),
+        "size_bytes": len(data),
+    }
+
+
+def _boundary(data: bytes, at: int) -> int:
+    """Move a place back to where a character starts."""
+    at = min(at, len(data))
+    while _inside(data, at):
+        at -= 1
+    return at
+
+
+def _inside(data: bytes, at: int) -> bool:
+    return 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION
+
+
+def _bytes(value: Any) -> bytes:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")

@@ -6,20 +6,17 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.stubs import dotted
-from brainsurgeon.model.texts import readable as safe
-from brainsurgeon.render import (
-    WIDTH,
-    bytes_,
-    columns,
-    count,
-    in_local_time,
-    printable,
-    table,
+from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.text import readable as safe
+from brainsurgeon.render import WIDTH, bar, bytes_, columns, count, in_local_time, printable, table
+from brainsurgeon.render.turns import (
+    fullness,
+    fullness_json,
+    record_json,
+    standing,
+    turns,
+    verdict_json,
 )
-from brainsurgeon.render.archives import record_json, standing, turns, verdict_json
-from brainsurgeon.render.bars import bar
-from brainsurgeon.render.loads import fullness, fullness_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

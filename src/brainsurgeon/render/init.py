@@ -6,18 +6,18 @@ import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.steps import FileStep
-from brainsurgeon.model.texts import readable as safe
-from brainsurgeon.model.words import counted
-from brainsurgeon.render import bytes_, passes, printable, table
+from brainsurgeon.model.text import counted
+from brainsurgeon.model.text import readable as safe
+from brainsurgeon.operations.install import FileStep
+from brainsurgeon.render import bytes_, printable, runs, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from brainsurgeon.config.origins import Setting
     from brainsurgeon.model.reports import ScanReport
-    from brainsurgeon.model.steps import Done, Offer, Step
     from brainsurgeon.operations.init import Setup
+    from brainsurgeon.operations.install import Done, Offer, Step
 
 MOST = 12
 """Sessions that are listed; the rest is counted."""
@@ -36,13 +36,13 @@ def found(setup: Setup, nothing: str | None) -> str:
         f"left out {one.agent}: {safe(one.path)} belongs to another user; run this as that one"
         for one in setup.foreign
     ]
-    return "\n".join([*lines, *([nothing] if nothing else []), *passes.homes(setup.unused)])
+    return "\n".join([*lines, *([nothing] if nothing else []), *runs.homes(setup.unused)])
 
 
 def totals(report: ScanReport, *, verbose: bool) -> str:
     """Say what a first pass would do: a line a session, the largest gain first, and the sum."""
     if verbose:
-        return passes.report(report, verbose=True)
+        return runs.report(report, verbose=True)
     changed = [one for one in report.sessions if one.outcome == "changed"]
     changed.sort(key=lambda one: one.bytes_after - one.bytes_before)
     lines = [f"{safe(one.path)}: {safe(one.why)}" for one in report.problems if one.failed]
@@ -62,7 +62,7 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
         lines.append(f"{number} of OpenClaw looked at, sessions and all")
     alone = [one for one in report.databases if one.left_alone]
     lines += [f"{safe(one.path)} is left alone: {safe(one.left_alone or '')}" for one in alone]
-    return "\n".join([*lines, passes.summary(report)])
+    return "\n".join([*lines, runs.summary(report)])
 
 
 def offer(one: Offer) -> str:
@@ -106,7 +106,7 @@ def init_json(
         answer["homes"] = [asdict(one) for one in setup.homes]
         answer["offers"] = [_offer_json(one) for one in setup.offers]
     if report:
-        whole = passes.report_json(report)
+        whole = runs.report_json(report)
         for one in whole["sessions"]:
             one.pop("would_extract", None), one.pop("would_keep", None)
         answer |= {key: value for key, value in whole.items() if key != "homes"}

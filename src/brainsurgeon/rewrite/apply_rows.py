@@ -20,12 +20,12 @@ from brainsurgeon.errors import (
     StoreFullError,
     StoreUnusableError,
 )
-from brainsurgeon.hosts import openclaw_state
+from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Database
-from brainsurgeon.hosts.openclaw_events import Payload
 from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
-from brainsurgeon.model.words import counted
-from brainsurgeon.rewrite import recover_rows
+from brainsurgeon.hosts.openclaw_schema import Payload
+from brainsurgeon.model.text import counted
+from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.shelving import (
     check_still_so,
     confirmation_of,
@@ -33,26 +33,22 @@ from brainsurgeon.rewrite.shelving import (
     shelve,
     value_of,
 )
-from brainsurgeon.sessions import rows
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_digests import digests
-from brainsurgeon.sessions.row_edits import by_row, chunks, rewritten
-from brainsurgeon.sessions.row_lines import digest
-from brainsurgeon.sessions.row_listing import fingerprint
+from brainsurgeon.sessions.row_listing import digest, fingerprint
+from brainsurgeon.sessions.row_writing import by_row, chunks, digests, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from brainsurgeon.hosts.openclaw_windows import Window
-    from brainsurgeon.model.edits import Edit
-    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.hosts.openclaw_gate import Window
+    from brainsurgeon.model.plans import Edit, Plan
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.model.sessions import Fingerprint
-    from brainsurgeon.rewrite.examine import Examination
+    from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.rewrite.shelving import Values
-    from brainsurgeon.sessions.row_edits import RowEdit, RowPlan
     from brainsurgeon.sessions.row_session import OpenRows
-    from brainsurgeon.sessions.rows import RowWriter
+    from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, RowWriter
     from brainsurgeon.store import Store
 
 
@@ -88,7 +84,7 @@ def apply_rows(
     """
     with store.lock(record.id, check_stop=session.check_stop):
         session.release()
-        with rows.writing(session.file.directory) as writer:
+        with row_writing.writing(session.file.directory) as writer:
             return _Steps(store, one, session, record, clock, values or {}, writer).run(plan)
 
 
@@ -116,7 +112,7 @@ class _Steps:
         for number, step in enumerate(steps, 1):
             part = _part(plan, step, last=number == len(steps))
             if done:
-                time.sleep(rows.PAUSE)
+                time.sleep(row_writing.PAUSE)
             try:
                 self._take(step, part)
             except (RefusedError, BusyError) as why:
@@ -192,7 +188,7 @@ class _Steps:
     def _gate(self) -> Callable[..., str | None]:
         """Return what is asked once more under the lock; who is at work is looked up before."""
         seen, database = self._session.presence, Database.of(self._session.file)
-        presence = openclaw_state.presence(database.state_directory, database.path, opened=True)
+        presence = openclaw_database.presence(database.state_directory, database.path, opened=True)
         maintained = max(seen.maintained, presence.maintained)  # 0 where it cannot be read now
         owners = None if seen.owners is None else presence.owners  # a process out of our sight
         presence = replace(presence, owners=owners, maintained=maintained)
@@ -211,9 +207,9 @@ class _Steps:
         except BaseException:
             with suppress(Exception):
                 rewrite = self._store.journal.rewrite(journal_id)
-                seqs = recover_rows.numbers(rewrite)
+                seqs = recover.numbers(rewrite)
                 said = digests(self._writer.database, rewrite.name, seqs)
-                recover_rows.settle(self._store, rewrite, said)
+                recover.settle(self._store, rewrite, said)
             raise
 
 

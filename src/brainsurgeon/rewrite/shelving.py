@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.model.edits import Cut
+from brainsurgeon.model.plans import Cut
 from brainsurgeon.model.records import Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from brainsurgeon.model.edits import Edit, FieldEdit
-    from brainsurgeon.model.plans import Plan
+    from brainsurgeon.model.plans import Edit, FieldEdit, Plan
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.store import Store
 

@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions import leases, mounts, tails, unleased
-from brainsurgeon.sessions.moving import Ledger, Place, inode
+from brainsurgeon.sessions import late_lines, leases, retire
+from brainsurgeon.sessions.late_lines import Ledger, Place, inode
+from brainsurgeon.sessions.late_openers import LateOpeners, see_off
 from brainsurgeon.sessions.new_file import fill
-from brainsurgeon.sessions.openers import LateOpeners, see_off
 from brainsurgeon.sessions.reading import RefusedError, refuse_if
 
 if TYPE_CHECKING:
@@ -38,6 +40,30 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import End, Signs
     from brainsurgeon.sessions.new_file import Replacement, Splice
     from brainsurgeon.sessions.reading import OpenSession
+
+
+QUIET = 86_400.0
+"""Seconds a session must have been quiet where leases do not work."""
+
+
+def exchange(session: OpenSession, temporary: str, signs: Signs, quiet_for: float) -> None:
+    """Compare and rename where no lease can be had, for sessions quiet for a day only."""
+    if quiet_for < QUIET:
+        raise RefusedError(
+            "no leases on this filesystem: only sessions quiet for a day are touched"
+        )
+    refuse_if(signs.read() or session.differs())
+    name, kept, at = session.file.name, temporary + retire.OLD, session.directory
+    os.link(name, kept, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+    try:
+        refuse_if(session.differs(but_ctime=True) or signs.changed())
+        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        os.unlink(kept, dir_fd=at)
+        raise
+    os.rename(kept, temporary, src_dir_fd=at, dst_dir_fd=at)
+    os.fsync(at)
+
 
 _READINGS = 3
 """How often the agent's signs are read when they keep changing."""
@@ -121,11 +147,11 @@ def succeed(session: OpenSession, temporary: str, splices: Iterable[Splice]) -> 
     `splices` are in order of offset and do not overlap. The caller closes the successor.
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
-    nothing = tails.end_of(session.descriptor, 0)
+    nothing = late_lines.end_of(session.descriptor, 0)
     successor = Successor(session, temporary, new, [], (nothing, nothing))
     try:
         successor.replaced, end = fill(session, new, splices)
-        successor.ends = tails.end_of(session.descriptor, session.fingerprint.size), end
+        successor.ends = late_lines.end_of(session.descriptor, session.fingerprint.size), end
     except BaseException:
         try:
             successor.discard()
@@ -228,7 +254,7 @@ def _may_begin(one: Candidate) -> bool:
     session = one.successor.session
     try:
         refuse_if(one.signs.read())
-        refuse_if(mounts.obstacle(session.directory, session.file.name, at_last=True))
+        refuse_if(leases.obstacle(session.directory, session.file.name, at_last=True))
     except Exception as error:  # noqa: BLE001  as above
         one.successor.refused(error)
     return one.successor.result is None
@@ -278,8 +304,31 @@ def _look_for_another(one: Candidate, begun: float) -> LateOpeners | None:
 def _replace_unleased(one: Candidate) -> None:
     successor = one.successor
     try:
-        unleased.exchange(successor.session, successor.temporary, one.signs, one.quiet_for)
+        exchange(successor.session, successor.temporary, one.signs, one.quiet_for)
     except Exception as error:  # noqa: BLE001  as above
         successor.refused(error)
     else:
         successor.exchanged(successor.ends)
+
+
+TEMPORARY = re.compile(r"\.brainsurgeon-[0-9a-f]{16}\.tmp")
+"""The names of our own temporary files: no agent takes them for a session."""
+
+
+def new_temporary_name() -> str:
+    """Make up the name of a temporary file."""
+    return f".brainsurgeon-{secrets.token_hex(8)}.tmp"
+
+
+def leases_work(directory: str) -> bool:
+    """Tell whether leases are granted in a directory, by one on a temporary file."""
+    path = os.path.join(directory, new_temporary_name())
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        return leases.take(descriptor)
+    except leases.LeaseUnsupportedError:
+        return False
+    finally:
+        os.close(descriptor)
+        os.unlink(path)

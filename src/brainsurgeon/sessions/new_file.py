@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from brainsurgeon.sessions import attributes, moving, tails
+from brainsurgeon.sessions import attributes, late_lines
 from brainsurgeon.sessions.reading import CHUNK, read_range
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ def fill(
         if start < done:
             raise ValueError("splices out of order")
         _carry_over(session, new, done, start)
-        moving.write(new, token)
+        late_lines.write(new, token)
         replaced.add(start, end, len(token))
         done = end
     _carry_over(session, new, done, session.fingerprint.size)
-    whole = tails.end_now(new)  # reading it changes its times
+    whole = late_lines.end_now(new)  # reading it changes its times
     attributes.copy(
         session.descriptor, new, owner=session.owner, mode=session.mode, times_ns=session.times_ns
     )
@@ -83,7 +83,7 @@ def _carry_over(session: OpenSession, new: int, start: int, end: int) -> None:
         if session.sparse:
             _write_around_holes(new, chunk)
         else:
-            moving.write(new, chunk)
+            late_lines.write(new, chunk)
 
 
 def _copy(session: OpenSession, new: int, start: int, end: int) -> int:
@@ -126,4 +126,4 @@ def _write_around_holes(new: int, chunk: bytes) -> None:
         if empty:
             os.ftruncate(new, os.fstat(new).st_size + len(piece))
         else:
-            moving.write(new, piece)
+            late_lines.write(new, piece)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon import formats
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.model.sessions import Fingerprint, Root
-from brainsurgeon.sessions.discover import discover_at
+from brainsurgeon.sessions.discovery import discover_at
 from brainsurgeon.sessions.reading import FileLines, OpenSession, RefusedError, carry_on, head
 from brainsurgeon.sessions.reading import open_session as open_file
 from brainsurgeon.sessions.row_listing import list_rows_at, row_at

@@ -1,7 +1,7 @@
 r"""Open one session once, read-only, and read its lines as bytes.
 
 Everything is read, and later leased, through the one descriptor opened here: a second descriptor
-of our own would defeat the lease. Lines end at `\\n` only; `str.splitlines` would also cut at
+of our own would defeat the lease. Lines end at LF only; `str.splitlines` would also cut at
 U+2028 and U+0085, which stand unescaped inside JSON strings.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon import formats
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions import attributes, filesystems, mounts
+from brainsurgeon.sessions import attributes, leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -113,16 +113,16 @@ class OpenSession:
     @property
     def obstacle(self) -> str | None:
         """Why this file is not to be replaced by us, or None; other than its content may tell."""
-        return self.own_obstacle or mounts.obstacle(self.directory, self.file.name)
+        return self.own_obstacle or leases.obstacle(self.directory, self.file.name)
 
     @property
     def own_obstacle(self) -> str | None:
         """The obstacle that shows in the file itself."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
-        unproven = None if self.file.exclusive else filesystems.unproven(self.descriptor)
+        unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
         if unproven:
-            return filesystems.UNPROVEN.format(unproven)
+            return leases.UNPROVEN.format(unproven)
         return attributes.lost(self.descriptor, self.directory)
 
     def differs(self, *, but_ctime: bool = False) -> str | None:

@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from brainsurgeon.sessions import leases, tails
-from brainsurgeon.sessions.moving import CAREFULLY, Move, Moved, Place, inode, stays
+from brainsurgeon.sessions import late_lines, leases
+from brainsurgeon.sessions.late_lines import CAREFULLY, Move, Moved, Place, inode, stays
 
 if TYPE_CHECKING:
     from brainsurgeon.model.sessions import End
@@ -82,9 +82,9 @@ def _bring_together(
     size = 0
     while True:
         certain = _wait_until_closed(old, deadline)
-        if not tails.goes_on(old, ends[0]):
+        if not late_lines.goes_on(old, ends[0]):
             turned = _turn_back(place, old, ends[1], mate)
-            done = Moved(size, (ends[1], tails.end_now(old)), turned)
+            done = Moved(size, (ends[1], late_lines.end_now(old)), turned)
             break
         if inode(place.directory, place.temporary) != os.fstat(old).st_ino:
             raise stays("the old file was replaced; that one stays beside")
@@ -105,13 +105,13 @@ def turns_back(place: Place, ends: tuple[End, End]) -> bool:
             os.open(name, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
             for name in (place.temporary, place.name)
         )
-        if not all(map(tails.goes_on, opened, ends)):
+        if not all(map(late_lines.goes_on, opened, ends)):
             return False
-        mine = tails.Tail.of(opened[0], ends[0])
+        mine = late_lines.Tail.of(opened[0], ends[0])
         if not mine.data or place.ledger.begun == os.fstat(opened[1]).st_ino:
             return False
-        theirs = tails.Tail.of(opened[1], ends[1])
-        return bool(theirs.data) and tails.first(mine, theirs) is mine
+        theirs = late_lines.Tail.of(opened[1], ends[1])
+        return bool(theirs.data) and late_lines.written_first(mine, theirs) is mine
     except FileNotFoundError:
         return False
     finally:
@@ -138,7 +138,7 @@ def _turn_back(place: Place, descriptor: int, end: End, mate: int | None) -> boo
     except FileNotFoundError:  # deleted: so is what stood under that name
         return False
     try:
-        grew = os.fstat(named).st_ino == mate and tails.goes_on(named, end)
+        grew = os.fstat(named).st_ino == mate and late_lines.goes_on(named, end)
         before = os.fstat(named).st_mtime_ns < os.fstat(descriptor).st_mtime_ns
     finally:
         os.close(named)

@@ -2,32 +2,210 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from array import array
+from bisect import bisect_right
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import (
-    databases,
-    openclaw_database,
-    openclaw_events,
-    openclaw_schema,
-    openclaw_state,
-    openclaw_windows,
-)
+from brainsurgeon.hosts import openclaw_database, openclaw_gate, openclaw_schema, sqlite
+from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
-from brainsurgeon.sessions.row_lines import readable
+from brainsurgeon.sessions.reading import LONGEST_LINE, RefusedError, carry_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from brainsurgeon.hosts.databases import DatabaseState
     from brainsurgeon.hosts.openclaw_database import Database
-    from brainsurgeon.hosts.openclaw_schema import Schema
-    from brainsurgeon.hosts.openclaw_windows import Window
+    from brainsurgeon.hosts.openclaw_gate import Window
+    from brainsurgeon.hosts.openclaw_schema import Payload, Schema
+    from brainsurgeon.hosts.sqlite import DatabaseState
     from brainsurgeon.model.sessions import Root
+
+
+# Each event is one line; its offset is where it would start in a file of all events, each ended by
+# a newline. Rows are fetched a few at a time and never inside a long transaction of reading, which
+# would keep the agent from cutting back its write-ahead log.
+
+
+CHUNK = 1 << 20
+"""Bytes of text that are fetched together."""
+MOST_ROWS = 512
+_DIGEST = 16
+"""Bytes by which the text of a row is known again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where one event stands: its number in the session, and its bytes among the lines."""
+
+    seq: int
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The offset of the newline that ends the line."""
+        return self.offset + self.size
+
+
+class RowIndex:
+    """The places of all events of a session, in a few bytes each."""
+
+    def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
+        self._seqs, self._offsets = array("q"), array("q", [0])
+        for seq, size in sizes:
+            self._seqs.append(seq)
+            self._offsets.append(self._offsets[-1] + size + 1)
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self._seqs)
+
+    def __getitem__(self, number: int) -> RowPlace:
+        """Return the place of the event with this number, counted from 0."""
+        offset = self._offsets[number]
+        return RowPlace(self._seqs[number], offset, self._offsets[number + 1] - offset - 1)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all lines together."""
+        return self._offsets[-1]
+
+    def at(self, offset: int) -> int:
+        """Return the number of the event whose line holds the byte at `offset`."""
+        if not 0 <= offset < self.size:
+            raise ValueError("no line stands there")
+        return bisect_right(self._offsets, offset) - 1
+
+
+class RowLines:
+    """The lines of one session in a database, from either end."""
+
+    def __init__(
+        self, database: sqlite3.Connection, schema: Schema, session: str, index: RowIndex,
+        check_stop: Callable[[], None] = carry_on,
+    ) -> None:  # fmt: skip
+        self._database, self._schema, self._session = database, schema, session
+        self.index, self._check_stop = index, check_stop
+        self._seen = bytearray(_DIGEST * len(index))
+
+    def over(self, database: sqlite3.Connection) -> RowLines:
+        """Return the same lines over another connection, with what was seen of them."""
+        lines = RowLines(database, self._schema, self._session, self.index, self._check_stop)
+        lines._seen = self._seen
+        return lines
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield the lines from the first to the last."""
+        for first, last in self._batches(range(len(self.index))):
+            for number, raw in self._texts(first, last):
+                self._seen[number * _DIGEST : (number + 1) * _DIGEST] = digest(raw)
+                yield self._line(number, raw, number + 1)
+
+    def backward(self) -> Iterator[Line]:
+        """Yield the lines from the last to the first; their number is 0, not known."""
+        for first, last in self._batches(reversed(range(len(self.index)))):
+            for number, raw in reversed(list(self._texts(min(first, last), max(first, last)))):
+                yield self._line(number, raw, 0)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes from `start` to `end`, newlines included; fewer where the lines end."""
+        end = min(end, self.index.size)
+        if start >= end:
+            return b""
+        first, last = self.index.at(start), self.index.at(end - 1)
+        text = b"".join(raw + b"\n" for _, raw in self._texts(first, last))
+        offset = self.index[first].offset
+        return text[start - offset : end - offset]
+
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` to `end` a few at a time."""
+        while start < min(end, self.index.size):
+            number = self.index.at(start)
+            upto = number
+            while upto + 1 < len(self.index) and self.index[upto + 1].end - start < CHUNK:
+                upto += 1
+            stop = min(end, self.index[upto].end + 1)
+            yield self.read(start, stop)
+            start = stop
+
+    def row(self, place: RowPlace) -> Payload:
+        """Fetch one row, or raise RefusedError where it is not as it was when its line was read."""
+        self._check_stop()
+        rows = self._payloads(place.seq, place.seq)
+        number = self.index.at(place.offset)
+        seen = bytes(self._seen[number * _DIGEST : (number + 1) * _DIGEST])
+        if len(rows) != 1 or seen not in (digest(_event(rows[0][1])), bytes(_DIGEST)):
+            raise RefusedError("the session changed meanwhile")
+        return rows[0][1]
+
+    def _line(self, number: int, raw: bytes, counted: int) -> Line:
+        return Line(counted, self.index[number].offset, raw if len(raw) <= LONGEST_LINE else None)
+
+    def _batches(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Yield runs of neighbours, as first and last number, that are worth one fetch."""
+        run: list[int] = []
+        weight = 0
+        for number in numbers:
+            size = self.index[number].size
+            if run and (weight + size > CHUNK or len(run) >= MOST_ROWS):
+                yield run[0], run[-1]
+                run, weight = [], 0
+            run.append(number)
+            weight += size
+        if run:
+            yield run[0], run[-1]
+
+    def _payloads(self, first: int, last: int) -> list[tuple[int, Payload]]:
+        with readable():
+            return openclaw_schema.payloads(
+                self._database, self._schema, self._session, first, last
+            )
+
+    def _texts(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Fetch the events from number `first` to `last`; raise RefusedError where they differ."""
+        self._check_stop()
+        rows = self._payloads(self.index[first].seq, self.index[last].seq)
+        if len(rows) != last - first + 1:
+            raise RefusedError("the session changed while it was read")
+        for number, (seq, payload) in enumerate(rows, first):
+            text = _event(payload)
+            place = self.index[number]
+            if (seq, len(text)) != (place.seq, place.size):
+                raise RefusedError("the session changed while it was read")
+            yield number, text
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turn what SQLite says of a database that cannot be read into an OSError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        why = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
+        raise OSError(errno.EIO, f"its database cannot be read ({why})") from error
+
+
+def digest(text: bytes) -> bytes:
+    """Digest an event's text, to know it again."""
+    return blake2b(text, digest_size=_DIGEST).digest()
+
+
+def _event(payload: Payload) -> bytes:
+    try:
+        text = payload.event()
+    except openclaw_schema.UnreadableEventError as error:
+        raise RefusedError("one of its events is damaged") from error
+    if b"\n" in text:
+        raise RefusedError("one of its events spans several lines")
+    return text
 
 
 def mark_of(state: DatabaseState) -> Fingerprint:
@@ -72,7 +250,7 @@ def list_rows(
                 yield item
                 continue
             try:
-                state = databases.state_of(item.path)
+                state = sqlite.state_of(item.path)
             except OSError:
                 continue  # it went away between the listing and the look
             key = (state.main.device, state.main.inode)
@@ -84,9 +262,9 @@ def list_rows(
 
 def layout_of(database: Database) -> Schema:
     """Examine the layout of a database; raise OSError or BusyError where it cannot be read."""
-    presence = openclaw_state.presence(database.state_directory, database.path)
+    presence = openclaw_database.presence(database.state_directory, database.path)
     owned = not presence.nobody
-    with readable(), databases.reading(database.path, owned=owned) as opened:
+    with readable(), sqlite.reading(database.path, owned=owned) as opened:
         return openclaw_schema.examine(opened)
 
 
@@ -121,12 +299,12 @@ def _sessions(
         if why := openclaw_database.misplaced(database):
             yield Unreadable(database.root, database.path, why, failed=False)
             return
-        presence = openclaw_state.presence(database.state_directory, database.path)
-        with databases.reading(database.path, owned=not presence.nobody) as opened:
+        presence = openclaw_database.presence(database.state_directory, database.path)
+        with sqlite.reading(database.path, owned=not presence.nobody) as opened:
             schema = openclaw_schema.examine(opened)
             unknown = schema.unknown
-            windows = openclaw_windows.windows(opened)
-            sizes = openclaw_events.totals(opened, schema)
+            windows = openclaw_gate.windows(opened)
+            sizes = openclaw_schema.totals(opened, schema)
         files = [_session(database, root, one, sizes.get(one.session, 0), own) for one in windows]
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"

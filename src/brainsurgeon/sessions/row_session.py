@@ -9,30 +9,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from brainsurgeon import formats
-from brainsurgeon.formats.openclaw_rows import OpenClawRows
-from brainsurgeon.hosts import (
-    databases,
-    openclaw_config,
-    openclaw_events,
-    openclaw_gate,
-    openclaw_schema,
-    openclaw_state,
-    openclaw_windows,
-)
+from brainsurgeon.formats.openclaw import OpenClawRows
+from brainsurgeon.hosts import openclaw_database, openclaw_gate, openclaw_schema, sqlite
 from brainsurgeon.hosts.openclaw_database import Database, misplaced, unwritable
-from brainsurgeon.sessions import filesystems
+from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import RefusedError, carry_on, head
-from brainsurgeon.sessions.row_lines import RowIndex, RowLines, readable
-from brainsurgeon.sessions.row_listing import fingerprint
+from brainsurgeon.sessions.row_listing import RowIndex, RowLines, fingerprint, readable
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.formats.base import Format
-    from brainsurgeon.hosts.openclaw_config import Selected
+    from brainsurgeon.hosts.openclaw_database import Presence, Selected
     from brainsurgeon.hosts.openclaw_gate import Closed, Gate
-    from brainsurgeon.hosts.openclaw_state import Presence
     from brainsurgeon.model.sessions import Fingerprint, SessionFile
 
 UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root is not `exclusive`"
@@ -59,8 +49,8 @@ class OpenRows:
             self.schema = openclaw_schema.examine(database)
         try:
             with readable():
-                window = openclaw_windows.window(database, file.name)
-                sizes = openclaw_events.sizes(database, self.schema, file.name)
+                window = openclaw_gate.window(database, file.name)
+                sizes = openclaw_schema.sizes(database, self.schema, file.name)
         except OSError as error:
             if self.schema.unknown:  # with a table or column of its own
                 raise RefusedError(self.schema.unknown) from error
@@ -97,13 +87,13 @@ class OpenRows:
     @cached_property
     def selected(self) -> Selected:
         """What OpenClaw's configuration selects."""
-        return openclaw_config.selected(Database.of(self.file).state_directory)
+        return openclaw_database.selected(Database.of(self.file).state_directory)
 
     @property
     def context_tokens(self) -> int | None:
         """How many tokens its model takes, as its agent noted; None where it did not."""
         with readable():
-            return openclaw_windows.context_tokens(self._database, self.file.name)
+            return openclaw_gate.context_tokens(self._database, self.file.name)
 
     @property
     def obstacle(self) -> str | None:
@@ -111,7 +101,7 @@ class OpenRows:
         if self.schema.unknown:
             return self.schema.unknown
         where = os.path.dirname(self.file.directory)
-        unproven = None if self.file.exclusive else filesystems.unproven_at(where)
+        unproven = None if self.file.exclusive else leases.unproven_at(where)
         return (
             misplaced(Database.of(self.file))
             or unwritable(self.file.directory)
@@ -148,7 +138,7 @@ class OpenRows:
 @contextmanager
 def open_rows(file: SessionFile, check_stop: Callable[[], None] = carry_on) -> Iterator[OpenRows]:
     """Open a session that lies in a database; raise RefusedError where it cannot be read."""
-    presence = openclaw_state.presence(Database.of(file).state_directory, file.directory)
+    presence = openclaw_database.presence(Database.of(file).state_directory, file.directory)
     with ExitStack() as held:
-        reading = databases.reading(file.directory, owned=not presence.nobody)
+        reading = sqlite.reading(file.directory, owned=not presence.nobody)
         yield OpenRows(file, held.enter_context(reading), presence, check_stop, held)

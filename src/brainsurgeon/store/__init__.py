@@ -20,14 +20,7 @@ from brainsurgeon.errors import BusyError, StoreUnusableError
 from brainsurgeon.store.archives import Archives
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.calibrations import Calibrations
-from brainsurgeon.store.events import Events
-from brainsurgeon.store.expiry import Expiry
-from brainsurgeon.store.extractions import Extractions
-from brainsurgeon.store.facts import Facts
-from brainsurgeon.store.fields import Fields
-from brainsurgeon.store.files import FileStates
-from brainsurgeon.store.journal import Journal
-from brainsurgeon.store.opening import (
+from brainsurgeon.store.database import (
     PATIENCE,
     database_path,
     explain,
@@ -37,14 +30,17 @@ from brainsurgeon.store.opening import (
     refuse_unknown,
     translated,
 )
-from brainsurgeon.store.passes import Passes
-from brainsurgeon.store.placeholders import Placeholders
-from brainsurgeon.store.placements import Placements
-from brainsurgeon.store.resumes import Resumes
+from brainsurgeon.store.expiry import Expiry
+from brainsurgeon.store.extractions import Extractions
+from brainsurgeon.store.facts import Facts
+from brainsurgeon.store.fields import Fields
+from brainsurgeon.store.files import FileStates, Resumes
+from brainsurgeon.store.history import Events, Passes, Sums
+from brainsurgeon.store.journal import Journal
+from brainsurgeon.store.placeholders import Placeholders, Placements
+from brainsurgeon.store.requests import Wishes
 from brainsurgeon.store.rows import Rows
 from brainsurgeon.store.sessions import Sessions
-from brainsurgeon.store.sums import Sums
-from brainsurgeon.store.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.model.turns import LINK, ArchiveRecord
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.events import Events
-from brainsurgeon.store.key_paths import key_path_text
-from brainsurgeon.store.texts import storable
+from brainsurgeon.store.columns import key_path_text, storable
+from brainsurgeon.store.history import Events
 
 if TYPE_CHECKING:
     import sqlite3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.loads import Calibration, Fullness, Loads
+from brainsurgeon.model.turns import Calibration, Fullness, Loads
 
 if TYPE_CHECKING:
     import sqlite3

@@ -7,18 +7,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BusyError, DamagedError
-from brainsurgeon.model.entries import stub_id, stub_token
+from brainsurgeon.model.entries import stub_id, stub_named, stub_token, unnumbered
 from brainsurgeon.model.records import Extraction
-from brainsurgeon.model.stubs import stub_named, unnumbered
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.key_paths import key_path_read, key_path_text
-from brainsurgeon.store.texts import storable
+from brainsurgeon.store.columns import key_path_read, key_path_text, storable
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from brainsurgeon.model.edits import Cut
+    from brainsurgeon.model.plans import Cut
 
 
 _COLUMNS = (

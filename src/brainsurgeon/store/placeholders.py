@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.stubs import stub_named
-from brainsurgeon.store.key_paths import key_path_text
+from brainsurgeon.model.entries import stub_named
+from brainsurgeon.store.columns import key_path_text
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from brainsurgeon.model.entries import KeyPath
 
@@ -68,3 +68,86 @@ class Placeholders:
 
 def _numbered(ident: str, number: int) -> str:
     return ident if number == 1 else f"{ident}~{number}"
+
+
+class Placements:
+    """In which sessions extracted values stand."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def of_session(self, session_id: int) -> frozenset[int]:
+        """Return the ids of the extractions that a session was last seen to hold."""
+        rows = self._connection.execute(
+            "SELECT extraction_id FROM placements WHERE session_id = ?", (session_id,)
+        )
+        return frozenset(row[0] for row in rows)
+
+    def sessions_of(self, extraction_ids: Iterable[int]) -> frozenset[int]:
+        """Return the ids of the sessions in which any of these extractions stands."""
+        return frozenset(
+            session
+            for ident in extraction_ids
+            for (session,) in self._connection.execute(
+                "SELECT session_id FROM placements WHERE extraction_id = ?", (ident,)
+            )
+        )
+
+    def of_pass(self, pass_id: int) -> Iterator[tuple[int, int]]:
+        """Yield where what a run extracted stands: the ids of session and extraction."""
+        return self._connection.execute(
+            "SELECT p.session_id, p.extraction_id FROM extractions e"
+            " CROSS JOIN placements p ON p.extraction_id = e.id WHERE e.pass_id = ?",
+            (pass_id,),
+        )
+
+    def record(
+        self, session_id: int, standing: Iterable[int], gone: Iterable[int],
+        missed: Iterable[int], now: float,
+    ) -> None:  # fmt: skip
+        """Record what a look at a session found; part of the caller's transaction.
+
+        `gone` are extractions whose entry was read and does not hold them any more, `missed` those
+        whose entry was not found.
+        """
+        seen = self._connection.execute(
+            "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL",
+            (session_id,),
+        )
+        self.add(session_id, set(standing) - {row[0] for row in seen})
+        self.remove(session_id, gone, now)
+        self._connection.executemany(
+            "UPDATE placements SET missed_at = ?"
+            " WHERE session_id = ? AND extraction_id = ? AND missed_at IS NULL",
+            ((now, session_id, ident) for ident in missed),
+        )
+
+    def add(self, session_id: int, standing: Iterable[int]) -> None:
+        """Record that extractions stand in a session; part of the caller's transaction.
+
+        One that another rewrite replaced meanwhile is left out: the new one took its places over.
+        """
+        listed = list(standing)
+        self._connection.executemany(
+            "INSERT INTO placements (session_id, extraction_id)"
+            " SELECT ?, id FROM extractions WHERE id = ?"
+            " ON CONFLICT DO UPDATE SET missed_at = NULL WHERE missed_at IS NOT NULL",
+            ((session_id, ident) for ident in listed),
+        )
+        self._connection.executemany(
+            "UPDATE extractions SET unplaced_at = NULL WHERE id = ? AND unplaced_at IS NOT NULL",
+            ((ident,) for ident in listed),
+        )
+
+    def remove(self, session_id: int, gone: Iterable[int], now: float) -> None:
+        """Record that extractions no longer stand in a session; part of the transaction."""
+        listed = list(gone)
+        self._connection.executemany(
+            "DELETE FROM placements WHERE session_id = ? AND extraction_id = ?",
+            ((session_id, ident) for ident in listed),
+        )
+        self._connection.executemany(
+            "UPDATE extractions SET unplaced_at = ?2 WHERE id = ?1 AND unplaced_at IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM placements WHERE extraction_id = ?1)",
+            ((ident, now) for ident in listed),
+        )

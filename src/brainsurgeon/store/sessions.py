@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.records import SessionRecord
-from brainsurgeon.store.texts import path_text
+from brainsurgeon.store.columns import path_text
 
 if TYPE_CHECKING:
     import sqlite3

@@ -8,10 +8,9 @@ BASE holds `agents/main/sessions/*.jsonl` and `state/`.
 import os
 import sys
 
-from brainsurgeon import clock as clocks
 from brainsurgeon import config
 from brainsurgeon.config import ArchiveTable
-from brainsurgeon.operations.fullness import Wanted
+from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
@@ -19,6 +18,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.sessions import retire
 from brainsurgeon.store import open_store

@@ -1,0 +1,277 @@
+"""The commands that run: one pass, the daemon, retention, and how things stand."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brainsurgeon import cli
+from brainsurgeon.cli.options import (
+    Config,
+    Json,
+    OneSession,
+    given,
+    print_json,
+    say,
+    settings_of,
+    store_to_read,
+    store_to_write,
+)
+from brainsurgeon.errors import UsageError
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.scope import Scope
+    from brainsurgeon.model.reports import ScanReport
+
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done and why; write nothing.")
+]
+
+
+def scan(
+    once: Annotated[bool, typer.Option("--once", help="Do one pass and exit.")] = False,
+    dry_run: DryRun = False,
+    session: Annotated[
+        list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --dry-run, name every value that would go.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Swap large old values for stubs, in one pass over all sessions.
+
+    Without --once this is the daemon, as `run`.
+
+    \b
+    Examples:
+      brainsurgeon scan --once --dry-run     show what would go, and why
+      brainsurgeon scan --once               do it
+      brainsurgeon scan --once --session main/0f3c
+    """  # noqa: D301  \b keeps the examples from being folded
+    if not once and not dry_run:
+        if session or json or verbose:
+            raise UsageError("--session, --verbose and --json go with --once")
+        run(config)
+        return
+    settings = settings_of(config, json=json)
+    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+        from brainsurgeon.lookup.sessions import session_named
+        from brainsurgeon.operations.scan import scan as operation
+
+        only = {session_named(settings, store, name).path for name in session or ()}
+        from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
+
+        ahead = partial(ahead_of_scan, settings, store, only)
+        gc.freeze()  # what is loaded is no garbage: no collection has to go through it
+        with progress_bar("looking at", ahead, quiet=json) as progress:
+            report = operation(
+                settings, store, clock=time.time, dry_run=dry_run, only=only,
+                named=bool(only), progress=progress,
+            )  # fmt: skip
+        if settings.metrics_file and not (dry_run or session):
+            from brainsurgeon.log import READABLE, write_whole
+            from brainsurgeon.operations.status import metrics
+            from brainsurgeon.render.status import metrics as render
+
+            write_whole(settings.metrics_file, render(metrics(settings, store, report)), READABLE)
+    _log_scan(settings, report)
+    _print_scan(report, verbose=verbose)
+    raise typer.Exit(1 if report.failed else 0)
+
+
+def _print_scan(report: ScanReport, *, verbose: bool) -> None:
+    """Print a pass; nothing at all when nobody watches and nothing happened."""
+    from brainsurgeon.render import runs
+
+    happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
+    happened = happened or (report.fresh and not report.enabled)
+    if given.json:
+        print_json(runs.report_json(report))
+    elif happened or sys.stdout.isatty():
+        say(runs.report(report, verbose=verbose))
+
+
+def _log_scan(settings: Settings, report: ScanReport) -> None:
+    """Log on request: of a single pass the report says all that matters."""
+    if settings.log_level == "debug":
+        from brainsurgeon import log
+
+        log.set_up(settings)
+        log.scanned(report)
+
+
+def run(config: Config = None) -> None:
+    """Run as a daemon: scans by schedule and soon after changes, retention by cron.
+
+    SIGTERM ends it within two seconds, SIGHUP makes it read the configuration again.
+
+    \b
+    Example:
+      brainsurgeon run
+    """  # noqa: D301
+    from brainsurgeon import daemon
+    from brainsurgeon.config import load
+
+    path = config or given.config
+    daemon.run(lambda: load(path)[0])
+
+
+def mcp(
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Only this agent: its name, or its directory.")
+    ] = None,
+    session: OneSession = None,
+    config: Config = None,
+) -> None:
+    """Serve the tool purge_control to an agent, over MCP on stdin and stdout.
+
+    \b
+    Example:
+      brainsurgeon mcp --agent main
+    """  # noqa: D301
+    serve_agent(agent, session, config or given.config)
+
+
+def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:
+    """Delete stored values that expired.
+
+    \b
+    Examples:
+      brainsurgeon retention --dry-run
+      brainsurgeon retention
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.model.reports import RetentionReport
+    from brainsurgeon.operations.retention import retention as operation
+    from brainsurgeon.render import runs
+
+    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+        done = RetentionReport(dry_run)
+        if store:
+            done = operation(settings, store, clock=time.time, dry_run=dry_run)
+    if json:
+        print_json(runs.retention_json(done))
+    elif dry_run or done.held_back or done.values_deleted or _watched():
+        say(runs.retention(done))
+
+
+def _watched() -> bool:
+    return os.isatty(1)
+
+
+def doctor(
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Finish what a crash left; correct the catalogue; save what a damaged store "
+            "still holds into a new one.",
+        ),
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Check configuration, permissions, roots, the store, and where every stub leads.
+
+    \b
+    Examples:
+      brainsurgeon doctor
+      brainsurgeon doctor --repair
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.operations.doctor import doctor
+    from brainsurgeon.operations.store import rescue, rescued
+    from brainsurgeon.render import runs
+
+    done = rescue(settings, time.time()) if repair else None
+    findings = rescued(done) if done else []
+    with store_to_write(settings) if repair else store_to_read(settings) as store:
+        findings += doctor(settings, store, repair=repair)
+    if json:
+        print_json(runs.findings_json(findings))
+    else:
+        say(runs.findings(findings))
+    raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
+
+
+def status(
+    check: Annotated[
+        bool, typer.Option("--check", help="For monitors: one line; exit code 1 on trouble.")
+    ] = False,
+    max_age: Annotated[
+        int, typer.Option("--max-age", min=1, help="Seconds after which a pass is too old.")
+    ] = 900,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show how things stand: last and next runs, sessions by state, savings, what blocks.
+
+    \b
+    Examples:
+      brainsurgeon status
+      brainsurgeon status --check --max-age 3600
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.operations.status import check as judge
+    from brainsurgeon.operations.status import status as operation
+    from brainsurgeon.render import status as standing
+
+    moment = time.time()
+    with store_to_read(settings) as store:
+        now = operation(settings, store, moment)
+    found = judge(now, moment, max_age=max_age)
+    if json:
+        print_json(standing.status_json(now) | standing.check_json(found))
+    else:
+        say(standing.check(now, found) if check else standing.status(now, moment))
+    raise typer.Exit(1 if check and found.troubles else 0)
+
+
+def serve_agent(agent: str | None, session: str | None, config: str | None) -> None:
+    """Serve the tool on stdin and stdout until stdin ends."""
+    from importlib.util import find_spec
+
+    from brainsurgeon.config import load
+
+    settings, warnings = load(config)
+    for warning in warnings:
+        _say(warning)
+    if find_spec("mcp") is None:
+        raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
+    scope = _scope(settings, agent, session)
+    from brainsurgeon.mcp_server import serve
+
+    cli.plain()
+    serve(settings, scope)
+
+
+def _scope(settings: Settings, agent: str | None, session: str | None) -> Scope | None:
+    """Bind names to what they mean now; None where every session is meant."""
+    from brainsurgeon.store import open_to_read
+
+    with open_to_read(settings.state_dir) or nullcontext() as store:
+        if agent is None and session is None:
+            return None
+        from brainsurgeon.lookup.scope import Scope, bound
+
+        scope, warning = bound(settings, store, Scope(agent, session))
+    if warning:
+        _say(f"{warning}; the server waits for it")
+    return scope
+
+
+def _say(warning: str) -> None:
+    from brainsurgeon.model.text import readable
+
+    print(f"brainsurgeon: {readable(warning)}", file=sys.stderr)

@@ -1,1 +1,0 @@
-"""Pure decisions: what is cut and what stays, and why. No disk, no clock, no logger."""

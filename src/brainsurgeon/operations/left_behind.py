@@ -1,0 +1,176 @@
+"""Find the stubs that stand in sessions and archives, and say what cannot be looked into."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brainsurgeon.errors import BusyError
+from brainsurgeon.formats.base import parse
+from brainsurgeon.formats.openclaw import OpenClawRows
+from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup.sessions import walk
+from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
+from brainsurgeon.model.records import Wish
+from brainsurgeon.model.sessions import NO_SURVEY
+from brainsurgeon.operations.status import databases_below
+from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
+from brainsurgeon.planning.plan import plan
+from brainsurgeon.rewrite.inspect import records_of
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.placeholders import (
+    archived,
+    entries_with_stubs,
+    sessions_and_archives,
+    with_own_stubs,
+)
+from brainsurgeon.sessions.reading import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from brainsurgeon.config import Settings
+    from brainsurgeon.lookup.sessions import Session
+    from brainsurgeon.sessions.opening import AnyOpen
+    from brainsurgeon.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Stubs:
+    """The stubs of one session, of which the store has the record `session_id` or none.
+
+    `standing` are the extractions that they lead to, of which `expired` are tombstones. `orphans`
+    names the entries with stubs of ours that no record puts back, each with why; `unknown` counts
+    the texts that only look like stubs.
+    """
+
+    standing: tuple[int, ...]
+    expired: int
+    orphans: tuple[tuple[str, str], ...]
+    unknown: int
+    session_id: int | None = None
+
+
+def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
+    """Look at the placeholders of a session as if all were to be restored."""
+    form = session.format
+    survey = form.survey(session.lines, 0)
+    everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
+    record = store.sessions.find(session.file, session.identity) if store else None
+    records = records_of(settings, store, session, record, 0.0, (everything,))
+    rules = settings.decision_rules()
+    planned = plan(session.lines, form, rules, records, 0.0, survey, cut=False)
+    gone = {
+        value.id: value.blob_id is None
+        for value in records.extractions if value.replacement is None
+    }  # fmt: skip
+    standing = tuple(ident for ident in planned.sighted if ident in gone)
+    orphans = tuple(one for one in planned.left if one[1] in (NOBODYS, ANOTHERS, SEVERAL))
+    texts = sum(1 for _ in _texts(session))
+    return Stubs(
+        standing, sum(gone[ident] for ident in standing), orphans,
+        texts - len(standing) - len(orphans), records.own,
+    )  # fmt: skip
+
+
+def _texts(session: AnyOpen) -> Iterator[str]:
+    """Yield the whole values of entries that have the shape of a stub."""
+    for line in session.lines:
+        entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
+        for part in session.format.parts(entry, NO_SURVEY, None) if entry else ():
+            text = stub_in(value_at(entry, part.path)) if entry else None
+            if text is not None:
+                yield text
+
+
+ARCHIVED = "put away by its agent; archives are not written"
+
+
+@dataclass(frozen=True, slots=True)
+class StubsLeft:
+    """The stubs of ours in one session: those a store leads on from, and those that it does not.
+
+    `note` says what else there is to know; where `sure` is false nobody could look, and there may
+    be more. `entries` are the ids of those in which a stub stands, as far as somebody asked.
+    """
+
+    session: str
+    led: int
+    orphans: int
+    note: str = ""
+    sure: bool = True
+    entries: tuple[str, ...] = ()
+
+    @property
+    def stubs(self) -> int:
+        """All of them."""
+        return self.led + self.orphans
+
+
+def stubs_left(settings: Settings, store: Store | None) -> Iterator[StubsLeft]:
+    """Yield every session in which a stub of ours stands, or of which that cannot be told."""
+    seen = walk(settings, store, beyond=True)
+    for problem in seen.problems:
+        if problem.failed:
+            yield _unsure(problem.path, problem.why)
+    for one in seen.sessions:
+        found = _of(settings, store, one)
+        if found and (found.stubs or not found.sure):
+            yield found
+
+
+def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
+    """Yield every archive below the roots in which a stub of ours stands, or may stand."""
+    for file in sessions_and_archives(settings.root_directories()):
+        if openclaw.is_session_name(file.name):
+            continue
+        try:
+            yield from _put_away(file.path, entries_with_stubs(file))
+        except RefusedError:
+            continue
+        except OSError as why:
+            yield _unsure(file.path, why.strerror or type(why).__name__)
+    for database in databases_below(settings.root_directories()):
+        try:
+            for session, lines in archived(database):
+                entries = with_own_stubs(lines, OpenClawRows())
+                yield from _put_away(f"{database.path}/{session}", entries)
+        except (OSError, RefusedError, BusyError) as why:
+            yield _unsure(database.path, f"its archives cannot be read ({why})")
+
+
+def _put_away(archive: str, entries: Iterable[str]) -> Iterator[StubsLeft]:
+    if ours := tuple(entries):
+        yield StubsLeft(archive, 0, len(ours), ARCHIVED, entries=ours)
+
+
+def _of(settings: Settings, store: Store | None, one: Session) -> StubsLeft | None:
+    if one.file is None:
+        return _gone(store, one)
+    try:
+        with open_session(one.file) as session:
+            found = stubs_of(settings, store, session)
+    except (FileNotFoundError, RefusedError):
+        return None  # it went away, or is no session
+    except (BlockingIOError, BusyError):
+        return _unsure(one.title, "it is being written just now")
+    except OSError as why:
+        return _unsure(one.title, why.strerror or type(why).__name__)
+    return StubsLeft(one.title, len(found.standing), len(found.orphans))
+
+
+def _gone(store: Store | None, one: Session) -> StubsLeft | None:
+    """Say where a session whose file is not there may only be out of sight."""
+    record = one.record
+    if record is None or store is None or not store.placements.of_session(record.id):
+        return None
+    try:
+        os.stat(record.root)
+    except OSError as why:
+        return _unsure(one.title, f"{record.root} cannot be looked into ({why.strerror})")
+    return None
+
+
+def _unsure(session: str, why: str) -> StubsLeft:
+    return StubsLeft(session, 0, 0, why, sure=False)

@@ -1,0 +1,70 @@
+"""Decide when a stored value expires, and when a retention run deletes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brainsurgeon.model.records import Held
+
+
+CLOCK_TOLERANCE = 3600.0
+"""Seconds by which the wall clock may drift from the boot clock between two runs."""
+LONGEST_PAUSE = 2 * 86_400.0
+"""Seconds after which the next run deletes nothing: much may have changed meanwhile."""
+NOTICE = 7 * 86_400.0
+"""Seconds for which it is announced that values expire whose sessions are out of sight."""
+
+UNPLACED = "its placeholder stands in no session any more"
+OUT_OF_SIGHT = "its session or its entry is out of sight"
+SILENT = "nothing happened in its session"
+
+
+def expires_at(
+    held: Held, retention: float | None, retention_standing: float | None
+) -> tuple[float, str] | None:
+    """Return when a value expires and under which rule; None when it is kept for ever."""
+    if held.unseen:
+        return None
+    moments = []
+    if held.activity is not None:
+        moments.append((max(held.activity, held.extracted_at, held.restored_at or 0.0), SILENT))
+    if held.missed_at is not None:
+        moments.append((held.missed_at, OUT_OF_SIGHT))
+    if moments:
+        since, why = max(moments)
+        return None if retention_standing is None else (since + retention_standing, why)
+    if retention is None:
+        return None
+    return (held.unplaced_at or held.extracted_at) + retention, UNPLACED
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The wall clock beside the boot clock, both in seconds, and which boot it was."""
+
+    wall: float
+    boot: float
+    boot_id: str
+
+
+def clock_moved(before: Clock | None, now: Clock) -> str | None:
+    """Say that the wall clock cannot be believed in this run, or return None."""
+    if before is None:
+        return None
+    wall = now.wall - before.wall
+    if now.boot_id == before.boot_id:
+        drift = wall - (now.boot - before.boot)
+        if abs(drift) > CLOCK_TOLERANCE:
+            return f"the wall clock moved by {drift / 3600:+,.0f} hours"
+    elif wall < 0:
+        return f"the wall clock moved by {wall / 3600:+,.0f} hours across a reboot"
+    return None
+
+
+def first_in_days(before: Clock | None, now: Clock) -> str | None:
+    """Say that no run was made for two days, or return None."""
+    if before is not None and now.wall - before.wall <= LONGEST_PAUSE:
+        return None
+    return "this is the first retention run in two days; the next one deletes what is due"

@@ -1,0 +1,111 @@
+"""Windows, tiers and thresholds, and the ladder that relieves a session."""
+
+import pytest
+
+from brainsurgeon.model.entries import OLD, Part
+from brainsurgeon.planning.budget import Budget, Room, rules_at, steps_to
+from brainsurgeon.planning.rules import EntryState, Extract, Keep, Rule, Rules, extract
+
+ROOM = Room(200_000, 0.25, 51)
+RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9)), 3, 500)
+
+
+@pytest.mark.parametrize(
+    ("model", "threshold"),
+    [
+        ("claude-opus-4-5-20251101", 0.85), ("gpt-5.3-codex", 0.85), ("gemini-2.5-pro", 0.85),
+        ("anthropic/Claude-Sonnet-4-5", 0.65), ("gpt-4o", 0.65), ("gemini-2.0", 0.65),
+        ("claude-haiku-4-5", 0.35), ("gpt-5-mini", 0.35), ("gemini-2.5-flash", 0.35),
+        ("mock-1", 0.75), ("", 0.75), (None, 0.75),
+    ],
+)  # fmt: skip
+def test_the_id_of_a_model_tells_its_tier(model, threshold):
+    """Frontier 0.85, mid 0.65, small 0.35, and 0.75 where nobody knows the model."""
+    budget = Budget()
+
+    assert budget.threshold_of(budget.tier(model)) == threshold
+
+
+def test_the_window_is_what_the_agent_noted_else_as_configured_else():
+    """The first glob that fits counts, whatever the case of the letters."""
+    budget = Budget(windows=(("House-*", 32_000), ("*", 64_000)))
+
+    assert budget.window("house-1", 128_000) == 128_000
+    assert budget.window("HOUSE-1", None) == 32_000
+    assert budget.window(None, None) == 64_000
+    assert Budget().window("house-1", None) == 200_000
+
+
+def test_the_steps_add_up():
+    """Each step changes what it is for, and what the ones before it changed stays changed."""
+    one, two, four, five, six = (rules_at(steps_to(to), RULES, ROOM) for to in (1, 2, 4, 5, 6))
+
+    assert [rule.min_value_length for rule in one.rules] == [200, 200]
+    assert one.min_value_length == 200
+    assert (one.giant, one.keep_recent, one.max_messages) == (0, 3, 0)
+    assert two.giant == 80_000
+    assert [rule.keep_recent for rule in two.rules] == [3, 9]
+    assert [rule.keep_recent for rule in four.rules] == [1, 1]
+    assert [rule.kind for rule in five.rules] == ["thinking", "tool_result", "tool_call"]
+    assert (five.rules[-1].min_value_length, five.rules[-1].keep_recent) == (200, 1)
+    assert (six.max_messages, six.giant, six.min_value_length) == (26, 80_000, 200)
+
+
+def test_shorter_rules_stay_as_they_are():
+    """A step never makes a rule keep more than it did."""
+    short = Rules((Rule("user", (), 20, 0),), 0, 10, max_messages=5)
+    last = rules_at(steps_to(6), short, ROOM)
+
+    assert last.rules[0] == Rule("user", (), 20, 0)
+    assert (last.min_value_length, last.keep_recent, last.max_messages) == (10, 0, 5)
+
+
+def test_the_steps_of_a_database_leave_what_was_said():
+    """In a database 1, 2, 4 and 5 are taken; in a file the last one, too, as far as is allowed."""
+    assert steps_to(6, in_rows=True) == (1, 2, 4, 5)
+    assert steps_to(3) == (1, 2)
+    assert steps_to(0) == ()
+    assert steps_to(6) == (1, 2, 4, 5, 6)
+
+
+def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):
+    """Decide about one part."""
+    part = Part(("x",), kind, chars, "b", block=state.pop("block", False))
+    entry = EntryState("e", position, **state)
+    return extract(part, "v", entry, rules, 1000.0)
+
+
+def test_a_giant_result_goes_wherever_it_stands():
+    """Its length decides alone; pictures and what is pinned stay."""
+    giant = Rules((Rule("thinking", (), 500, 3),), giant=5000)
+
+    assert isinstance(decide(chars=5001, rules=giant), Extract)
+    assert decide(chars=5000, rules=giant) == Keep("recent")
+    assert isinstance(decide(chars=5001, rules=giant, block=True), Keep)
+    assert isinstance(decide("user", chars=5001, rules=giant), Keep)
+    assert decide(chars=5001, rules=giant, extractable=False) == Keep("pinned")
+    assert decide(chars=5001, rules=giant, extractable=1) == Keep("inside its own window")
+    assert isinstance(decide(chars=5001, rules=giant, restored_at=900.0), Keep)
+
+
+def test_of_51_messages_the_oldest_loses_its_values():
+    """max_messages = 50 keeps the newest fifty: what stands fifty back goes, however short."""
+    capped = Rules((), max_messages=50)
+
+    for kind in ("user", "assistant", "tool_result", "thinking"):
+        assert isinstance(decide(kind, 30, 50, capped), Extract)
+        assert isinstance(decide(kind, 9000, 49, capped), Keep)
+    assert isinstance(decide("user", 30, OLD, capped), Extract)
+    assert decide("user", 30, 50, capped, extractable=False) == Keep("pinned")
+    assert isinstance(decide("user", 30, 50, capped, dead="off the active branch"), Keep)
+    assert capped.window == 50
+    assert capped.shortest == 0
+
+
+def test_arguments_of_calls_stay_unless_a_rule_speaks_of_them():
+    """A model copies what it sees, so a cap alone does not put stubs into calls."""
+    capped = Rules((), max_messages=5)
+    asked = Rules((Rule("tool_call", (), 500, 3),), max_messages=5)
+
+    assert isinstance(decide("tool_call", 900, 9, capped), Keep)
+    assert isinstance(decide("tool_call", 30, 9, asked), Extract)

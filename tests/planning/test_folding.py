@@ -1,0 +1,112 @@
+"""Which turns of a session fold, and into what, as the planner puts it together."""
+
+from dataclasses import replace
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.records import Records
+from brainsurgeon.planning.archive import Folding
+from brainsurgeon.planning.plan import plan
+from brainsurgeon.planning.rules import Rules
+from brainsurgeon.planning.turns import ArchiveRules, without_thresholds
+from building.readings import WINDOW, opened
+from building.turns import long_turn, roles, turns
+from building.world import Conversation
+
+FORM = FORMATS["openclaw"]
+ON = ArchiveRules(enabled=True)
+
+
+def planned(talk, folding):
+    """Plan what folds of a conversation; nothing else goes."""
+    with opened(talk.bytes()) as lines:
+        rules = Rules((), max_messages=folding.beyond)
+        survey = FORM.survey(lines, max(WINDOW, rules.window))
+        return plan(lines, FORM, rules, Records(), 0.0, survey, folding=folding)
+
+
+def ends(made):
+    """Give prompt, closing entry and depth of what folds."""
+    return [(one.prompt_id, one.entry_id, one.depth) for one in made.archives]
+
+
+def test_nothing_is_gathered_where_nothing_is_asked():
+    """Without a wish and without the switch a plan says nothing of turns."""
+    talk, _ = turns(4)
+
+    assert planned(talk, Folding(ArchiveRules())).turns == ()
+
+
+def test_each_turn_has_its_reason():
+    """Every live turn is decided about, in order, and what folds is named."""
+    talk, told = turns(4)
+    made = planned(talk, Folding(ON))
+
+    assert [one.reason for one in made.turns] == ["5 calls", "5 calls", "recent", "recent"]
+    assert ends(made) == [(*pair, 1) for pair in told[:2]]
+    assert made.forced
+
+
+def test_without_thresholds_every_turn_folds_that_may():
+    """Small turns fold too, but for the recent ones."""
+    talk = Conversation()
+    for _ in range(5):
+        long_turn(talk, calls=1, text="y" * 2000)
+
+    assert ends(planned(talk, Folding(ON))) == []
+    assert len(ends(planned(talk, Folding(without_thresholds(ArchiveRules()))))) == 3
+
+
+def test_the_oldest_turns_fold_together_where_that_is_asked():
+    """What ends so many messages back becomes one archive, and the others stay as they are."""
+    talk, told = turns(6)
+    half = len(roles(talk.bytes())) // 2
+    made = planned(talk, Folding(replace(ON, tool_call_threshold=99), beyond=half))
+
+    assert ends(made) == [(told[0][0], told[2][1], 2)]
+
+
+def test_a_turn_whose_line_cannot_be_edited_is_left_out():
+    """The others fold all the same."""
+    talk, told = turns(4)
+    made = planned(talk, Folding(ON, refused=frozenset({told[0][1]})))
+
+    assert ends(made) == [(*told[1], 1)]
+    assert made.turns[0].reason == "format: its line cannot be edited"
+
+
+def test_a_key_that_stands_twice_keeps_the_turn():
+    """A closing line that says its link twice is never edited, and its turn stays whole."""
+    talk, told = turns(4)
+    line = talk.bytes().splitlines()[12]
+    twice = line[:-1] + b',"parentId":"x"}'
+    data = talk.bytes().replace(line, twice)
+    with opened(data) as lines:
+        made = plan(
+            lines, FORM, Rules(()), Records(), 0.0, FORM.survey(lines, WINDOW), folding=Folding(ON)
+        )  # fmt: skip
+
+    assert told[0][1] not in [one.entry_id for one in made.archives]
+
+
+def test_turns_that_fold_with_others_say_so():
+    """A small turn that goes into an archive with others is not told as one that stays."""
+    talk, _ = turns(6)
+    half = len(roles(talk.bytes())) // 2
+    made = planned(talk, Folding(replace(ON, tool_call_threshold=99), beyond=half))
+
+    assert [one.folds for one in made.turns] == [True] * 3 + [False] * 3
+    assert {one.reason for one in made.turns[:3]} == {"with 2 other turns"}
+    (archive,) = made.archives
+    assert (archive.turns, archive.calls, archive.failed) == (3, 15, 0)
+    assert len(archive.prompts) == 3
+
+
+def test_what_stands_before_a_compaction_is_never_sent_and_not_recent():
+    """Turns that no request carries are no recent ones, however few came after."""
+    talk, _ = turns(4)
+    first = talk.user()
+    talk.entry("compaction", summary="so it was", firstKeptEntryId=first, tokensBefore=9)
+    talk.assistant()
+
+    said = [one.reason for one in planned(talk, Folding(ON)).turns]
+    assert {one.partition(":")[0] for one in said[:4]} == {"never sent"}

@@ -1,0 +1,270 @@
+"""Where the next look at a session may begin, and that it misses nothing there."""
+
+import os
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.records import Records
+from brainsurgeon.model.text import iso
+from brainsurgeon.planning.plan import plan
+from brainsurgeon.planning.rules import Rule, Rules
+from brainsurgeon.planning.signatures import Habits
+from brainsurgeon.planning.tail import Frontier
+from brainsurgeon.sessions.reading import FileLines
+from building.readings import HEADER
+from building.world import dump
+
+NOW = 1_790_000_000.0
+RULES = Rules(
+    rules=(Rule("tool_result", (), 60, 2), Rule("thinking", (), 60, 1)),
+    keep_recent=3,
+    min_value_length=60,
+    keep_after_restore=600.0,
+)
+LONG, SHORT = "x" * 90, "ok"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one look leaves to the next."""
+
+    offset: int
+    number: int
+    cursor: str
+    stubs: bool
+
+
+class Reader:
+    """Looks at a growing session, as a whole and from where the last look says."""
+
+    def __init__(self, descriptor, form, rules, habits, patience):
+        self.descriptor, self.form, self.rules = descriptor, FORMATS[form], rules
+        self.habits, self.patience = habits, patience
+        self.left = None
+
+    def _lines(self, size, offset=0, number=1):
+        return FileLines(self.descriptor, size, start=offset, number=number)
+
+    def _plan(self, lines, survey, now, frontier=None):
+        return plan(
+            lines, self.form, self.rules, Records(), now, survey, habits=self.habits,
+            branches_die_at=self.dies, frontier=frontier,
+        )  # fmt: skip
+
+    def look(self, size, now, changed_at):
+        """Look at the first bytes of a file: give both plans, the second None where it has none."""
+        self.dies = changed_at + self.patience
+        lines = self._lines(size)
+        survey = self.form.survey(lines, self.rules.window)
+        frontier = Frontier(self._since(survey), remembers=self.habits.remembers)
+        whole = self._plan(lines, survey, now, frontier)
+        tail, before, self.left = self._resumed(size, now), self.left, None
+        if tail is None or tail[0].deferred:
+            self._leave(size, whole, frontier)
+            return whole, None
+        self._leave(size, *tail)
+        return whole, (tail[0], before)
+
+    def when(self, size, now):
+        """Plan the whole file at another moment."""
+        lines = self._lines(size)
+        return self._plan(lines, self.form.survey(lines, self.rules.window), now)
+
+    def _since(self, survey):
+        return None if survey.open_turn else survey.since
+
+    def _resumed(self, size, now):
+        if self.left is None:
+            return None
+        lines = self._lines(size, self.left.offset, self.left.number)
+        survey = self.form.survey(lines, self.rules.window)
+        if survey.cursor != self.left.cursor:
+            return None
+        frontier = Frontier(
+            self._since(survey), remembers=self.habits.remembers, stubs=self.left.stubs
+        )
+        return self._plan(lines, survey, now, frontier), frontier
+
+    def _leave(self, size, planned, frontier):
+        begin = frontier.begin(planned)
+        if begin is None or planned.deferred:
+            return
+        survey = self.form.survey(self._lines(size, *begin), self.rules.window)
+        if survey.cursor is not None:
+            self.left = Left(*begin, survey.cursor, frontier.stubs)
+
+
+TEXT = st.sampled_from([SHORT, LONG])
+FIELDS = st.sampled_from([
+    {}, {}, {}, {}, {"_extractable": True}, {"_extractable": False}, {"_extractable": 6},
+    {"_restored": iso(NOW - 300)}, {"_restored": iso(NOW + 2000)},
+])  # fmt: skip
+BACK = st.integers(0, 12)
+
+
+def thinking(text, signed):
+    """Give a block of thinking as a provider signs it, or not."""
+    signature = {"thinkingSignature": "c2ln" * 20} if signed else {}
+    return {"type": "thinking", "thinking": text, **signature}
+
+
+@st.composite
+def messages(draw):
+    """Give what stands in an entry of the tree."""
+    role = draw(st.sampled_from(["user", "assistant", "assistant", "thinks", "toolResult",
+                                 "toolResult", "call", "bashExecution"]))  # fmt: skip
+    text = draw(TEXT)
+    if role in ("assistant", "thinks", "call"):
+        blocks = [{"type": "text", "text": text}]
+        if role == "thinks":
+            blocks.insert(0, thinking(draw(TEXT), draw(st.booleans())))
+        if role == "call":
+            blocks.append({"type": "toolCall", "id": "c", "name": "exec", "arguments": {"a": text}})
+        stop = "toolUse" if role == "call" else "stop"
+        return {"role": "assistant", "content": blocks, "api": "anthropic-messages",
+                "model": "claude-opus-5-5", "stopReason": stop}  # fmt: skip
+    if role == "bashExecution":
+        return {"role": role, "output": text}
+    return {"role": role, "content": [{"type": "text", "text": text}], "toolCallId": "c",
+            "toolName": "exec"}  # fmt: skip
+
+
+@st.composite
+def steps(draw):
+    """Give one line, by what it is: of what it links, only how far back that is."""
+    kind = draw(st.sampled_from(["message"] * 14 + [
+        "branch", "leaf", "side", "label", "compaction", "reset", "context_edit", "custom",
+        "custom_message", "unknown", "again", "garbage", "rootless",
+    ]))  # fmt: skip
+    return kind, draw(messages()), draw(FIELDS), draw(BACK)
+
+
+def written(kind, entry, older):
+    """Give an entry of a kind, made of a message; `older` is the one that it may name."""
+    other = {key: value for key, value in entry.items() if key != "message"}
+    match kind:
+        case "branch":
+            return {**entry, "parentId": older}
+        case "side":
+            return {**entry, "appendMode": "side"}
+        case "rootless":
+            return {key: value for key, value in entry.items() if key != "parentId"}
+        case "leaf" | "context_edit":
+            return {**other, "type": kind, "targetId": older}
+        case "compaction":
+            return {**other, "type": kind, "summary": LONG, "firstKeptEntryId": older}
+        case "custom_message":
+            return {**other, "type": kind, "content": LONG}
+        case "label" | "reset" | "custom" | "unknown":
+            return {**other, "type": kind, "data": {"text": LONG}}
+        case _:
+            return entry
+
+
+def session(listed):
+    """Write the lines of a session."""
+    lines, ids, last = [dump(HEADER)], [], None
+    for number, (kind, message, fields, back) in enumerate(listed):
+        older = ids[-1 - back] if back < len(ids) else (ids[0] if ids else None)
+        if kind == "garbage":
+            lines.append(f'{{"id": "{older}", \n'.encode())
+            continue
+        ident = older if kind == "again" and older else f"e{number}"
+        entry = {"type": "message", "id": ident, "parentId": last, "message": message, **fields}
+        lines.append(dump(written(kind, entry, older)))
+        ids.append(ident)
+        last = ident
+    return lines
+
+
+def harmless(reader, size, whole, tail):
+    """Tell whether nothing more is to go at the moments at which only the whole plan is due."""
+    wanted, due = {one.start for one in whole.edits}, whole.due_at
+    while due is not None and (tail.due_at is None or due < tail.due_at):
+        later = reader.when(size, due)
+        if not {one.start for one in later.edits} <= wanted:
+            return False
+        due = later.due_at
+    return True
+
+
+def front(reader, before):
+    """Read what stands in front of the tail."""
+    return os.pread(reader.descriptor, before.offset, 0)
+
+
+def ids(planned):
+    """Name the entries that something is to go from."""
+    return {one.entry_id for one in planned.edits}
+
+
+def check(reader, size, whole, resumed):
+    """Compare a resumed plan with that of the whole file."""
+    tail, before = resumed
+    assert before.offset > 0
+    found = {(one.start, one.end, one.path) for one in tail.edits}
+    wanted = {(one.start, one.end, one.path) for one in whole.edits}
+    assert wanted <= found, "the resumed look misses what is to go"
+    if not tail.edits:
+        assert not whole.deferred
+        assert not whole.edits
+    elif not any(ident.encode() in front(reader, before) for ident in ids(tail)):
+        assert not whole.deferred
+        assert wanted == found, "the tail alone plans something else"
+    elif not before.stubs:
+        twice = {kept for kept in whole.kept if "twice" in kept.reason}
+        assert whole.deferred or twice or wanted == found
+    assert whole.due_at == tail.due_at or harmless(reader, size, whole, tail)
+
+
+@given(st.data())
+@settings(max_examples=80)
+def test_a_resumed_look_finds_what_a_look_at_everything_finds(data):
+    """However a session grows, nothing that is due is missed by looking at its tail alone."""
+    lines = session(data.draw(st.lists(steps(), min_size=4, max_size=36)))
+    habits = Habits(remembers=data.draw(st.booleans()))
+    rules = data.draw(st.sampled_from([
+        RULES, Rules((), 2, 60), Rules(RULES.rules, 2, 60, dead_kinds=("assistant", "user")),
+        Rules(RULES.rules, 2, 60, sealed="defer"),
+    ]))  # fmt: skip
+    check_growth(data, lines, "openclaw", rules, habits)
+
+
+def check_growth(data, lines, form, rules, habits):
+    """Let a session grow in random steps, and look at it after each, a while later."""
+    descriptor = os.memfd_create("session")
+    try:
+        reader = Reader(descriptor, form, rules, habits, data.draw(st.sampled_from([0.0, 500.0])))
+        now, at, size, resumed = NOW, 0, 0, 0
+        while at < len(lines):
+            more = data.draw(st.integers(1, 6))
+            block = b"".join(lines[at : at + more])
+            os.pwrite(descriptor, block, size)
+            at, size, changed_at = at + more, size + len(block), now
+            for _ in range(data.draw(st.integers(1, 2))):
+                now += data.draw(st.sampled_from([1.0, 200.0, 700.0]))
+                whole, tail = reader.look(size, now, changed_at)
+                if tail is not None:
+                    resumed += 1
+                    check(reader, size, whole, tail)
+    finally:
+        os.close(descriptor)
+
+
+GENERIC = st.builds(
+    lambda kind, text, ident, fields: {"type": kind, **ident, "content": text, **fields},
+    st.sampled_from(["user", "assistant", "assistant", "tool_call", "tool_result", "note"]),
+    TEXT, st.sampled_from([{}, {"__id": "same"}]), FIELDS,
+)  # fmt: skip
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_a_resumed_look_at_plain_entries_finds_the_same(data):
+    """Entries without an id of their own keep the one made of their line's number."""
+    first = {"type": "user", "__id": "first", "content": "go"}
+    lines = [dump(one) for one in (first, *data.draw(st.lists(GENERIC, max_size=24)))]
+    check_growth(data, lines, "generic", RULES, Habits())

@@ -1,0 +1,84 @@
+"""When a value expires, and when nothing is deleted for caution."""
+
+from dataclasses import replace
+
+import pytest
+
+from brainsurgeon.model.records import Held
+from brainsurgeon.planning import retention as decide
+from brainsurgeon.planning.retention import OUT_OF_SIGHT, SILENT, UNPLACED
+from brainsurgeon.planning.retention import Clock as Moment
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+YEARS = 3653 * DAY
+"""Ten of them."""
+
+STANDING = Held(1, 1, 5, extracted_at=100, activity=50)
+MISSED = Held(1, 1, 5, extracted_at=100, missed_at=500)
+UNPLACED_AT = Held(1, 1, 5, extracted_at=100, unplaced_at=500)
+
+
+@pytest.mark.parametrize(
+    ("value", "retention", "standing", "expected"),
+    [
+        (STANDING, 10, 30, (130, SILENT)),
+        (replace(STANDING, activity=900), 10, 30, (930, SILENT)),
+        (replace(STANDING, restored_at=700), 10, 30, (730, SILENT)),
+        (replace(STANDING, restored_at=700, activity=900), 10, 30, (930, SILENT)),
+        (replace(STANDING, restored_at=20), 10, 30, (130, SILENT)),
+        (STANDING, None, 30, (130, SILENT)),
+        (STANDING, 10, None, None),
+        (MISSED, 10, 30, (530, OUT_OF_SIGHT)),
+        (MISSED, None, 30, (530, OUT_OF_SIGHT)),
+        (MISSED, 10, None, None),
+        (replace(MISSED, activity=50), 10, 30, (530, OUT_OF_SIGHT)),
+        (replace(MISSED, activity=900), 10, 30, (930, SILENT)),
+        (UNPLACED_AT, 10, 30, (510, UNPLACED)),
+        (UNPLACED_AT, 10, None, (510, UNPLACED)),
+        (UNPLACED_AT, None, 30, None),
+        (replace(STANDING, unplaced_at=500), 10, 30, (130, SILENT)),
+        (replace(STANDING, unseen=True), 10, 30, None),
+        (replace(UNPLACED_AT, unseen=True), 10, 30, None),
+    ],
+)
+def test_each_value_expires_by_its_own_threshold(value, retention, standing, expected):
+    """Of several sessions the latest counts, and what nobody can look for is kept."""
+    assert decide.expires_at(value, retention, standing) == expected
+
+
+NOW = Moment(wall=1e9, boot=1e6, boot_id="this")
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (None, None),
+        (NOW, None),
+        (Moment(1e9 - 6 * HOUR, 1e6 - 6 * HOUR, "this"), None),
+        (Moment(1e9 - 7 * HOUR, 1e6 - 6 * HOUR, "this"), None),
+        (Moment(1e9 - 7 * HOUR - 1, 1e6 - 6 * HOUR, "this"), "the wall clock moved by +1 hours"),
+        (Moment(1e9 - 5 * HOUR + 1, 1e6 - 6 * HOUR, "this"), "the wall clock moved by -1 hours"),
+        (Moment(1e9 - YEARS, 1e6 - 6, "this"), "the wall clock moved by +87,672 hours"),
+        (Moment(1e9 + YEARS, 1e6 - 6, "this"), "the wall clock moved by -87,672 hours"),
+        (Moment(1e9 - 7 * DAY, 5.0, "other"), None),
+        (Moment(1e9 + HOUR, 5.0, "other"), "the wall clock moved by -1 hours across a reboot"),
+    ],
+)
+def test_a_wall_clock_that_moved_is_not_believed(before, expected):
+    """It is compared with the boot clock, and across a reboot it may not go back."""
+    assert decide.clock_moved(before, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "waits"),
+    [
+        (None, True),
+        (Moment(1e9 - 2 * DAY - 1, 1e6, "this"), True),
+        (Moment(1e9 - 2 * DAY, 1e6, "this"), False),
+        (Moment(1e9 - YEARS, 1e6, "other"), True),
+    ],
+)
+def test_the_first_run_in_two_days_waits(before, waits):
+    """A machine that was away for longer gets one run in which nothing is deleted."""
+    assert (decide.first_in_days(before, NOW) is not None) is waits

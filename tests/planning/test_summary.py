@@ -1,0 +1,89 @@
+"""What a turn is said to have come to, made of its own words."""
+
+import json
+
+from brainsurgeon.model.turns import Told
+from brainsurgeon.planning.archive import outcome_in, outcomes_of
+from brainsurgeon.planning.turns import archive_text, shortened, summary_of
+
+TURN = Told(
+    "Done. Shall I push? It works.\nWhat about Windows?",
+    failures=("exit 1", "no such file"),
+    files=(("read", "/a"), ("write", "/b"), ("apply_patch", "/c"), ("read", "/b")),
+    tools=(("read", False), ("write", False), ("exec", True), ("exec", False), ("read", False)),
+)
+
+
+def test_the_keys_stand_in_order():
+    """A structured summary is one JSON object with five keys, always in the same order."""
+    said = json.loads(summary_of(TURN, "structured", 2000))
+
+    assert list(said) == [
+        "outcome", "key_findings", "files_touched", "tools_used", "open_questions",
+    ]  # fmt: skip
+    assert said["outcome"] == TURN.closing
+    assert said["key_findings"] == ["exit 1", "no such file"]
+    assert said["files_touched"] == ["/b", "/c", "/a"]
+    assert said["tools_used"] == {"read": 2, "write": 1, "exec": 2, "exec!": 1}
+    assert said["open_questions"] == ["Shall I push?", "What about Windows?"]
+
+
+def test_a_note_of_the_agent_is_the_outcome():
+    """What the agent says of a task stands before what it said last."""
+    noted = Told("Done?", note="the parser is fixed")
+
+    assert json.loads(summary_of(noted, "structured", 2000))["outcome"] == "the parser is fixed"
+    assert summary_of(noted, "paragraph", 2000) == "the parser is fixed"
+
+
+def test_a_long_answer_keeps_its_two_ends():
+    """Beyond the bound the two ends stand, with the bytes that were left out between them."""
+    text = "a" * 1000 + "ü" * 500 + "z" * 1000
+
+    said = shortened(text, 2000)
+
+    assert said == f"{'a' * 1000}\n[... 1,000 bytes left out ...]\n{'z' * 1000}"
+    assert shortened(text[:2000], 2000) == text[:2000]
+
+
+def test_lists_are_capped():
+    """Five findings (the newest, 160 characters each), twenty files, five questions."""
+    told = Told(
+        "".join(f"Is it {n}? " for n in range(9)),
+        failures=tuple(f"{n}" * 200 for n in range(7)),
+        files=tuple(("read", f"/{n}") for n in range(25)),
+    )
+
+    said = json.loads(summary_of(told, "structured", 2000))
+
+    assert said["key_findings"] == [f"{n}" * 160 for n in range(2, 7)]
+    assert said["files_touched"] == [f"/{n}" for n in range(20)] + ["+5"]
+    assert len(said["open_questions"]) == 5
+
+
+def test_a_paragraph_is_one_line_and_the_answer():
+    """Tools, files and failures stand in one line, and behind it what was said last."""
+    head, _, rest = summary_of(TURN, "paragraph", 2000).partition("\n")
+
+    assert head == (
+        "Tools: read 2, write 1, exec 2, exec! 1. Files: /b, /c, /a. Failed: exit 1; no such file."
+    )
+    assert rest == TURN.closing
+
+
+def test_the_text_names_its_archive():
+    """An archive begins with its mark and its id, whatever characters that has."""
+    assert archive_text("4f9d2a11", "so") == "[archived turn]\narchive: 4f9d2a11\n\nso"
+    assert archive_text("a b", "so").startswith("[archived turn]\narchive: ~")
+
+
+def test_a_row_of_archives_tells_their_outcomes():
+    """What several turns came to is listed in order, each taken from its own archive's text."""
+    first = archive_text("a", summary_of(Told("first"), "structured", 2000))
+    several = [Told(first), Told("second"), Told("third", note="noted")]
+
+    said = outcomes_of(several, "structured", 2000)
+
+    assert json.loads(said) == {"outcomes": ["first", "second", "noted"]}
+    assert outcome_in(archive_text("b", said)) == "first; second; noted"
+    assert outcomes_of(several, "paragraph", 2000) == "- first\n- second\n- noted"

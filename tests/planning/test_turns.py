@@ -1,0 +1,120 @@
+"""Which finished turns fold into their last answer: every row of the decision, first match wins."""
+
+from dataclasses import replace
+
+import pytest
+
+from brainsurgeon.model.turns import Turn
+from brainsurgeon.planning.turns import ArchiveRules, decide, tokens_of
+
+ON = ArchiveRules(enabled=True)
+LARGE = Turn(
+    number=1, prompt_id="p", closing_id="c", after=9, position=99, middle=12, leaves=40_000,
+    grows=100, tokens=9000, calls=6,
+)  # fmt: skip
+SMALL = replace(LARGE, tokens=8000, calls=4)
+
+
+def verdict(turn, rules=ON, **changed):
+    """Decide about a turn that was changed in some ways."""
+    return decide(replace(turn, **changed), rules)
+
+
+def test_nothing_folds_while_it_is_off():
+    """Without `archive.enabled` every turn stays, however large."""
+    said = verdict(LARGE, ArchiveRules())
+
+    assert (said.folds, said.reason) == (False, "off")
+
+
+def test_what_is_asked_for_folds_while_it_is_off():
+    """The switch speaks of what happens by itself: what somebody asks for folds."""
+    said = verdict(SMALL, ArchiveRules(), asked=True)
+
+    assert (said.folds, said.reason) == (True, "asked for")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"unformed": "a compaction stands in it"}, "format: a compaction stands in it"),
+        ({"after": 1}, "recent"),
+        ({"position": 2}, "recent"),
+        ({"open": "its last reply does not close it"},
+         "open turn: its last reply does not close it"),
+        ({"closing_id": None}, "open turn: it has no last answer"),
+        ({"dead": "before the last compaction"}, "never sent: before the last compaction"),
+        ({"held": "pinned: m"}, "pinned: m"),
+        ({"referred": "l"}, "referred to by l"),
+        ({"middle": 0}, "no gain"),
+        ({"grows": 20_001}, "no gain"),
+        ({"depth": 3}, "depth 3"),
+    ],
+)  # fmt: skip
+def test_a_turn_stays_for_the_first_reason_that_holds(changed, reason):
+    """Each condition keeps a turn that is large enough, asked for or not, and says why."""
+    assert verdict(LARGE, **changed).reason == reason
+    assert not verdict(LARGE, **changed).folds
+    assert verdict(LARGE, asked=True, cut_short=True, **changed).reason == reason
+
+
+def test_an_earlier_condition_is_said_before_a_later_one():
+    """Of several reasons the first of the table is given."""
+    rows = [
+        {"unformed": "none"}, {"after": 0}, {"open": "it is"}, {"dead": "gone"}, {"held": "pinned"},
+        {"referred": "l"}, {"middle": 0}, {"depth": 3},
+    ]  # fmt: skip
+    said = ["format", "recent", "open turn", "never sent", "pinned", "referred", "no gain", "depth"]
+    for first, reason in enumerate(said):
+        together = {key: value for row in rows[first:] for key, value in row.items()}
+        assert verdict(LARGE, **together).reason.startswith(reason)
+
+
+def test_the_borders_of_what_is_recent():
+    """The last two live turns stay, and a turn whose answer is among the newest messages."""
+    assert verdict(LARGE, after=2, position=3).folds
+    assert not verdict(LARGE, after=1, position=3).folds
+    assert not verdict(LARGE, after=2, position=2).folds
+
+
+def test_the_text_may_grow_by_half_of_what_leaves():
+    """A summary is worth it while it grows by no more than half of what it stands for."""
+    assert verdict(LARGE, grows=20_000).folds
+    assert not verdict(LARGE, grows=20_001).folds
+
+
+def test_a_turn_that_was_cut_short_folds_whatever_its_size():
+    """Length, error, aborted and `[Max turns reached]` fold a turn, unless that is switched off."""
+    assert verdict(SMALL, cut_short=True).reason == "it was cut short"
+    assert not verdict(SMALL, replace(ON, on_failed=False), cut_short=True).folds
+
+
+def test_8000_tokens_stay_and_8001_fold():
+    """More than the threshold folds, the threshold itself does not."""
+    assert verdict(SMALL, tokens=8000).reason == "small"
+    assert verdict(SMALL, tokens=8001).folds
+
+
+def test_4_calls_stay_and_5_fold():
+    """As many calls as the threshold says fold a turn."""
+    assert verdict(SMALL, calls=4).reason == "small"
+    assert verdict(SMALL, calls=5).folds
+
+
+def test_depth_2_folds_once_more_and_depth_3_does_not():
+    """An archive of archives is taken in as long as its depth is below the cap."""
+    assert verdict(LARGE, depth=2).folds
+    assert not verdict(LARGE, depth=3).folds
+
+
+def test_only_what_holds_a_turn_ends_by_time():
+    """A protection says until when it lasts; no other reason ends by itself."""
+    assert verdict(LARGE, held="restored 5 s ago: m", until=7.0).until == 7.0
+    assert verdict(LARGE, open="it is", held="restored 5 s ago: m", until=7.0).until == 7.0
+    assert verdict(LARGE, until=None).until is None
+
+
+def test_a_third_of_the_characters_are_tokens():
+    """Without a rate of the session's own, a character counts 0.33 tokens."""
+    assert tokens_of(24_245) == 8001
+    assert tokens_of(1000, rate=0.5) == 500
