@@ -59,52 +59,12 @@ def test_a_path_has_one_row(store, file, note):
     assert count(store) == 1
 
 
-def test_looking_for_a_session_makes_no_row(store, file):
-    """A session that nobody noted is not there."""
-    assert store.sessions.find(file(), "one") is None
-    assert count(store) == 0
-
-
-def test_a_row_follows_its_session_to_another_path(store, file, note):
-    """Where the old path is gone, the same session id at a new path is the same session."""
-    row = note(file("a"), "one")
-    os.unlink(row.path)
-    moved = file("b", agent="other")
-
-    assert store.sessions.find(moved, "one").id == row.id
-    after = note(moved, "one")
-    assert (after.id, after.path, after.title) == (row.id, moved.path, "other/b")
-    assert count(store) == 1
-
-
-def test_a_copy_gets_a_row_of_its_own(store, file, note):
-    """While a file stands at the old path, a second one with its id is another session."""
-    first, second = note(file("a"), "one"), note(file("b"), "one")
-
-    assert first.id != second.id
-    assert store.sessions.at(first.path) == first
-    assert store.sessions.alike("one") == {first.id, second.id}
-    assert [one.id for one in store.sessions.of_identity("one")] == [second.id, first.id]
-
-
-def test_a_second_name_of_a_file_changes_nothing(store, file, note):
-    """A hard link does not take the row away from the name that it had."""
-    first = note(file("a"), "one")
-    second = file("b")
-    os.unlink(second.path)
-    os.link(first.path, second.path)
-    note(second, "one")
-
-    assert store.sessions.at(first.path) == first
-
-
 def test_a_file_name_is_no_session_id(store, file, note):
     """A session that says no id is known by its path alone."""
     row = note(file("a"))
     os.unlink(row.path)
     other = file("b")
 
-    assert store.sessions.find(other, None) is None
     assert note(other).id != row.id
     assert store.sessions.alike(None) == set()
 
@@ -127,38 +87,6 @@ def test_another_session_at_the_path_displaces_the_first(store, file, note):
     assert store.sessions.at(one.path) == second
     displaced = store.sessions.known(first.id)
     assert (displaced.displaced, displaced.path) == (True, one.path)
-
-
-def test_a_displaced_session_is_found_again_wherever_it_comes_up(store, file, note):
-    """Its path belongs to another one, so that the row follows the id."""
-    one, other = file("a"), file("b")
-    first = note(one, "one")
-    note(one, "two")
-    found = note(other, "one")
-
-    assert (found.id, found.displaced, found.path) == (first.id, False, other.path)
-    assert count(store) == 2
-
-
-def test_two_sessions_that_change_places_are_told_apart(store, file, note):
-    """Two files that were exchanged: once both were looked at, each path has the right row."""
-    one, other = file("a"), file("b")
-    for file_, identity in ((one, "one"), (other, "two"), (one, "two"), (other, "one")):
-        note(file_, identity)
-
-    assert {row.path: row.identity for row in store.sessions.all() if not row.displaced} == {
-        one.path: "two", other.path: "one",
-    }  # fmt: skip
-
-
-def test_a_session_behind_a_link_is_not_where_it_was(file, note, tmp_path):
-    """A directory that was moved and linked to: the row follows to where the file really is."""
-    row = note(file("a"), "one")
-    home = tmp_path / "agents" / "main"
-    home.rename(tmp_path / "agents" / "moved")
-    home.symlink_to(tmp_path / "agents" / "moved")
-
-    assert note(file("a", agent="moved"), "one").id == row.id
 
 
 def test_agents_are_told_apart_by_their_directories(file, note):

@@ -161,8 +161,6 @@ def _moment(said: object) -> int:
     return said if isinstance(said, int) and said < _LAST_MOMENT else _LAST_MOMENT
 
 
-# MERGED
-
 EMBEDDED = "openclaw"
 """The name of the runtime that OpenClaw brings along; others own their history themselves."""
 STUCK = 3600.0

@@ -167,8 +167,6 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 # columns as they were, or the text alone.
 
 
-# MERGED
-
 LARGEST_COMPRESSED = 4 << 20
 """Bytes of the longest event that OpenClaw compresses."""
 _STOPS = ("stop", "length", "error", "aborted")

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
+from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.sessions.opening import identity_of, look_at
 from brainsurgeon.store.columns import path_text
 
 if TYPE_CHECKING:
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.sessions.opening import AnyOpen
     from brainsurgeon.store import Store
 
 
 def find(store: Store, session: AnyOpen) -> SessionRecord | None:
     """Return the row of an open session, or None; writes nothing."""
-    return store.sessions.find(session.file, session.identity)
+    return find_row(store, session.file, session.identity)
+
+
+def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
+    """Return the row of a session file, or None; writes nothing.
+
+    It is the row of the path, unless that belongs to a session with another id. Else it is a row
+    of the same session id whose session is no longer where it was last seen.
+    """
+    record = store.sessions.fitting(file.path, identity)
+    if record or identity is None:
+        return record
+    return next((one for one in store.sessions.of_identity(identity) if _has_left(one)), None)
+
+
+def _has_left(record: SessionRecord) -> bool:
+    """Check whether a session is certainly no longer where it was last seen."""
+    if record.displaced:
+        return True
+    in_database = False
+    try:
+        os.stat(record.path, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.ENOTDIR:
+            return False
+        in_database = True
+    if not in_database and os.path.realpath(record.path) != record.path:
+        return True  # behind a link, which is not followed
+    there = look_at([Root(record.root)], record.path)
+    if not isinstance(there, SessionFile):
+        return in_database and there is None
+    identity = identity_of(there)
+    return identity not in (None, record.identity)  # another session was put in its place
 
 
 def update(store: Store, session: AnyOpen) -> SessionRecord | None:
@@ -35,7 +72,8 @@ def note(store: Store, session: AnyOpen) -> SessionRecord:
 
 def note_within(store: Store, session: AnyOpen) -> SessionRecord:
     """Like `note`, inside the caller's transaction."""
-    return store.sessions.note(session.file, session.format.name, session.identity)
+    record = find(store, session)
+    return store.sessions.note(session.file, session.format.name, session.identity, record)
 
 
 def lies_there(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:

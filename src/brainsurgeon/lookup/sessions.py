@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.errors import AmbiguousError, GoneError, NotFoundError
+from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import catalogue
-from brainsurgeon.lookup.catalogue import lies_there
+from brainsurgeon.lookup.catalogue import find_row
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import discover
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import Fingerprint
     from brainsurgeon.store import Store
 
-
-# MERGED
 
 _AFTER_TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
@@ -99,16 +97,15 @@ class ByKey:
 class Session:
     """A session as it is known: `file` where it is on disk, `record` where the store knows it.
 
-    It is `stale` where its file lies elsewhere than the store says. `beyond` says that its file
-    lies below no root of today, `unseen` why nobody can say whether its file is there. With
-    `only_owned`, whoever asks may see what was extracted from its agent's sessions, and no more.
+    `beyond` says that its file lies below no root of today, `unseen` why nobody can say whether
+    its file is there. With `only_owned`, whoever asks may see what was extracted from its agent's
+    sessions, and no more.
     """
 
     title: str
     path: str
     file: SessionFile | None
     record: SessionRecord | None
-    stale: bool = False
     beyond: bool = False
     unseen: str = ""
     only_owned: bool = False
@@ -183,12 +180,10 @@ class _Known:
 
     def session(self, file: SessionFile, *, beyond: bool = False) -> Session:
         """Return the session that a file is; it is read only where it may have been moved."""
-        record, identity = self._by_path.get(file.path), None
+        record = self._by_path.get(file.path)
         if record is None and self._moved and self._store:
-            identity = identity_of(file)
-            record = self._store.sessions.find(file, identity)
-        stale = record is not None and not lies_there(record, file, identity)
-        return Session(file.title, file.path, file, record, stale, beyond=beyond)
+            record = find_row(self._store, file, identity_of(file))
+        return Session(file.title, file.path, file, record, beyond=beyond)
 
     def rest(
         self, live: Iterable[Session], problems: Iterable[Unreadable], *, beyond: bool
@@ -274,13 +269,19 @@ def _by_path(session: Session, name: str) -> bool:
 def noted(store: Store, session: Session) -> Session:
     """Return the session with its row brought up to date, or made where it has none.
 
-    Raise FailedError where its file cannot be read.
+    Raise FailedError where it has none and its file cannot be read.
     """
     file = session.file
-    if file is None or (session.record and not session.stale):
+    if file is None:
         return session
-    with failing(file), open_session(file) as opened:
-        return replace(session, record=catalogue.note(store, opened), stale=False)
+    try:
+        with failing(file), open_session(file) as opened:
+            record = catalogue.update(store, opened) or catalogue.note(store, opened)
+    except (BusyError, FailedError):
+        if session.record is None:
+            raise
+        return session  # what is asked of it next fails or waits, and says why
+    return replace(session, record=record)
 
 
 def file_of(session: Session) -> SessionFile:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# MERGED
-
 PREFIX, SUFFIX = "[[extracted-", "]]"
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 """The id in a placeholder; the number behind a tilde tells equal ids of different values apart."""

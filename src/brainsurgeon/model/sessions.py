@@ -226,9 +226,6 @@ NO_SURVEY = Survey(0, MappingProxyType({}), None)
 """For a session that nobody has looked over: every entry counts as old."""
 
 
-# MERGED
-
-
 @dataclass(frozen=True, slots=True)
 class Resume:
     """What a look at a whole session file leaves to the next, which then reads the tail alone.

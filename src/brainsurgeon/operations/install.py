@@ -85,8 +85,6 @@ class Done:
     left: bool = False
 
 
-# MERGED
-
 PATIENCE = 120
 """Seconds that another program may take; an agent's own command starts in a few."""
 

@@ -10,6 +10,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
 from brainsurgeon.model.records import Wish
@@ -57,7 +58,7 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
     form = session.format
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
-    record = store.sessions.find(session.file, session.identity) if store else None
+    record = catalogue.find(store, session) if store else None
     records = records_of(settings, store, session, record, 0.0, (everything,))
     rules = settings.decision_rules()
     planned = plan(session.lines, form, rules, records, 0.0, survey, cut=False)

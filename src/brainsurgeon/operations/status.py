@@ -252,8 +252,6 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
     return "unknown: no sessions in files yet"
 
 
-# MERGED
-
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 

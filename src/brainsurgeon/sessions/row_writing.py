@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.row_listing import RowIndex, RowPlace
 
 
-# MERGED
-
 PATIENCE = 2.0
 """Seconds to wait for the agent; its own patience with us is five."""
 LONGEST_HOLD = 1.0

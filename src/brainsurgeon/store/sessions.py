@@ -37,27 +37,22 @@ class Sessions:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def find(self, file: SessionFile, identity: str | None) -> SessionRecord | None:
-        """Return the row of a session file, or None; writes nothing.
-
-        It is the row of the path, unless that belongs to a session with another id. Else it is the
-        row of the same session id whose path is gone (or was taken over by another session).
-        """
-        here = self.at(file.path)
-        if here and (here.identity == identity or None in (here.identity, identity)):
-            return here
-        if identity is None:
-            return None
-        return next((one for one in self.of_identity(identity) if _is_gone(one)), None)
+    def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
+        """Return the row of a path, or None if it belongs to a session with another id."""
+        here = self.at(path)
+        fits = here and (here.identity == identity or None in (here.identity, identity))
+        return here if fits else None
 
     def note(
-        self, file: SessionFile, format_name: str, identity: str | None = None
-    ) -> SessionRecord:
-        """Find or make the row of a session, and record where it lies now; part of a transaction.
+        self, file: SessionFile, format_name: str, identity: str | None = None,
+        record: SessionRecord | None = None,
+    ) -> SessionRecord:  # fmt: skip
+        """Record where a session lies, in its row or in a new one; part of a transaction.
 
-        A session with another id that was last seen at the path is displaced.
+        `record` is its row if that is of another path. A session with another id that was last
+        seen at the path is displaced.
         """
-        record, holder = self.find(file, identity), self.at(file.path)
+        record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
             self._connection.execute("UPDATE sessions SET path = NULL WHERE id = ?", (holder.id,))
         path = os.fsencode(file.path)
@@ -133,16 +128,3 @@ class Sessions:
         """Yield every session of the catalogue."""
         for row in self._connection.execute(_SESSION + " ORDER BY a.name, s.name"):
             yield _session(row)
-
-
-def _is_gone(record: SessionRecord) -> bool:
-    """Check whether nothing stands any more where a session was last seen."""
-    if record.displaced:
-        return True
-    try:
-        os.stat(record.path, follow_symlinks=False)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return os.path.realpath(record.path) != record.path  # behind a link, which is not followed

@@ -1,0 +1,159 @@
+"""The catalogue of sessions: a row follows its session id."""
+
+import json
+import os
+
+import pytest
+
+from brainsurgeon.lookup import catalogue
+from brainsurgeon.sessions.discovery import Root, discover_at
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.store import open_store
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Return a root for agents' directories."""
+    return tmp_path / "agents"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Open a store."""
+    one = open_store(tmp_path / "state")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def write(root):
+    """Write a session with an id, or none; return its path."""
+
+    def writing(name, identity, agent="main"):
+        path = root / agent / "sessions" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        header = {"type": "session", "version": 3, "id": identity, "timestamp": "", "cwd": "/"}
+        entry = {"type": "message", "id": "0000000a", "message": {"role": "user", "content": "x"}}
+        lines = (header, entry) if identity else (entry,)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return path
+
+    return writing
+
+
+@pytest.fixture
+def look(store, root):
+    """Open a session as a scan does, and pass it to a function of the catalogue."""
+
+    def looking(path, how=catalogue.note):
+        with open_session(discover_at([Root(str(root))], str(path))) as session:
+            return how(store, session)
+
+    return looking
+
+
+def exchange(one, other):
+    """Let two files or directories change places."""
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+def test_looking_for_a_session_makes_no_row(store, write, look):
+    """A session that was never noted is not there, and stays so."""
+    assert look(write("a", "one"), catalogue.find) is None
+    assert look(write("a", "one"), catalogue.update) is None
+    assert list(store.sessions.all()) == []
+
+
+def test_a_row_follows_its_session_to_another_path(store, write, look):
+    """Where the old path is gone, the same session id at a new path is the same session."""
+    path = write("a", "one")
+    row = look(path)
+    path.unlink()
+    moved = write("b", "one", agent="other")
+
+    assert look(moved, catalogue.find).id == row.id
+    after = look(moved, catalogue.update)
+    assert (after.id, after.path, after.title) == (row.id, str(moved), "other/b")
+    assert [one.id for one in store.sessions.all()] == [row.id]
+
+
+def test_a_copy_gets_a_row_of_its_own(store, write, look):
+    """While a file with the id stands at the old path, a second one is another session."""
+    first, second = look(write("a", "one")), look(write("b", "one"))
+
+    assert first.id != second.id
+    assert store.sessions.at(first.path) == first
+    assert store.sessions.alike("one") == {first.id, second.id}
+    assert [one.id for one in store.sessions.of_identity("one")] == [second.id, first.id]
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_the_rows_of_exchanged_files_follow_at_the_first_look(write, look, first):
+    """Whichever of two exchanged files is looked at first, both keep their rows."""
+    paths = {"a": write("a", "one"), "b": write("b", "two")}
+    rows = {name: look(path).id for name, path in paths.items()}
+    exchange(paths["a"], paths["b"])
+    second = "b" if first == "a" else "a"
+
+    found = {name: look(paths[name], catalogue.find).id for name in (first, second)}
+    noted = {name: look(paths[name], catalogue.update).id for name in (first, second)}
+
+    assert found == noted == {"a": rows["b"], "b": rows["a"]}
+
+
+@pytest.mark.parametrize("first", ["main", "other"])
+def test_the_rows_of_exchanged_agents_follow_at_the_first_look(root, write, look, first):
+    """Two agents' directories that were exchanged: each session belongs to its new agent."""
+    paths = {agent: write("s", f"of {agent}", agent) for agent in ("main", "other")}
+    rows = {agent: look(path).id for agent, path in paths.items()}
+    exchange(root / "main", root / "other")
+    second = "other" if first == "main" else "main"
+
+    noted = {agent: look(paths[agent], catalogue.update) for agent in (first, second)}
+
+    assert {agent: row.id for agent, row in noted.items()} == {
+        "main": rows["other"], "other": rows["main"],
+    }  # fmt: skip
+    assert {agent: row.agent for agent, row in noted.items()} == {"main": "main", "other": "other"}
+
+
+def test_a_displaced_session_is_found_again_wherever_it_comes_up(store, write, look):
+    """Its path belongs to another session, so that the row follows the id."""
+    first = look(write("a", "one"))
+    look(write("a", "two"))
+    again = look(write("b", "one"))
+
+    assert (again.id, again.displaced, again.name) == (first.id, False, "b")
+    assert len(list(store.sessions.all())) == 2
+
+
+def test_a_session_behind_a_link_is_not_where_it_was(root, write, look):
+    """A directory that was moved and linked to: the row follows to where the file really is."""
+    row = look(write("a", "one"))
+    (root / "main").rename(root / "moved")
+    (root / "main").symlink_to(root / "moved")
+
+    assert look(root / "moved" / "sessions" / "a.jsonl").id == row.id
+
+
+def test_a_session_that_cannot_be_read_keeps_its_row(write, look):
+    """What stands at the old path says no id any more: the session may still be there."""
+    path = write("a", "one")
+    row = look(path)
+    path.write_bytes(b"\0")
+
+    assert look(write("b", "one")).id != row.id
+
+
+def test_a_second_name_of_a_file_changes_nothing(store, write, look):
+    """A hard link does not take the row away from the name that it had."""
+    path = write("a", "one")
+    row = look(path)
+    second = path.with_name("b.jsonl")
+    os.link(path, second)
+    look(second)
+
+    assert store.sessions.at(str(path)) == row
