@@ -134,3 +134,15 @@ def test_a_session_that_was_restored_and_moved_by_a_copy_is_still_itself(world):
 def sessions_at(world, path):
     """Give what is known of the file at a path."""
     return [one for one in all_sessions(world.settings(), world.store) if one.path == str(path)]
+
+
+def test_a_hard_link_hides_no_session(world):
+    """A session stays where it was recorded, whichever of its names is met first."""
+    path = write(world.root / "main" / "sessions" / "log.jsonl", own_id("secret"))
+    world.scan()
+    other = world.root / "again" / "sessions" / "log.jsonl"
+    other.parent.mkdir(parents=True)
+    os.link(path, other)
+    found = all_sessions(world.settings(), world.store)
+
+    assert {one.path for one in found if one.file} == {str(path), str(other)}

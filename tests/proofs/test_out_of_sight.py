@@ -17,7 +17,7 @@ from brainsurgeon.planning.retention import OUT_OF_SIGHT
 from brainsurgeon.sessions.discovery import LINK
 from building.alike import generic_log, own_id, three, write
 from building.claw import GATEWAY, ClawWorld
-from building.world import Clock
+from building.world import Clock, dump
 
 DAY = 86_400
 
@@ -150,6 +150,45 @@ def test_what_is_behind_something_else_never_expires(world, files, hide):
     assert announced(world) == []
     back()
     is_undone(world, files)
+
+
+@pytest.mark.parametrize("hide", LINKED)
+def test_the_month_begins_anew_where_nobody_could_look(world, files, hide):
+    """A session that was missed, and then was behind a link, is kept for a month after that."""
+    path = next(iter(files))
+    aside = path.rename(world.base / "aside")
+    assert deleted(live(world, 25)) == 0
+    assert announced(world)
+    aside.rename(path)
+    something_happens(world, files)
+    back = hide(world)
+    assert deleted(live(world, 10)) == 0
+    assert announced(world) == []
+    back()
+    path.unlink()
+    reports = live(world, 15)
+    something_happens(world, world.root.rglob("*.jsonl"))
+    reports += live(world, 14)
+
+    assert deleted(reports) == 0
+    assert deleted(live(world, 3)) == 1
+
+
+def test_an_undo_that_waits_for_a_deleted_session_ends_with_the_month(world, files):
+    """What it would put back is out of sight for as long as anything else, and goes then."""
+    path = next(iter(files))
+    with path.open("ab") as file:
+        file.write(dump({"type": "message", "id": "0000abcd", "parentId": None, "timestamp": "",
+                         "message": {"role": "user", "content": "go on"}}))  # fmt: skip
+    assert [one.state for one in world.rollback(1, [str(path)]).sessions] == ["pending"]
+    path.unlink()
+    reports = live(world, 15)
+    something_happens(world, world.root.rglob("*.jsonl"))
+    reports += live(world, 14)
+
+    assert deleted(reports) == 0
+    assert announced(world) == []
+    assert deleted(live(world, 3)) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from brainsurgeon.lookup.scope import Scope, bound
 from brainsurgeon.mcp_server.answering import answer
+from brainsurgeon.operations import store as store_care
 from building.alike import (
     aged,
     contents_exchanged,
@@ -28,7 +29,7 @@ from building.alike import (
 )
 from building.tool import OTHER, SESSION
 from building.turns import long_turn
-from building.world import Conversation, World, dump, text_of
+from building.world import LATER, Conversation, World, dump, pin, text_of
 
 VALUES = 10
 """Values of the session that another agent would like to see."""
@@ -347,6 +348,25 @@ def test_a_backup_of_the_store_that_is_put_back(world, session, put_back_again):
         assert {path: path.read_bytes() for path in late} == late
 
 
+def test_a_backup_that_is_put_back_gives_out_other_placeholders(world):
+    """Entries that are only numbered, without times, are told apart by our numbers."""
+    write(world.directory / "0.jsonl", generic_log("known"))
+    assert world.scan().values_extracted == 1
+    world.close()
+    backup = shutil.copy2(world.state / "store.db", world.base / "backup.db")
+    late, _ = write(world.directory / "1.jsonl", generic_log("late"))
+    assert world.scan().values_extracted == 1
+    world.close()
+    with store_care.replacing_store(world.settings(), str(backup)) as pending:
+        pending.carry_out(LATER)
+    cut = late.read_bytes()
+    new, said = write(world.directory / "2.jsonl", generic_log("new"))
+    assert world.scan().values_extracted == 1
+    world.restore_all(pristine=True)
+
+    assert (late.read_bytes(), new.read_bytes()) == (cut, said)
+
+
 @pytest.mark.parametrize("session", LOGS)
 def test_two_stores_on_one_root_scan_by_turns(world, session):
     """Each restores exactly what it extracted, and names what the other one did."""
@@ -369,3 +389,19 @@ def test_two_stores_on_one_root_scan_by_turns(world, session):
     second.close()
 
     assert {path: path.read_bytes() for path in files} == files
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def test_a_field_that_the_user_set_in_another_log_stays(world):
+    """Where entries are only numbered, the same bytes in another line are not of ours."""
+    path, said = write(world.directory / "0.jsonl", generic_log("one", time="one"))
+    assert not pin(world, "msg-3", False, session="main/0").pending
+    lines = generic_log("two", time="two").splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"}\n", b',"_extractable":false}\n')
+    other, own = write(world.directory / "1.jsonl", b"".join(lines))
+    copy = shutil.copy2(path, path.with_name("copy.jsonl"))
+    world.restore_all(pristine=True)
+
+    assert (path.read_bytes(), copy.read_bytes(), other.read_bytes()) == (said, said, own)

@@ -39,6 +39,7 @@ def test_an_id_with_a_number_finds_that_placeholder_alone(store, rows):
     """What was pasted out of a file means the very value that stands there."""
     assert names(store.extractions.of_entry("e1~2")) == ["e1~2"]
     assert store.extractions.of_entry("e1~3") == []
+    assert names(store.extractions.of_entry("[[extracted-e1]]")) == ["e1", "e1"]
 
 
 def test_an_id_that_no_placeholder_can_hold_is_found(store):

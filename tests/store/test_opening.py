@@ -286,8 +286,8 @@ def test_a_store_of_version_0_1_is_refused_with_what_to_do(directory, opened):
         opened(directory)
     assert str(refused.value) == (
         f"{directory}/store.db was written by brainsurgeon 0.1, which this version cannot read: "
-        "nothing was touched. Run `brainsurgeon restore --all` with the version that wrote it, "
-        "then move the file away"
+        "nothing was touched. Stop its daemon and run its `brainsurgeon restore --all --pristine` "
+        "until nothing waits; then move the file away"
     )
 
 

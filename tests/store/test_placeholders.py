@@ -4,6 +4,7 @@ import pytest
 
 from brainsurgeon.store import open_store
 from brainsurgeon.store.blobs import digest
+from brainsurgeon.store.placeholders import renumber
 from building.rows import count
 
 TEXT = ("message", "content", 0, "text")
@@ -15,9 +16,9 @@ ONE, OTHER, THIRD = (digest(value) for value in (b"one", b"other", b"third"))
 def name(store):
     """Give a way to name a value."""
 
-    def naming(ident, value, path=TEXT, taken=frozenset()):
+    def naming(ident, value, path=TEXT, taken=frozenset(), **keys):
         with store.transaction():
-            return store.placeholders.name(ident, path, value, taken)
+            return store.placeholders.name(ident, path, value, taken, **keys)
 
     return naming
 
@@ -31,6 +32,18 @@ def test_equal_values_at_the_same_place_share_a_placeholder(store, name):
     """A fork, or a value that was restored and extracted again, gets the placeholder it had."""
     assert [name("e1", ONE) for _ in range(3)] == ["e1"] * 3
     assert count(store, "placeholders") == 1
+
+
+def test_a_store_from_a_backup_goes_on_with_other_numbers(store, name):
+    """Ids that are used again never get a text that the replaced store may have given out."""
+    name("1", ONE)
+    with store.transaction():
+        renumber(store._connection)
+
+    assert name("1", ONE, reused=True) == "1"
+    fresh = name("1", OTHER, reused=True), name("2", OTHER, reused=True)
+    assert all(int(one.partition("~")[2]) > 10**5 for one in fresh)
+    assert name("random", OTHER) == "random"
 
 
 def test_other_values_of_an_id_get_numbers(name):

@@ -17,7 +17,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.lookup.values import chosen, newest
-from brainsurgeon.model.entries import STUB, dotted, id_named, stub_named
+from brainsurgeon.model.entries import STUB, dotted, id_named, is_placeholder, stub_named
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -53,17 +53,19 @@ def entry_named(
     wanted = id_named(reference)
     if store is None:
         raise NotFoundError(f"nothing is extracted from entry {wanted!r}: the store is still empty")
+    if not is_placeholder(reference):
+        reference = wanted
     if session:
         chosen = (
             session_named(settings, store, session, beyond=True)
             if isinstance(session, str)
             else session
         )
-        found = _of_session(store, chosen, wanted)
+        found = _of_session(store, chosen, reference)
         if not to_show:
             _check_all_owned(store, found)
         return found
-    return _of_any_session(settings, store, wanted, to_show=to_show)
+    return _of_any_session(settings, store, reference, to_show=to_show)
 
 
 def is_extracted_from(
@@ -91,8 +93,8 @@ def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[
     return found
 
 
-def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
-    values = owned(store, session, store.extractions.of_entry(wanted))
+def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
+    values = owned(store, session, store.extractions.of_entry(reference))
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [one for one in values if one.id in placed]
@@ -102,7 +104,7 @@ def _of_session(store: Store, session: Session, wanted: str) -> EntryValues:
         standing = _placeholders_in(session)
         here = [one for one in values if one.stub.encode() in standing]
     if not here:
-        raise _nothing_extracted(session, wanted)
+        raise _nothing_extracted(session, id_named(reference))
     return EntryValues(session, here[-1].entry_id, newest(here))
 
 
@@ -133,17 +135,17 @@ def _nothing_extracted(session: Session, wanted: str) -> NotFoundError:
 
 
 def _of_any_session(
-    settings: Settings, store: Store, wanted: str, *, to_show: bool
+    settings: Settings, store: Store, reference: str, *, to_show: bool
 ) -> EntryValues:  # fmt: skip
     """Find the values in the session that this program was started from, else in the only one."""
-    values = store.extractions.of_entry(wanted)
+    wanted, values = id_named(reference), store.extractions.of_entry(reference)
     if not values:
         raise NotFoundError(
             f"nothing is extracted from entry {wanted!r}; `brainsurgeon context SESSION` lists "
             "what is"
         )
     listed = all_sessions(settings, store, beyond=True)
-    own = _in_calling_session(store, listed, wanted)
+    own = _in_calling_session(store, listed, reference)
     if own is not None:
         return own
     held: dict[int, list[Extraction]] = defaultdict(list)
@@ -170,7 +172,9 @@ def _agree(values: Iterable[Extraction]) -> bool:
     return all(told.setdefault(one.path, one.digest) == one.digest for one in values)
 
 
-def _in_calling_session(store: Store, listed: Iterable[Session], wanted: str) -> EntryValues | None:
+def _in_calling_session(
+    store: Store, listed: Iterable[Session], reference: str
+) -> EntryValues | None:
     """Find the values in the session whose agent runs this command, if the entry stands there.
 
     A fork has the same ids as its origin, so that the entry would be found there, too.
@@ -180,9 +184,9 @@ def _in_calling_session(store: Store, listed: Iterable[Session], wanted: str) ->
         if here is None or session.path != os.path.realpath(here):
             continue
         try:
-            return _of_session(store, session, wanted)
+            return _of_session(store, session, reference)
         except NotFoundError:
-            if any(wanted.encode() in raw for raw in _lines_of(session)):
+            if any(id_named(reference).encode() in raw for raw in _lines_of(session)):
                 raise
     return None
 

@@ -161,6 +161,7 @@ class _Known:
         self._records = list(store.sessions.all()) if store else []
         self._by_path = {one.path: one for one in self._records if not one.displaced}
         self._moved = False
+        self._inodes: set[tuple[int, int]] = set()
 
     def is_below(self, path: str) -> bool:
         """Check whether a session was last seen at a path, or somewhere below it."""
@@ -173,7 +174,9 @@ class _Known:
 
     def expect(self, files: Iterable[SessionFile]) -> None:
         """Take in which files there are, before any of them is looked up."""
-        paths = {file.path for file in files}
+        listed = list(files)
+        paths = {file.path for file in listed}
+        self._inodes = {(one.fingerprint.device, one.fingerprint.inode) for one in listed}
         self._moved = any(
             one.displaced or one.path not in paths for one in self._records if one.identity
         )
@@ -194,13 +197,24 @@ class _Known:
             if record.id in met:
                 continue
             file = None
-            if beyond and not record.displaced:
+            second_name = self._is_second_name(record)
+            if second_name or (beyond and not record.displaced):
                 file = look_at([Root(record.root)], record.path)
             if isinstance(file, SessionFile):
-                yield self.session(file, beyond=True)
+                yield self.session(file, beyond=not second_name)
             else:
                 unseen = _unseen(record.path, problems)
                 yield Session(record.title, record.path, None, record, unseen=unseen)
+
+    def _is_second_name(self, record: SessionRecord) -> bool:
+        """Check whether a recorded file was met under another name: a hard link to it."""
+        if record.displaced:
+            return False
+        try:
+            status = os.lstat(record.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) in self._inodes
 
 
 def _unseen(path: str, problems: Iterable[Unreadable]) -> str:

@@ -37,6 +37,11 @@ def id_named(reference: str) -> str:
     return match[1] if match else bare
 
 
+def is_placeholder(reference: str) -> bool:
+    """Check whether what was typed or pasted is a whole placeholder, also in quotes."""
+    return WHOLE_STUB.fullmatch(reference.strip(" \t\r\n`'\"")) is not None
+
+
 def dotted(path: KeyPath) -> str:
     """Write a path as people do: `message.content.0.text`."""
     return ".".join(str(step) for step in path)

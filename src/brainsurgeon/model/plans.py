@@ -150,6 +150,7 @@ class FieldEdit:
 
     `before` is its value as JSON as it stands now (None: the field is absent). `undoes` is the id
     of the field record that this edit takes back (UNRECORDED without one), None where it sets.
+    `rest` is as in `Cut`.
     """
 
     start: int
@@ -159,6 +160,7 @@ class FieldEdit:
     name: str
     before: bytes | None
     undoes: int | None = None
+    rest: bytes | None = None
 
     @property
     def gain(self) -> int:
@@ -426,7 +428,7 @@ class Plan:
         ]
         parts = [f"{count} {what}" for count, what in done if count]
         if self.archives:
-            turns = sum(one.turns or 1 for one in self.archives)
+            turns = sum(one.turns for one in self.archives)
             parts.append(f"{folded_text(len(self.archives), turns)} folded")
         return ", ".join(parts)
 

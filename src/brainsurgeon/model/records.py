@@ -102,7 +102,7 @@ class FieldRecord:
     """A field of ours that was set in a session, and what undoing it puts back.
 
     `before` is the value, as JSON, that stood there first (None: the field was absent), `after`
-    the bytes that stand there now, `value` the value that we set, as JSON.
+    the bytes that stand there now, `value` the value that we set, as JSON, `rest` as in `Cut`.
     """
 
     id: int
@@ -113,6 +113,7 @@ class FieldRecord:
     after: bytes
     value: str
     pass_id: int | None = None
+    rest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,9 @@ class Wish:
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it speaks of
     every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the
     field `_extractable`, to `value`), `relieve` (the session, as `value` says) or `redact` (the
-    call whose answer is recognised by `answer`, which is a random id in it, or in older stores a
-    digest of how it begins). A `pristine` restore takes the fields of ours out again, too. One
-    that `rolls_back` a pass is pristine, and speaks only of what that pass cut and set.
+    call whose answer is recognised by `answer`, a random id in it). A `pristine` restore takes the
+    fields of ours out again, too. One that `rolls_back` a pass is pristine, and speaks only of what
+    that pass cut and set.
     """
 
     id: int | None

@@ -157,16 +157,14 @@ class Archive:
     reason: str = ""
     takes_in: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
-    turns: int | None = 1
-    calls: int | None = 0
-    failed: int | None = 0
+    turns: int = 1
+    calls: int = 0
+    failed: int = 0
 
 
-def folded_text(archives: int, turns: int | None) -> str:
-    """Say what folded: so many turns, or archives where one stands for several or nobody knows."""
+def folded_text(archives: int, turns: int) -> str:
+    """Return what was archived: so many turns, or archives where one stands for several."""
     made = f"{archives:,} archive{'' if archives == 1 else 's'}"
-    if not turns:
-        return made
     told = f"{turns:,} turn{'' if turns == 1 else 's'}"
     return told if turns == archives else f"{made} of {told}"
 
@@ -176,8 +174,8 @@ class ArchiveRecord:
     """What the store says of an archive, or of a turn that is to become one.
 
     `state` is `asked` (it is to fold when it can), `made`, or `undone` where it was taken back.
-    Whether it stands is told by the extractions that name it: its agent may write it again. How
-    many `turns` and `calls` it holds, and how many of these `failed`, is not known of older ones.
+    Whether it stands is told by the extractions that name it: its agent may write it again.
+    `calls` are those of tools, of which some `failed`.
     """
 
     id: int
@@ -194,9 +192,9 @@ class ArchiveRecord:
     pass_id: int | None
     state: str
     made_at: float
-    turns: int | None = None
-    calls: int | None = None
-    failed: int | None = None
+    turns: int = 0
+    calls: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,15 +126,20 @@ class _Run:
             yield Sight(record.id, root, changed, missed)
 
     def _record_missed(self, records: list[SessionRecord], sights: list[Sight]) -> None:
-        """Record since when sessions are missed, and which are there again."""
+        """Record since when sessions are missed, and which are there again, or behind a link."""
         changed = [
             (sight.session_id, sight.missed_at)
             for record, sight in zip(records, sights, strict=True)
-            if sight.missed_at != record.missed_at and (sight.missed_at or sight.activity)
+            if sight.missed_at != record.missed_at
+            and (sight.missed_at or sight.activity or _is_behind_link(record))
         ]
         for at in range(0, len(changed), _MANY):
             with self._turn(_MANY):
                 self._store.sessions.miss(changed[at : at + _MANY])
+        if self._settings.retention_standing is not None:
+            until = self.now - self._settings.retention_standing
+            with self._turn(1):
+                self._store.wishes.lapse_missed(until, self.now, self._store.passes.so_far)
 
     def _delete(self, sights: Iterable[Sight]) -> None:
         """Delete what expired and whose placeholder stands in no file that is in use."""
@@ -272,6 +277,11 @@ class _Run:
             give_way()
 
 
+def _is_behind_link(record: SessionRecord) -> bool:
+    """Check whether the path of a session is, or crosses, a symbolic link by now."""
+    return not record.displaced and os.path.realpath(record.path) != record.path
+
+
 class _Places:
     """What stands below the roots, and which roots can be believed.
 
@@ -311,9 +321,8 @@ class _Places:
 
     def is_unseen(self, record: SessionRecord) -> bool:
         """Check whether nobody can say if a session is there that was not found."""
-        link = not record.displaced and os.path.realpath(record.path) != record.path
         return (
-            link
+            _is_behind_link(record)
             or path_text(record.root) not in self.marks
             or (path_text(record.root) in self.not_believed)
         )

@@ -186,7 +186,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         bytes_saved=sum(one.saved for one in listed),
         store_path=settings.state_dir,
         store_bytes=store.size if store else 0,
-        leaving=_leaving(settings, store, now) if store else None,
+        leaving=_leaving(settings, store, now, kept.get("held_back", {})) if store else None,
         wishes_open=store.wishes.count_open() if store else 0,
         interrupted=tuple(one.path for one in rewrites if not one.stays),
         kept_beside={one.beside: one.stays for one in rewrites if one.stays},
@@ -215,9 +215,11 @@ def _next(trigger: object, last: float | None, now: float) -> float | None:
     return None if fire is None else float(fire.timestamp())
 
 
-def _leaving(settings: Settings, store: Store, now: float) -> Leaving | None:
+def _leaving(
+    settings: Settings, store: Store, now: float, held_back: Iterable[str]
+) -> Leaving | None:
     kept = settings.retention_standing
-    found = None if kept is None else store.expiry.out_of_sight(now + NOTICE - kept)
+    found = None if kept is None else store.expiry.out_of_sight(now + NOTICE - kept, held_back)
     return None if found is None or kept is None else Leaving(found[0], found[1] + kept)
 
 

@@ -180,12 +180,6 @@ def weight_between(group: list[Gathered]) -> Weight:
     return whole.plus(group[-1].to_reply).less(group[0].asks)
 
 
-def sum_of(numbers: Iterable[int | None]) -> int | None:
-    """Add numbers up; None where one of them is not known."""
-    listed = list(numbers)
-    return None if None in listed else sum(one or 0 for one in listed)
-
-
 @dataclass(frozen=True, slots=True)
 class Fold:
     """One turn that folds: the line of its closing entry, and what changes there.
@@ -361,12 +355,11 @@ class _Folder:
         known = self._archives.get(closing.ident or "")
         return known.depth if known else 1
 
-    def _counts(self, one: Gathered) -> tuple[int | None, int | None, int | None]:
+    def _counts(self, one: Gathered) -> tuple[int, int, int]:
         """Count the turns and calls of one that may be an archive already, and the failed calls."""
-        if not one.archived:
-            return 1, one.called, one.failed
-        known = self._archives.get((one.closing.ident if one.closing else None) or "")
-        return (known.turns, known.calls, known.failed) if known else (None, None, None)
+        ident = one.closing.ident if one.closing and one.archived else None
+        known = self._archives.get(ident or "")
+        return (known.turns, known.calls, known.failed) if known else (1, one.called, one.failed)
 
     def _text(self, group: list[Gathered], note: str | None) -> str:
         """Give the text of an archive: of one turn its summary, of several their outcomes."""
@@ -415,7 +408,7 @@ class _Folder:
                 one.closing.ident or "" for one in group if one.closing and one.archived
             ),
             prompts=tuple(one.prompt.ident or "" for one in group),
-            turns=sum_of(turns), calls=sum_of(calls), failed=sum_of(failed),
+            turns=sum(turns), calls=sum(calls), failed=sum(failed),
         )  # fmt: skip
         linked = self._form.archives == "linked"
         return Fold(

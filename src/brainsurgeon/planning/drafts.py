@@ -309,14 +309,15 @@ class FieldWishes:
         return ours and _newest(self._restores, ident, None) is not None
 
     def edits(
-        self, line: Line, raw: bytes, ident: str | None, back: list[Extraction],
-        left: list[Extraction], now: float,
+        self, line: Line, raw: bytes, ident: str | None, rest: bytes | None,
+        back: list[Extraction], left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
         """Give the fields to set on an entry, and those of ours to take out again.
 
-        `back` are the values that are put back into it, `left` those whose place is taken still.
-        Each field is edited once: where undoing and setting meet, the newer wish holds. What was
-        shortened and stays so goes on saying that it was.
+        `rest` is a digest of what else its line says, None where ids are random. `back` are the
+        values that are put back into it, `left` those whose place is taken still. Each field is
+        edited once: where undoing and setting meet, the newer wish holds. What was shortened and
+        stays so goes on saying that it was.
         """
         pristine = _newest(self._restores, ident or "", None)
         chosen = self.sets.get(ident or "")
@@ -330,7 +331,8 @@ class FieldWishes:
         for record in self._placed.get(ident or "", ()):
             self._met.add(record.id)
             once = any(edit.name == record.name for edit in edits)  # forks have records of several
-            if once or record.name in stays or not self._undoes(record):
+            others = record.session_id != self._own and record.rest != rest
+            if others or once or record.name in stays or not self._undoes(record):
                 continue
             edit = splice.take_out(
                 raw,
@@ -357,7 +359,7 @@ class FieldWishes:
         if marked:
             token = json.dumps(iso(now)).encode()
             edits += splice.put(raw, line.offset, ident or back[0].entry_id, RESTORED, token)
-        return edits
+        return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
 
     def undoes_some(self, ident: str) -> bool:
         """Tell whether all fields of an entry are to be undone, or one that stands there."""

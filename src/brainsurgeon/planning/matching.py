@@ -186,17 +186,17 @@ class Matcher:
         """Return the record that speaks for a place: the session's own newest, else the newest.
 
         All records of one placeholder name the same value. Without a placeholder several values
-        may have stood there; then only a record of this session decides.
+        may have stood there; then only a record of this session decides. Where the value of that
+        record expired, another may still hold the same.
         """
-        held = [one for one in listed if one.blob_id is not None] or listed
-        own = [one for one in held if one.session_id == self._records.own]
-        if own:
-            return own[-1]
-        placed = [one for one in held if one.id in self._records.placed]
-        if placed:
-            return placed[-1]
-        named = held[-1].replacement is None or held[-1].archive_id is not None
-        return held[-1] if named or len({one.digest for one in held}) == 1 else None
+        own = [one for one in listed if one.session_id == self._records.own]
+        placed = [one for one in listed if one.id in self._records.placed]
+        named = listed[-1].replacement is None or listed[-1].archive_id is not None
+        if not (own or placed or named) and len({one.digest for one in listed}) > 1:
+            return None
+        newest = (own or placed or listed)[-1]
+        alike = (one for one in (newest, *reversed(listed)) if one.digest == newest.digest)
+        return next((one for one in alike if one.blob_id is not None), newest)
 
     def _parts(self, entry: Entry) -> Iterator[tuple[KeyPath, str, str | None]]:
         for part in self._form.parts(entry, self._survey, None):

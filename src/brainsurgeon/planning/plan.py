@@ -301,7 +301,7 @@ class _Planner:
             before = {one.path: one for one in standing if one.archive_id is not None}
             edits += drafts.folded(line, raw, entry, ident, fold, self._form, before)
         left = [one for one in standing if one not in back]
-        edits += self._fields.edits(line, raw, ident, back, left, self._now)
+        edits += self._fields.edits(line, raw, ident, self._form.rest(entry), back, left, self._now)
         verify(raw, line.offset, entry, edits)
         if back:
             self._found.restored += [name for one in back for name in (ident, one.entry_id) if name]

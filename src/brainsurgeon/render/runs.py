@@ -275,7 +275,7 @@ def did(one: Pass) -> str:
     """Give what a pass did in a few words."""
     done = [f"{one.facts[name]:,} {said}" for name, said in _SAID.items() if one.facts.get(name)]
     done += [
-        f"{folded_text(one.facts[archives], one.facts.get(turns))} {said}"
+        f"{folded_text(one.facts[archives], one.facts.get(turns, 0))} {said}"
         for archives, turns, said in _FOLDED if one.facts.get(archives)
     ]  # fmt: skip
     fields = one.facts.get("fields")
@@ -369,7 +369,7 @@ def _told(one: Event) -> str:
         size = f" ({bytes_(facts['size_bytes'])})" if facts.get("size_bytes") else ""
         parts.append(f"{count(facts['values'], 'value')}{size}")
     if facts.get("archives"):
-        parts.append(folded_text(facts["archives"], facts.get("turns_folded")))
+        parts.append(folded_text(facts["archives"], facts.get("turns_folded", 0)))
     if one.kind == "relief" and not parts:
         parts.append("turns folded")
     if facts.get("reason"):

@@ -128,18 +128,13 @@ def _age(one: StandingArchive, now: float) -> str:
     return lasting(max(0.0, now - one.archive.made_at))
 
 
-def _known(number: int | None) -> str:
-    """Write a number that is not known of what an earlier version folded."""
-    return "-" if number is None else f"{number:,}"
-
-
 _NAME = 11
 """Characters that the name of a session has at least, with the space around it."""
 _COLUMNS: tuple[tuple[str, int, Callable[[StandingArchive, float], str]], ...] = (
-    ("turns", 33, lambda one, _: _known(one.archive.turns)),
+    ("turns", 33, lambda one, _: f"{one.archive.turns:,}"),
     ("tokens", 0, lambda one, _: f"{one.archive.tokens_before:,} -> {one.archive.tokens_after:,}"),
-    ("tools", 40, lambda one, _: _known(one.archive.calls)),
-    ("failed", 48, lambda one, _: _known(one.archive.failed)),
+    ("tools", 40, lambda one, _: f"{one.archive.calls:,}"),
+    ("failed", 48, lambda one, _: f"{one.archive.failed:,}"),
     ("depth", 55, lambda one, _: str(one.archive.depth)),
     ("age", 26, _age),
 )

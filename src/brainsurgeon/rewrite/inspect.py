@@ -336,7 +336,7 @@ def records_of(
     """
     if store is None:
         return Records(wishes=asked)
-    known = session is not None and not store.extractions.is_empty
+    known = not (store.extractions.is_empty and store.fields.is_empty)
     marks = marks_in(session.lines, session.format) if session and known else Marks()
     found: list[Extraction] = []
     placed = frozenset[int]()

@@ -79,7 +79,9 @@ class Shelf:
     def _name(self, cut: Cut, digest: bytes) -> None:
         """Let the placeholder name this value, and no other, for ever."""
         if cut.is_named:
-            name = self._store.placeholders.name(cut.name, cut.path, digest, self._foreign)
+            name = self._store.placeholders.name(
+                cut.name, cut.path, digest, self._foreign, reused=cut.rest is not None
+            )
             if name != cut.name:
                 self._names[cut.start] = name
 
@@ -139,8 +141,9 @@ def note_fields(
             after = placed.after[: -len(edit.before)] + edit.new
         value = edit.new if edit.before is not None else edit.new.split(b":", 1)[1]
         store.fields.add(
-            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(), pass_id
-        )
+            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(),
+            pass_id, edit.rest,
+        )  # fmt: skip
 
 
 def value_of(store: Store, values: Values) -> Callable[[int], bytes]:

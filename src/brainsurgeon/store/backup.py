@@ -30,6 +30,7 @@ from brainsurgeon.store.database import (
     sync_directory,
     translated,
 )
+from brainsurgeon.store.placeholders import renumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,6 +230,8 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
     At every moment one of the two has the name. The caller has exclusive access to the store.
     """
     path = database_path(directory)
+    with closing(connect(fresh, "rw")) as connection:
+        renumber(connection)
     kept = _free_name(f"{path}.{word}") if os.path.lexists(path) else None
     with _nobody_writing(directory):
         if kept:

@@ -232,8 +232,8 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
     if version < VERSION:
         raise StoreUnusableError(
             f"{path} was written by brainsurgeon 0.1, which this version cannot read: nothing was "
-            "touched. Run `brainsurgeon restore --all` with the version that wrote it, then move "
-            "the file away"
+            "touched. Stop its daemon and run its `brainsurgeon restore --all --pristine` until "
+            "nothing waits; then move the file away"
         )
 
 

@@ -72,22 +72,26 @@ class Expiry:
         ).fetchone()
         return int(count)
 
-    def out_of_sight(self, missed_before: float) -> tuple[int, float] | None:
+    def out_of_sight(
+        self, missed_before: float, held_back: Iterable[str]
+    ) -> tuple[int, float] | None:
         """Count the held values that were last in sight before a moment, in all their sessions.
 
+        Those below a root that is `held_back` are kept, and so are those that somebody asked for.
         Return also when the first of them was missed; None where there is none. Times are seconds
         since 1970 (UTC).
         """
         count, first = self._connection.execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
-            " (SELECT max(coalesce(p.missed_at, s.missed_at, 9e999)) AS missed FROM extractions e"
+            " (SELECT max(iif(CAST(s.root AS TEXT) IN (SELECT value FROM json_each(?2)), 9e999,"
+            " coalesce(p.missed_at, s.missed_at, 9e999))) AS missed FROM extractions e"
             " JOIN placements p ON p.extraction_id = e.id JOIN sessions s ON s.id = p.session_id"
-            f" WHERE {_HELD} AND e.id IN"
+            f" WHERE {_HELD} AND NOT ({_WANTED}) AND e.id IN"
             " (SELECT extraction_id FROM placements WHERE missed_at <= ?1"
             " UNION SELECT extraction_id FROM placements WHERE session_id IN"
             " (SELECT id FROM sessions WHERE missed_at <= ?1))"
             " GROUP BY e.id) WHERE missed <= ?1",
-            (missed_before,),
+            (missed_before, json.dumps(list(held_back))),
         ).fetchone()
         return (count, first) if count else None
 

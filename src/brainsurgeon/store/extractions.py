@@ -7,7 +7,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BusyError, DamagedError
-from brainsurgeon.model.entries import stub_id, stub_named, stub_token, unnumbered
+from brainsurgeon.model.entries import (
+    id_named,
+    is_placeholder,
+    stub_id,
+    stub_named,
+    stub_token,
+    unnumbered,
+)
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.columns import key_path_read, key_path_text, storable
@@ -81,16 +88,18 @@ class Extractions:
         return self._extractions("e.pass_id = ?", [pass_id])
 
     def of_entry(self, reference: str) -> list[Extraction]:
-        """Return the extractions of an entry, by its id or by one in a placeholder.
+        """Return the extractions of an entry, by its id or by a placeholder.
 
-        The bare id of an entry finds all of its placeholders, one with a number only that one.
+        The bare id of an entry finds all of its placeholders, a whole placeholder or an id with a
+        number only that one.
         """
-        if storable(reference) != reference:  # typed, in other bytes than ids are made of
+        name = id_named(reference) if is_placeholder(reference) else reference
+        if storable(name) != name:  # typed, in other bytes than ids are made of
             return []
-        exact = self._extractions("e.name = ?", [reference])
-        if exact and unnumbered(reference) != reference:
+        exact = self._extractions("e.name = ?", [name])
+        if exact and (unnumbered(name) != name or is_placeholder(reference)):
             return exact
-        ids = {stub_id(reference), reference}
+        ids = {stub_id(name), name}
         found = [one for ident in ids for one in self._extractions(OF_NAME, [ident])]
         return sorted({one.id: one for one in found}.values(), key=lambda one: one.id)
 

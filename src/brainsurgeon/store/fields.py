@@ -28,12 +28,13 @@ class Fields:
         after: bytes,
         value: str,
         pass_id: int | None = None,
+        rest: bytes | None = None,
     ) -> None:
         """Note a field that a rewrite is about to set; `before` is what undoing puts back."""
         self._connection.execute(
-            "INSERT INTO fields (session_id, entry_id, name, before, after, value, state,"
-            " journal_id, pass_id) VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
-            (session_id, entry_id, name, before, after, value, journal_id, pass_id),
+            "INSERT INTO fields (session_id, entry_id, name, before, after, value, rest, state,"
+            " journal_id, pass_id) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+            (session_id, entry_id, name, before, after, value, rest, journal_id, pass_id),
         )
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
@@ -50,14 +51,19 @@ class Fields:
         )
         return own + [one for one in others if (one.entry_id, one.name) not in known]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no field was ever set."""
+        return self._connection.execute("SELECT 1 FROM fields LIMIT 1").fetchone() is None
+
     def of_session(self, session_id: int) -> list[FieldRecord]:
         """Return the fields of ours that stand in a session's file."""
         return self._fields("session_id = ? AND state = 'standing'", [session_id])
 
     def _fields(self, where: str, values: Sequence[object]) -> list[FieldRecord]:
         rows = self._connection.execute(
-            "SELECT id, session_id, entry_id, name, before, after, value, pass_id FROM fields"  # noqa: S608
-            f" WHERE {where} ORDER BY id",
+            "SELECT id, session_id, entry_id, name, before, after, value, pass_id, rest"  # noqa: S608
+            f" FROM fields WHERE {where} ORDER BY id",
             values,
         )
         return [FieldRecord(*row) for row in rows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.entries import stub_named
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
 
 
+LEAST_NUMBER = "least_number"
+# The fact that says from which number on reused ids get new placeholders.
+
+
 class Placeholders:
     """The placeholders that were ever given out."""
 
@@ -21,19 +27,21 @@ class Placeholders:
         self._connection = connection
 
     def name(
-        self, ident: str, path: KeyPath, digest: bytes, taken: Container[str] = frozenset()
-    ) -> str:
+        self, ident: str, path: KeyPath, digest: bytes, taken: Container[str] = frozenset(),
+        *, reused: bool = False,
+    ) -> str:  # fmt: skip
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
         `digest` is that of the value's bytes. Equal bytes at the same path share a placeholder. A
-        text in `taken` is never given out: it stands in the file already, for something else. Its
-        cost does not grow with how often an id was used. Part of the caller's transaction.
+        text in `taken` is never given out: it stands in the file already, for something else. An
+        id that is `reused` is not random: other sessions have it as well. The cost does not grow
+        with how often an id was used. Part of the caller's transaction.
         """
         place = ident, key_path_text(path)
         for number in self._known(place, digest):
             if stub_named(_numbered(ident, number)) not in taken:
                 return _numbered(ident, number)
-        number = self._unused(place)
+        number = self._unused(place, self._least() if reused else 1)
         while stub_named(_numbered(ident, number)) in taken:
             number += 1
         self._connection.execute(
@@ -58,12 +66,31 @@ class Placeholders:
         )
         yield from (number for (number,) in rows)
 
-    def _unused(self, place: tuple[str, str]) -> int:
+    def _unused(self, place: tuple[str, str], least: int) -> int:
         row = self._connection.execute(
-            "SELECT coalesce(max(number), 0) + 1 FROM placeholders WHERE id = ? AND path = ?",
-            place,
+            "SELECT max(?, coalesce(max(number), 0) + 1) FROM placeholders"
+            " WHERE id = ? AND path = ?",
+            (least, *place),
         ).fetchone()
         return int(row[0])
+
+    def _least(self) -> int:
+        row = self._connection.execute(
+            "SELECT value FROM meta WHERE key = ?", (LEAST_NUMBER,)
+        ).fetchone()
+        return json.loads(row[0]) if row else 1
+
+
+def renumber(connection: sqlite3.Connection) -> None:
+    """Keep a store that comes from a backup from giving out the texts of the one it replaces.
+
+    What that one extracted after the backup still stands in files. Ids that are not random meet
+    again there, so their numbers go on from a random one, beyond any that was ever reached.
+    """
+    least = json.dumps(secrets.randbelow(10**9) + 10**6)
+    connection.execute(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (LEAST_NUMBER, least)
+    )
 
 
 def _numbered(ident: str, number: int) -> str:

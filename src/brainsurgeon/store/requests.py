@@ -20,6 +20,7 @@ _EVERY_ENTRY = ""
 """How a wish that speaks of all entries stands in its row."""
 
 TOO_LATE = "no settled moment in time; the value was delivered when it was asked for"
+OUT_OF_SIGHT = "its session is out of sight for so long that its values expire"
 LONGEST_WAIT = 600.0
 """Seconds a put-back waits at least before it lapses: its value was delivered when asked for."""
 
@@ -160,6 +161,18 @@ class Wishes:
             (now,),
         ).fetchall()
         self.let_go((wish for (wish,) in late), TOO_LATE, now, pass_id)
+
+    def lapse_missed(self, until: float, now: float, pass_id: int | None) -> None:
+        """Let restores go whose session was first missed at `until` or before, each with an event.
+
+        They would keep its values for ever.
+        """
+        missed = self._connection.execute(
+            "SELECT w.id FROM wishes w JOIN sessions s ON s.id = w.session_id"
+            " WHERE w.state = 'open' AND w.action = 'restore' AND s.missed_at <= ?",
+            (until,),
+        ).fetchall()
+        self.let_go((wish for (wish,) in missed), OUT_OF_SIGHT, now, pass_id)
 
     def newest(self, session_id: int) -> int:
         """Give the id of the newest wish of a session, closed ones too; 0 without any."""

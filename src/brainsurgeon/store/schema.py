@@ -107,8 +107,8 @@ CREATE INDEX placements_extraction ON placements (extraction_id);
 CREATE INDEX placements_missed ON placements (missed_at) WHERE missed_at IS NOT NULL;
 
 -- A field of ours in a file: `before` is the token that stood there (NULL: none), `after` the bytes
--- that stand there now, with comma and key where the field was absent. `state`: pending, standing,
--- undone (what a fork may still hold).
+-- that stand there now, with comma and key where the field was absent. `rest` is as in
+-- extractions. `state`: pending, standing, undone (what a fork may still hold).
 CREATE TABLE fields (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -117,6 +117,7 @@ CREATE TABLE fields (
     before BLOB,
     after BLOB NOT NULL,
     value TEXT NOT NULL,
+    rest BLOB,
     state TEXT NOT NULL,
     journal_id INTEGER,
     pass_id INTEGER REFERENCES passes
@@ -171,9 +172,9 @@ CREATE TABLE archives (
     pass_id INTEGER,
     state TEXT NOT NULL,
     made_at REAL NOT NULL,
-    turns INTEGER,
-    calls INTEGER,
-    failed INTEGER
+    turns INTEGER NOT NULL DEFAULT 0,
+    calls INTEGER NOT NULL DEFAULT 0,
+    failed INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX archives_of ON archives (session_id);
 
