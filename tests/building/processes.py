@@ -282,13 +282,16 @@ def wait_until(happened, patience=PATIENCE):
         time.sleep(0.001)
 
 
-def trial(worker, place, scenario, fault):
-    """Let a worker carry out one trial below a place; give what it prints."""
+def trial(worker, place, scenario, fault, extent):
+    """Let a worker carry out one trial below a place; return what it prints.
+
+    `extent` is "all" to stop at every point, or "kinds" for the first of each kind.
+    """
     source = str(Path(brainsurgeon.__file__).parent.parent)
     beside = os.environ.get("PYTHONPATH")
     ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
     done = subprocess.run(
-        [sys.executable, str(worker), str(place), scenario, fault],
+        [sys.executable, str(worker), str(place), scenario, fault, extent],
         env={**os.environ, **ours}, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

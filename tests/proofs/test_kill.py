@@ -42,6 +42,10 @@ AT_LENGTH = {
     ("unfold", "eio"), ("relieve", "eio"),
 }  # fmt: skip
 """What a disk that fails does to what goes the way of a scan or a restore: a proof of its own."""
+TRIALS = [
+    *(pytest.param(*one, "kinds") for one in LEAST if one not in AT_LENGTH),
+    *(pytest.param(*one, "all", marks=LONG) for one in LEAST),
+]
 RACES = ("late", "kept", "followed", "beat")
 
 
@@ -71,34 +75,33 @@ def trials(tmp_path_factory):
     return base / "kill"
 
 
-def found(trials, scenario, fault):
-    """Give the findings of one trial, which is carried out when it is first asked for."""
-    place = trials / f"{scenario}-{fault}"
+def found(trials, scenario, fault, extent="kinds"):
+    """Return the findings of one trial, which is carried out when it is first asked for."""
+    place = trials / f"{scenario}-{fault}-{extent}"
     with open(f"{place}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (told := place.with_suffix(".json")).exists():
             shutil.rmtree(place, ignore_errors=True)
             sessions(place / "world/agents/main/sessions", 1 + (scenario in TWO_SESSIONS))
-            told.write_text(trial(WORKER, place, scenario, fault))
+            told.write_text(trial(WORKER, place, scenario, fault, extent))
     report = json.loads(told.read_text().splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
     return report
 
 
-@pytest.mark.parametrize(("scenario", "fault"), [
-    pytest.param(*one, marks=LONG if one in AT_LENGTH else ()) for one in LEAST
-])  # fmt: skip
-def test_nothing_is_lost_wherever_it_stops(trials, scenario, fault):
+@pytest.mark.parametrize(("scenario", "fault", "extent"), TRIALS)
+def test_nothing_is_lost_wherever_it_stops(trials, scenario, fault, extent):
     """Stopped at any change to the disk, each session is as before or as after, and undoable.
 
     After recovery every stub resolves, nothing of ours stands beside a session, the journal is
     empty and the store whole; doing it again ends as if nothing had happened; undoing everything
-    gives back the original bytes, mode and times, with every late line in its place.
+    gives back the original bytes, mode and times, with every late line in its place. Before each
+    commit that happens to be for each kind of change, in a long run for every single one.
     """
-    report = found(trials, scenario, fault)
+    report = found(trials, scenario, fault, extent)
 
     assert report["bad"] == []
-    assert report["points"] >= LEAST[scenario, fault]
+    assert report["points"] >= LEAST[scenario, fault] or extent == "kinds"
     assert report["points"] >= report["expected"] - 3 or scenario in RACES
     assert set(report["kinds"]) >= KINDS.get(scenario, EXCHANGED)
     assert "fchown" in report["kinds"] or os.geteuid() != 0 or scenario == "let-go"
@@ -108,13 +111,13 @@ def test_the_kills_come_before_and_after_the_exchange(trials):
     """The points at which the process is killed lie on both sides of the moment that counts."""
     outcomes = [found(trials, scenario, "kill")["outcomes"] for scenario in ("scan", "restore")]
 
-    assert all(one["untouched, killed"] > 15 for one in outcomes)
-    assert all(one["changed, killed"] > 15 for one in outcomes)
+    assert all(one["untouched, killed"] > 5 for one in outcomes)
+    assert all(one["changed, killed"] > 5 for one in outcomes)
 
 
 def test_every_session_gets_its_turn_when_one_fails(trials):
     """A disk that fails once costs one session its pass; the other one is pruned."""
     outcomes = found(trials, "scan", "eio")["outcomes"]
 
-    assert outcomes["changed, failed"] > 40
+    assert outcomes["changed, failed"] > 10
     assert "untouched, failed" not in outcomes

@@ -22,28 +22,27 @@ LEAST = {
     ("scan", "enospc"): 140, ("restore", "enospc"): 90,
     ("rollback", "kill"): 90, ("rollback", "eio"): 90, ("rollback", "enospc"): 90,
 }  # fmt: skip
-AT_ONCE = {("scan", "kill"), ("put-back", "kill")}
+TRIALS = [
+    *(pytest.param(*one, "kinds") for one in LEAST if one[1] == "kill"),
+    *(pytest.param(*one, "all", marks=PROOF) for one in LEAST),
+]
 
 
-@pytest.mark.parametrize(
-    ("scenario", "fault"),
-    [
-        pytest.param(*one, marks=() if one in AT_ONCE else (PROOF,)) for one in LEAST
-    ],
-)  # fmt: skip
-def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault):
+@pytest.mark.parametrize(("scenario", "fault", "extent"), TRIALS)
+def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault, extent):
     """Stopped at any change, each row is as before or as after, and everything can be undone.
 
     After recovery every stub resolves, both databases are whole, the journal is empty and nothing
     stands beside the agent's database; doing it again ends as if nothing had happened; undoing
     everything gives back the original columns.
     """
-    report = json.loads(trial(WORKER, tmp_path, scenario, fault).splitlines()[-1])
+    report = json.loads(trial(WORKER, tmp_path, scenario, fault, extent).splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
 
     assert report["bad"] == []
-    assert report["points"] >= LEAST[scenario, fault]
+    assert report["points"] >= LEAST[scenario, fault] or extent == "kinds"
+    assert report["points"] >= report["expected"] - 3
     assert set(report["kinds"]) >= WRITES
     if fault == "kill" and scenario != "put-back":
-        assert report["outcomes"]["untouched, killed"] > 10
-        assert report["outcomes"]["changed, killed"] > 10
+        assert report["outcomes"]["untouched, killed"] > 5
+        assert report["outcomes"]["changed, killed"] > 5

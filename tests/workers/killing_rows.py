@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from killing import KILLED, STUB, Shim, _resolves, _store_problems, forked, hurry
+from killing import KILLED, STUB, Shim, _resolves, _store_problems, chosen, forked, hurry
 
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
@@ -223,8 +223,8 @@ def _plain(text):
     return json.dumps(entry | ({"_restored": True} if "_restored" in entry else {}))
 
 
-def main(base, scenario, fault):
-    """Stop at every point in turn; print what was found."""
+def main(base, scenario, fault, extent):
+    """Stop at one point after the other; print what was found."""
     world = World(base)
     gc.disable()
     gc.freeze()
@@ -238,14 +238,14 @@ def main(base, scenario, fault):
     world.reset()
     _, whole = forked(run, world, scenario, "none", 0)
     first = whole["opened"] + 1
-    outcomes, bad, hits, at = collections.Counter(), [], 0, first
-    while True:
+    outcomes, bad, hits, points = collections.Counter(), [], 0, whole["points"]
+    for at in chosen(points, first, extent):
         world.reset()
         code, answer = forked(run, world, scenario, fault, at)
         if code != KILLED and not (answer and len(answer.get("points", ())) >= at):
-            break
+            break  # all points were tried
         hits += 1
-        label = (answer or whole).get("points", whole["points"])[at - 1 : at]
+        label = (answer or whole).get("points", points)[at - 1 : at]
         changed = any(
             [text.decode() for text in texts] != before[session]
             for session, texts in world.texts().items()
@@ -257,11 +257,11 @@ def main(base, scenario, fault):
         code, problems = forked(check, world, scenario, before, after, original)
         if code or problems:
             bad.append([at, label, problems or f"the check died ({code})"])
-        at += 1
+    expected = len(points) - first + 1 if extent == "all" else len(set(points[first - 1 :]))
     print(json.dumps({
         "scenario": scenario, "fault": fault, "points": hits,
-        "expected": len(whole["points"]) - first + 1,
-        "kinds": sorted(set(whole["points"])), "outcomes": outcomes, "bad": bad,
+        "expected": expected,
+        "kinds": sorted(set(points)), "outcomes": outcomes, "bad": bad,
     }))  # fmt: skip
 
 
