@@ -65,12 +65,12 @@ class Signs:
         self.changed, self.read = changed, read
 
 
-def replace(session, splices=SPLICES, signs=None, quiet_for=0.0, filled=lambda *_: None):
+def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
     """Replace the session's content."""
     new = exchange.succeed(session, TEMPORARY, splices)
     try:
         filled(new.inode, new.ends)
-        exchange.replace([exchange.Candidate(new, signs or Signs(), quiet_for)])
+        exchange.replace([exchange.Candidate(new, signs or Signs())])
     finally:
         new.close()
     if isinstance(new.result, Exception):

@@ -317,7 +317,7 @@ def test_a_root_without_leases_is_a_warning(pruned, doctor, monkeypatch):
     assert code == 0
     level, advice = fitting(findings, "leases do not work here")
     assert level == "warning"
-    assert "quiet for a day" in advice
+    assert "exclusive = true" in advice
     assert pruned.leftovers() == []
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from building.exchange import impatient, path, patient, race, session, unleased
+from building.exchange import impatient, path, patient, race, session
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ LEAST = {
     ("scan", "enospc"): 100, ("restore", "enospc"): 80, ("put-back", "enospc"): 40,
     ("redact", "enospc"): 40, ("let-go", "enospc"): 8,
 }  # fmt: skip
-KINDS = {"unleased": KNIFE | {"link", "rename"}, "let-go": {"sql"}}
+KINDS = {"let-go": {"sql"}}
 EXCHANGED = KNIFE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore", "rollback")
 LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))

@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from brainsurgeon.model.sessions import Root
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions.reading import open_session
@@ -15,59 +14,12 @@ from building.exchange import (
     NEW,
     OLD,
     TEMPORARY,
-    append,
     found_at,
     interrupted,
     names,
     replace,
     swap,
 )
-
-HALFWAY = {
-    "before the second name": (True, ("temporary",)),
-    "the old file has two names": (True, ("temporary", "kept")),
-    "the new file has the name": (False, ("kept",)),
-    "the old file waits": (False, ("old",)),
-    "nothing is left": (False, ()),
-}
-
-
-@pytest.mark.parametrize("stop", HALFWAY)
-def test_recovery_from_each_halfway_point_without_leases(world, stop, path, unleased):
-    """Whatever a crash leaves of a rename without leases, recovery leaves one whole session."""
-    untouched, beside = HALFWAY[stop]
-    new = path.with_name(TEMPORARY)
-    new.write_bytes(NEW)
-    interrupted(world, path, new)
-    if "kept" in beside or "old" in beside:
-        os.link(path, f"{new}.old")
-    if not untouched:
-        os.rename(new, path)
-    if "old" in beside:
-        os.rename(f"{new}.old", new)
-    resolved = recover.recover(world.store)
-
-    assert [one.what for one in resolved] == ["undone" if untouched else "finished"]
-    assert path.read_bytes() == (OLD if untouched else NEW)
-    assert names(path) == [NAME]
-    assert path.stat().st_nlink == 1
-    assert waiting(world.store) == []
-
-
-def test_a_halfway_point_without_leases_is_recovered_where_it_moved(world, path, unleased):
-    """So it is where the directory was renamed before anybody recovered."""
-    new = path.with_name(TEMPORARY)
-    new.write_bytes(NEW)
-    interrupted(world, path, new)
-    os.link(path, f"{new}.old")
-    os.rename(new, path)
-    append(f"{new}.old", LATE)
-    moved = path.parent.rename(path.parent.with_name("moved")) / NAME
-    recover.recover(world.store, [Root(str(moved.parent.parent))])
-
-    assert moved.read_bytes() == NEW + LATE
-    assert names(moved) == [NAME]
-    assert waiting(world.store) == []
 
 
 def test_recovery_gives_a_file_in_between_its_name_back(world, path):

@@ -10,8 +10,10 @@ import time
 
 import pytest
 
+from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import exchange, leases, new_file
 from brainsurgeon.sessions import late_openers as openers
+from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.late_lines import StaysError
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import (
@@ -34,8 +36,6 @@ from building.exchange import (
     state,
     swap,
 )
-
-A_DAY = 86_400.0
 
 
 def test_the_new_content_takes_the_name_the_old_file_waits(session, path):
@@ -385,58 +385,48 @@ def test_a_session_deleted_in_the_last_moment_stays_deleted(session, path, race)
     assert names(path) == []
 
 
-def test_without_leases_a_session_must_have_been_quiet_for_a_day(session, path, unleased):
-    """Where no lease can be had, a session that was quiet for less than a day is left alone."""
+def test_without_leases_a_session_is_left_alone(session, path, unleased):
+    """Where no lease can be had, nobody knows who has a session open; the reason is said."""
     before = state(path)
-    with pytest.raises(RefusedError, match="quiet for a day"):
-        replace(session, quiet_for=A_DAY - 1)
+    with pytest.raises(RefusedError, match=r"no lease can be had here .*not `exclusive`"):
+        replace(session)
 
     assert state(path) == before
 
 
-def test_without_leases_a_session_quiet_for_a_day_is_replaced(session, path, unleased):
-    """Where no lease can be had, a quiet session is replaced, and the old file looked at again."""
-    attributes = path.stat().st_mode, path.stat().st_mtime_ns
-    done = replace(session, quiet_for=A_DAY)
+@pytest.fixture
+def exclusive(path, unleased):
+    """Give a session below a root where nobody else writes, and no lease can be had."""
+    found = next(discover([Root(str(path.parent), exclusive=True)]))
+    with open_session(found) as opened:
+        yield opened
+
+
+def test_without_leases_a_session_below_an_exclusive_root_is_replaced(exclusive, path):
+    """The old file is looked at again before it goes."""
+    mode = path.stat().st_mode
+    done = replace(exclusive)
     beside = names(path)
     append(path.with_name(TEMPORARY), LATE)
-    saved = settle(session, done)
+    saved = settle(exclusive, done)
 
     assert beside == [TEMPORARY, NAME]
     assert saved == len(LATE)
     assert path.read_bytes() == NEW + LATE
     assert names(path) == [NAME]
-    assert path.stat().st_mode == attributes[0]
+    assert path.stat().st_mode == mode
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_without_leases_a_session_that_changed_is_left_alone(session, path, unleased, change):
+def test_without_leases_a_session_that_changed_is_left_alone(exclusive, path, change):
     """The comparison is the same without leases."""
     act, why = CHANGES[change]
     act(path)
     before = state(path)
 
     with pytest.raises(RefusedError, match=why):
-        replace(session, quiet_for=A_DAY)
+        replace(exclusive)
     assert state(path) == before
-
-
-def test_without_leases_a_change_in_the_last_moment_is_noticed(
-    session, path, unleased, monkeypatch
-):
-    """The file is compared again after it got its second name, right before the rename."""
-    link = os.link
-
-    def linking(*arguments, **keywords):
-        link(*arguments, **keywords)
-        append(path, LATE)
-
-    monkeypatch.setattr(os, "link", linking)
-    with pytest.raises(RefusedError, match="the file changed meanwhile"):
-        replace(session, quiet_for=A_DAY)
-
-    assert path.read_bytes() == OLD + LATE
-    assert names(path) == [NAME]
 
 
 def test_sessions_side_by_side_share_a_sync_and_no_reading(session, path, monkeypatch):

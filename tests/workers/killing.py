@@ -71,7 +71,8 @@ class World:
         self.sessions = os.path.join(self.place, "agents", "main", "sessions")
         self.state = os.path.join(self.place, "state")
         self.settings = config.Settings.model_validate({
-            "roots": [{"path": os.path.join(self.place, "agents")}], "state_dir": self.state,
+            "roots": [{"path": os.path.join(self.place, "agents"), "exclusive": True}],
+            "state_dir": self.state,
             "quiet_seconds": 0, "min_reclaim": 0, "keep_recent": 0,
         })  # fmt: skip
 

@@ -45,6 +45,10 @@ _BESIDE = (
     "the next scan tries again; else compare the two, add the lines that the session lacks, and"
     " remove that file"
 )
+_EXCLUSIVE = (
+    "nothing is touched there, unless its root says `exclusive = true`: that nobody else writes "
+    "there"
+)
 _FROM_BACKUP = "put a backup in its place (store restore FILE); they are not put back"
 _FOLLOW = "sessions lay there: name the directory that it leads to as a root, or undo the link"
 _MOST = 5
@@ -168,9 +172,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
         try:
             unproven = leases.unproven_at(path)
             if unproven and not root.exclusive:
-                yield Finding("warning", f"{path}: leases prove nothing on {unproven}",
-                              "nothing is touched there, unless its root says `exclusive = true`: "
-                              "that nobody else writes there")  # fmt: skip
+                yield Finding("warning", f"{path}: leases prove nothing on {unproven}", _EXCLUSIVE)
                 continue
             works = leases_work(path)
         except FileNotFoundError:
@@ -179,11 +181,10 @@ def _roots(settings: Settings) -> Iterator[Finding]:
         except OSError as error:
             yield Finding("error", f"{path}: {error.strerror}", "run as the user that owns it")
         else:
-            if works:
-                yield Finding("ok", f"{path}: leases work")
+            if works or root.exclusive:
+                yield Finding("ok", f"{path}: leases {'work' if works else 'are not needed'}")
             else:
-                yield Finding("warning", f"{path}: leases do not work here",
-                              "only sessions quiet for a day are touched")  # fmt: skip
+                yield Finding("warning", f"{path}: leases do not work here", _EXCLUSIVE)
 
 
 def _sessions(

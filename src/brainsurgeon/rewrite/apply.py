@@ -282,7 +282,7 @@ def _replace(store: Store, filled: list[tuple[Way, int, Successor]]) -> None:
     """Exchange the files, and make the records say what came of it."""
     ways = {id(new): (way, journal_id, new) for way, journal_id, new in filled}
     candidates = [
-        Candidate(new, way.signs, way.change.one.silent, recover.JournalLedger(store, journal_id))
+        Candidate(new, way.signs, recover.JournalLedger(store, journal_id))
         for way, journal_id, new in filled
     ]
     came: list[tuple[Way, int, Exchange | Exception | None]] = []

@@ -150,7 +150,6 @@ def resolve(
     except OSError as error:
         return f"its directory cannot be opened ({error.strerror}); left for the next run"
     try:
-        retire.put_old_name_back(directory, rewrite.temporary)
         if _is_here(directory, rewrite):
             moved = _brought_to_its_session(store, rewrite, directory, roots)
         else:
@@ -167,8 +166,7 @@ def resolve(
 def _where_it_is_now(rewrite: OpenRewrite, roots: tuple[Root, ...]) -> OpenRewrite | None:
     """Find a rewrite whose directory was renamed or moved, by the name of its temporary file."""
     own = Root(rewrite.root, required=False)
-    names = {rewrite.temporary, rewrite.temporary + retire.OLD}
-    for item in discover((own, *roots), wanted=names.__contains__):
+    for item in discover((own, *roots), wanted=rewrite.temporary.__eq__):
         if isinstance(item, SessionFile) and item.directory != rewrite.directory:
             return replace(rewrite, root=item.root, directory=item.directory)
     return None

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions import late_lines, leases, retire
+from brainsurgeon.sessions import late_lines, leases
 from brainsurgeon.sessions.late_lines import Ledger, Place, inode
 from brainsurgeon.sessions.late_openers import LateOpeners, see_off
 from brainsurgeon.sessions.new_file import fill
@@ -42,33 +42,11 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.reading import OpenSession
 
 
-QUIET = 86_400.0
-"""Seconds a session must have been quiet where leases do not work."""
-
-
-def exchange(session: OpenSession, temporary: str, signs: Signs, quiet_for: float) -> None:
-    """Compare and rename where no lease can be had, for sessions quiet for a day only."""
-    if quiet_for < QUIET:
-        raise RefusedError(
-            "no leases on this filesystem: only sessions quiet for a day are touched"
-        )
-    refuse_if(signs.read() or session.differs())
-    name, kept, at = session.file.name, temporary + retire.OLD, session.directory
-    os.link(name, kept, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
-    try:
-        refuse_if(session.differs(but_ctime=True) or signs.changed())
-        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-    except BaseException:
-        os.unlink(kept, dir_fd=at)
-        raise
-    os.rename(kept, temporary, src_dir_fd=at, dst_dir_fd=at)
-    os.fsync(at)
-
-
 _READINGS = 3
 """How often the agent's signs are read when they keep changing."""
 
 _OPEN = "somebody has the file open"
+_NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
 
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -166,13 +144,11 @@ class Candidate:
     """A successor with what has the last word on it.
 
     `signs` are read before the lease, whether the agent has begun a run, and only compared under
-    it; `quiet_for` is for how many seconds the session has been quiet. `ledger` is told what is
-    moved over.
+    it. `ledger` is told what is moved over.
     """
 
     successor: Successor
     signs: Signs
-    quiet_for: float
     ledger: Ledger = field(default_factory=Ledger)
 
 
@@ -180,10 +156,12 @@ def check_closed(session: OpenSession) -> None:
     """Raise RefusedError where somebody has a session open now; whoever opens it later may.
 
     It spares all that would be written for nothing; what counts is the lease of the exchange.
-    Where there are no leases, that is asked later.
+    Where no lease can be had, the root has to be `exclusive`.
     """
-    with suppress(leases.LeaseUnsupportedError):
+    try:
         refuse_if(_OPEN if leases.open_elsewhere(session.descriptor) else "")
+    except leases.LeaseUnsupportedError as why:
+        refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
 
 
 def by_directory(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
@@ -216,15 +194,15 @@ def _side_by_side(candidates: Sequence[Candidate], *, last: bool) -> None:
     At the `last` reading they are refused.
     """
     exchanged: list[tuple[Successor, LateOpeners]] = []
-    unleasable: list[Candidate] = []
+    unleased: list[tuple[Candidate, leases.LeaseUnsupportedError]] = []
     try:
         for one in [one for one in candidates if _may_begin(one)]:
             begun = time.monotonic()
             try:
                 why = _exchange_leased(one)
                 refuse_if(why if last else None)
-            except leases.LeaseUnsupportedError:
-                unleasable.append(one)
+            except leases.LeaseUnsupportedError as error:
+                unleased.append((one, error))
                 continue
             except Exception as error:  # noqa: BLE001  one refusal is not that of the others
                 one.successor.refused(error)
@@ -242,8 +220,8 @@ def _side_by_side(candidates: Sequence[Candidate], *, last: bool) -> None:
     finally:
         for one in candidates:
             one.successor.drop_leases()
-    for one in unleasable:
-        _replace_unleased(one)
+    for one, why_not in unleased:
+        _replace_unleased(one, why_not)
 
 
 def _may_begin(one: Candidate) -> bool:
@@ -301,10 +279,16 @@ def _look_for_another(one: Candidate, begun: float) -> LateOpeners | None:
     return late
 
 
-def _replace_unleased(one: Candidate) -> None:
-    successor = one.successor
+def _replace_unleased(one: Candidate, why: leases.LeaseUnsupportedError) -> None:
+    """Compare and exchange without a lease, below a root in which nobody else writes."""
+    successor, session = one.successor, one.successor.session
     try:
-        exchange(successor.session, successor.temporary, one.signs, one.quiet_for)
+        refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
+        refuse_if(one.signs.read() or session.differs())
+        leases.exchange(session.directory, successor.temporary, session.file.name)
+        os.fsync(session.directory)
+    except leases.LeaseUnsupportedError as error:
+        successor.refused(RefusedError(str(error.strerror)))
     except Exception as error:  # noqa: BLE001  as above
         successor.refused(error)
     else:

@@ -21,8 +21,6 @@ LOOK_BACK = 1.0
 """Seconds after the exchange at which the old file is looked at for the last time."""
 LOOK_BACK_LONGEST = 2.0
 """Seconds after the exchange until which somebody may keep the old file open."""
-OLD = ".old"
-"""Behind the temporary name: a second name that the old file has during a rename without leases."""
 
 
 def retire(
@@ -173,14 +171,3 @@ def _wait_until_closed(descriptor: int, deadline: float) -> bool:
         if time.monotonic() > deadline:
             raise stays("somebody keeps the old file open")
         time.sleep(0.001)
-
-
-def put_old_name_back(directory: int, temporary: str) -> None:
-    """Undo a rename without leases that was stopped halfway: one file a name, as after others."""
-    kept = temporary + OLD
-    if inode(directory, kept) is None:
-        return
-    if inode(directory, temporary) is None:
-        os.rename(kept, temporary, src_dir_fd=directory, dst_dir_fd=directory)
-    else:
-        os.unlink(kept, dir_fd=directory)
