@@ -219,21 +219,20 @@ def test_an_interrupted_rewrite_is_named_and_finished_on_request(pruned, doctor,
 
 
 def test_an_old_file_that_stays_is_named_with_the_reason(pruned, doctor, monkeypatch):
-    """Where nothing shows which lines were first, both files stay until a person has looked."""
+    """Where both files were written anew, both stay until a person has looked."""
     path = pruned.put("two.jsonl", other_session())
     real = retire.retire
 
     def others_write(place, **keywords):
         monkeypatch.setattr(retire, "retire", real)
-        for name, line in (place.temporary, b'{"n":%d}\n'), (place.name, b'{"m":%d}\n'):
-            with open(path.with_name(name), "ab") as handle:
-                handle.writelines(line % number for number in (1, 2))
+        for name in place.temporary, place.name:
+            path.with_name(name).write_bytes(b'{"anew":"%s"}\n' % name.encode())
         return real(place, **keywords)
 
     monkeypatch.setattr(retire, "retire", others_write)
     pruned.scan(keep_recent=0)
     [beside] = pruned.directory.glob(".brainsurgeon-*")
-    why = "which of the last lines was written first is not known"
+    why = "the old file was written anew, and so was the session"
     assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {str(beside): why}
     level, advice = fitting(doctor()[0], rf"two.jsonl: {beside.name} stays beside it: {why}")
     assert level == "warning"
@@ -243,7 +242,6 @@ def test_an_old_file_that_stays_is_named_with_the_reason(pruned, doctor, monkeyp
     assert pruned.scan(keep_recent=0).recovered == []  # it has been said
     assert (path.read_bytes(), beside.exists()) == (before, True)
 
-    path.write_bytes(path.read_bytes() + b'{"n":1}\n{"n":2}\n')
     beside.unlink()
     assert [one.what for one in pruned.scan(keep_recent=0).recovered] == ["finished"]
     assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {}

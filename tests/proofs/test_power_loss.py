@@ -157,14 +157,12 @@ class Traced:
 
     def _rename_inodes(self, database, inodes):
         """Let the journal speak of the files as they are numbered now."""
-        device = os.stat(self.base).st_dev
         which = "SELECT id, inode, new_inode, moving_to FROM journal"
         for row, *named in database.execute(which).fetchall():
             now = [one and inodes.get(self._numbers.get(one, self._new), NOWHERE) for one in named]
             database.execute(
-                "UPDATE journal SET device = ?, inode = ?, new_inode = ?, moving_to = ?"
-                " WHERE id = ?",
-                (device, *now, row),
+                "UPDATE journal SET inode = ?, new_inode = ?, moving_to = ? WHERE id = ?",
+                (*now, row),
             )
 
     def _check(self):

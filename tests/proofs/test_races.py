@@ -84,7 +84,7 @@ def test_a_line_survives_a_failure_on_the_way_back(
     if what == "the sync fails":
         monkeypatch.setattr(os, "fsync", failing)
     else:
-        monkeypatch.setattr(late_lines, "append", full)
+        monkeypatch.setattr(retire, "append", full)
     with pytest.raises(OSError, match=r"I/O|full"):
         replace(session)
     for _ in range(3):
@@ -275,11 +275,11 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
     done = replace(session)
     old = str(path.with_name(TEMPORARY))
     puppet.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
-    tail_of = late_lines.Tail.of
+    tail_of = late_lines.tail_of
 
     def looking(*arguments):
         found = tail_of(*arguments)
-        monkeypatch.setattr(late_lines.Tail, "of", tail_of)
+        monkeypatch.setattr(late_lines, "tail_of", tail_of)
         puppet.say(
             "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
@@ -287,7 +287,7 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
         wait_until(lambda: not leases.held(session.descriptor))
         return found
 
-    monkeypatch.setattr(late_lines.Tail, "of", looking)
+    monkeypatch.setattr(late_lines, "tail_of", looking)
     settle(session, done, patience=2)
     puppet.hear()
 
@@ -350,22 +350,35 @@ def test_a_late_line_is_not_glued_to_a_line_without_an_end(session, path):
 # --- after a crash -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("then", ["nothing", "appends", "deletes"])
+@pytest.mark.parametrize("then", ["nothing", "appends"])
 def test_recovery_keeps_what_was_written_anew_after_a_crash(world, path, then):
-    """The agent writes all anew into the old file, then goes on by name, or deletes its session."""
+    """The agent writes all anew into the old file, then goes on by name."""
     exchanged(world, path)
     path.with_name(TEMPORARY).write_bytes(ANEW)
     time.sleep(0.02)
     if then == "appends":
         append(path, NEXT)
-    if then == "deletes":
-        path.unlink()
     recover.recover(world.store)
 
     assert waiting(world.store) == []
-    assert names(path) == ([] if then == "deletes" else [NAME])
-    if then != "deletes":
-        assert path.read_bytes() == ANEW + NEXT * (then == "appends")
+    assert names(path) == [NAME]
+    assert path.read_bytes() == ANEW + NEXT * (then == "appends")
+
+
+def test_lines_of_a_session_that_is_gone_after_a_crash_are_kept(world, path):
+    """It may have been deleted or moved: its old file is named until somebody removes it."""
+    exchanged(world, path)
+    append(path.with_name(TEMPORARY), LATE)
+    path.unlink()
+    first, second = recover.recover(world.store), recover.recover(world.store)
+    kept = path.with_name(TEMPORARY)
+
+    assert [one.what.endswith("both files stay") for one in first] == [True]
+    assert second == []
+    assert kept.read_bytes() == OLD + LATE
+    kept.unlink()
+    recover.recover(world.store)
+    assert waiting(world.store) == []
 
 
 def test_a_session_deleted_while_displaced_stays_deleted(world, path):
@@ -380,8 +393,9 @@ def test_a_session_deleted_while_displaced_stays_deleted(world, path):
     path.unlink()
     recover.recover(world.store)
 
-    assert names(path) == []
-    assert waiting(world.store) == []
+    assert names(path) == [TEMPORARY]
+    [ended] = world.store.journal.open_rewrites()
+    assert ended.ended_at is not None
 
 
 def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):

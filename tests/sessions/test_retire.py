@@ -64,6 +64,7 @@ def begun(path):
     return ledger
 
 
+NEXT = b'{"id":5}\n'
 BEAT = b'{"type":"beat"}\n'
 
 
@@ -90,70 +91,42 @@ def test_identical_lines_that_may_have_been_moved_both_stay(session, path):
     assert path.with_name(TEMPORARY).read_bytes() == OLD + BEAT
 
 
-@pytest.mark.parametrize("rest", [b'{"id":4}\n', b'{"id":4}\n{"id":5}\n'])
-def test_a_line_behind_half_a_line_is_freed_of_it(session, path, rest):
-    """Killed in the midst of a line, with somebody else's right behind it: both are whole again."""
-    done = replace(session)
-    append(path.with_name(TEMPORARY), LATE)
-    append(path, LATE[:7] + rest)
-    settle(session, done, ledger=begun(path))
+@pytest.mark.parametrize("done", [0, 7, len(LATE), len(LATE) + 3])
+def test_lines_behind_some_that_were_moved_come_after_all_of_them(session, path, done):
+    """Where a crash stopped the moving, also within a line, and others wrote behind it."""
+    done_before = replace(session)
+    late = LATE + b'{"id":4}\n'
+    append(path.with_name(TEMPORARY), late)
+    append(path, late[:done] + NEXT)
+    settle(session, done_before, ledger=begun(path))
 
-    assert path.read_bytes() == OLD + LATE + rest
+    assert path.read_bytes() == OLD + late + NEXT
     assert names(path) == [NAME]
 
 
-def test_lines_between_moved_and_unmoved_ones_are_not_judged(session, path):
-    """Where others stand behind some of the lines that were being moved, both files stay."""
+def test_lines_in_both_files_come_in_the_order_of_the_files(session, path):
+    """Whoever writes the old file had opened it earlier: it gets its name back, and its lines."""
     done = replace(session)
-    append(path.with_name(TEMPORARY), LATE + b'{"id":4}\n')
-    append(path, LATE + b'{"id":5}\n')
-    with pytest.raises(StaysError, match="behind some of the last ones"):
-        settle(session, done, ledger=begun(path))
-
-    assert path.read_bytes() == NEW + LATE + b'{"id":5}\n'
-
-
-def test_signs_that_differ_show_nothing(session, path):
-    """A line that names a later time, but was written earlier, is not put in either order."""
-    done = replace(session)
-    append(path.with_name(TEMPORARY), AT.format(1, 30).encode())
-    time.sleep(0.02)  # the clock of files is a coarse one
-    append(path, AT.format(2, 20).encode())
-    with pytest.raises(StaysError, match="first is not known"):
-        settle(session, done)
-
-    assert path.with_name(TEMPORARY).exists()
-
-
-AT = '{{"n":{},"timestamp":"2026-11-01T10:00:{:02d}.000Z"}}\n'
-
-
-@pytest.mark.parametrize("first", ["old", "new"])
-def test_lines_that_say_when_come_in_that_order(session, path, first):
-    """Several lines in both files are brought together by the times that they name."""
-    done = replace(session)
-    early, later = (
-        "".join(AT.format(n, second) for n, second in enumerate(range(at, at + 3))).encode()
-        for at in (10, 20)
-    )
-    append(path.with_name(TEMPORARY), early if first == "old" else later)
-    append(path, later if first == "old" else early)
+    append(path, NEXT)
+    append(path.with_name(TEMPORARY), LATE)
     settle(session, done)
 
-    assert path.read_bytes() == (OLD if first == "old" else NEW) + early + later
+    assert path.read_bytes() == OLD + LATE + NEXT
     assert names(path) == [NAME]
 
 
-def test_lines_of_which_nothing_says_which_was_first_both_stay(session, path):
-    """Nothing is guessed: the old file stays with its lines, and the reason is given."""
+def test_of_two_histories_neither_is_thrown_away(session, path):
+    """Where the old file and the session were written anew, both stay, and no later try helps."""
     done = replace(session)
-    append(path.with_name(TEMPORARY), b'{"n":1}\n{"n":2}\n')
-    append(path, b'{"n":3}\n{"n":4}\n')
-    with pytest.raises(StaysError, match="first is not known"):
+    path.with_name(TEMPORARY).write_bytes(b'{"id":8}\n')
+    path.write_bytes(b'{"id":9}\n')
+    with pytest.raises(StaysError, match="so was the session") as refused:
         settle(session, done)
 
-    assert path.read_bytes() == NEW + b'{"n":3}\n{"n":4}\n'
-    assert path.with_name(TEMPORARY).read_bytes() == OLD + b'{"n":1}\n{"n":2}\n'
+    assert refused.value.ended
+    assert (path.read_bytes(), path.with_name(TEMPORARY).read_bytes()) == (
+        b'{"id":9}\n', b'{"id":8}\n',
+    )  # fmt: skip
 
 
 def test_a_session_deleted_after_the_exchange_stays_deleted(session, path):

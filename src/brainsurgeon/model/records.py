@@ -243,7 +243,7 @@ class OpenRewrite:
     are where the old and the new file ended. `confirmed` says that the rewrite has happened: what
     remains to be done is to remove the old file. `moving_to` is the inode of the file to which
     lines of the other were being moved, `stays` is why the old file could not go, if that was
-    tried.
+    tried, `ended_at` since when no try could change that.
 
     Of a rewrite in a database `directory` is its path, `name` the session's id, and there is no
     temporary file.
@@ -255,7 +255,6 @@ class OpenRewrite:
     directory: str
     name: str
     temporary: str
-    device: int
     inode: int
     new_inode: int | None
     ends: tuple[End, End]
@@ -263,6 +262,7 @@ class OpenRewrite:
     confirmation: Confirmation
     moving_to: int | None = None
     stays: str | None = None
+    ended_at: float | None = None
 
     @property
     def beside(self) -> str:

@@ -41,10 +41,8 @@ ADVICE = (
 )
 """What can be done about stubs of ours that no record explains."""
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
-_BESIDE = (
-    "the next scan tries again; else compare the two, add the lines that the session lacks, and"
-    " remove that file"
-)
+_WAITS = "the next scan tries again"
+_BESIDE = "compare the two, add the lines that the session lacks, and remove that file"
 _EXCLUSIVE = (
     "nothing is touched there, unless its root says `exclusive = true`: that nobody else writes "
     "there"
@@ -91,7 +89,7 @@ def doctor(
         if repair:
             findings += [
                 Finding("note", f"recovered {one.path}: {one.what}")
-                for one in recover.recover(store, settings.root_directories())
+                for one in recover.recover(store)
             ]
         findings += _store(store)
     findings += _roots(settings)
@@ -159,8 +157,9 @@ def _store(store: Store) -> Iterator[Finding]:
         yield Finding("ok", f"the database is sound, {all_of_them} digest")
     for rewrite in store.journal.open_rewrites():
         if rewrite.stays:
+            advice = _BESIDE if rewrite.ended_at else _WAITS
             yield Finding("warning", f"{rewrite.path}: {rewrite.temporary} stays beside it: "
-                                     f"{rewrite.stays}", _BESIDE)  # fmt: skip
+                                     f"{rewrite.stays}", advice)  # fmt: skip
         else:
             yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted", _INTERRUPTED)
 

@@ -64,7 +64,7 @@ def retention(
     """Do one retention run; when `check_stop` raises StoppedError, the next run goes on."""
     report = RetentionReport(dry_run)
     if not dry_run:
-        recover.recover(store, settings.root_directories())
+        recover.recover(store)
     try:
         with store.expiry.candidates() as candidates:
             run = _Run(settings, store, candidates, clock(), report, check_stop)
@@ -261,6 +261,7 @@ class _Run:
             self._store.facts.put("last_retention_run_at", self.now)
             self._store.facts.put("retention", facts)
             self._store.blobs.let_sweep()
+            self._store.journal.close_ended(self.now - decide.ENDED)
         for listed in (self._store.events, self._store.passes):
             while old := listed.old(self.now):
                 with self._turn(len(old)):

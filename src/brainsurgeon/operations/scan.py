@@ -228,7 +228,7 @@ def scan(
     if dry_run:
         describe_machine(settings, store, report)
     elif store:
-        report.recovered = recover.recover(store, settings.root_directories())
+        report.recovered = recover.recover(store)
     one = _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only)
     with store.passes.run(command, clock()) if store and not dry_run else nullcontext():
         one.run()

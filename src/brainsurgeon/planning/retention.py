@@ -13,6 +13,8 @@ CLOCK_TOLERANCE = 3600.0
 """Seconds by which the wall clock may drift from the boot clock between two runs."""
 LONGEST_PAUSE = 2 * 86_400.0
 """Seconds after which the next run deletes nothing: much may have changed meanwhile."""
+ENDED = 30 * 86_400.0
+"""Seconds for which the values of a rewrite are kept that ended with both files there."""
 NOTICE = 7 * 86_400.0
 """Seconds for which it is announced that values expire whose sessions are out of sight."""
 

@@ -79,7 +79,11 @@ class Way:
         check_stop = self.change.session.check_stop
         self.held.enter_context(self.store.lock(self.ident, patience, check_stop))
         # One whose new file never was whole has left nothing in which somebody could have written.
-        if any(one.new_inode is not None for one in self.store.journal.open_rewrites(self.ident)):
+        beside = self.change.session.file.directory
+        if any(
+            one.new_inode is not None and one.ended_at is None and one.directory == beside
+            for one in self.store.journal.open_rewrites(self.ident)
+        ):
             raise RefusedError("an earlier rewrite of it is not finished yet")
         exchange.check_closed(self.change.session)
 

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.reports import Recovery
-from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import late_lines, retire
-from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.late_lines import Ledger, Place, StaysError
+from brainsurgeon.sessions.late_lines import Ledger, Place, StaysError, inode
 from brainsurgeon.sessions.opening import identity_at
 from brainsurgeon.sessions.reading import open_below, open_plain
 from brainsurgeon.sessions.row_writing import digests_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from brainsurgeon.model.records import OpenRewrite
     from brainsurgeon.model.sessions import End
@@ -77,6 +75,7 @@ def settle(store: Store, rewrite: OpenRewrite, said: Digests) -> bool:
 
 
 _WAIT = 2.0
+# Seconds for which whoever has the old file open is waited for, once.
 
 
 class JournalLedger(Ledger):
@@ -94,40 +93,40 @@ class JournalLedger(Ledger):
 
 @contextmanager
 def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
-    """Note in the journal why an old file cannot go now."""
+    """Note in the journal why an old file cannot go now, or never will."""
     try:
         yield
     except StaysError as error:
+        ended_at = time.time() if error.ended else None
         with store.transaction():
-            store.journal.stays(journal_id, error.strerror or "")
+            store.journal.stays(journal_id, error.strerror or "", ended_at)
         raise
 
 
 def waiting(store: Store) -> list[str]:
-    """Give the paths of the rewrites that were interrupted, touching nothing."""
+    """Return the paths of the rewrites that were interrupted, touching nothing."""
     return [rewrite.path for rewrite in store.journal.open_rewrites()]
 
 
-def recover(store: Store, roots: Iterable[Root] = ()) -> list[Recovery]:
+def recover(store: Store) -> list[Recovery]:
     """Resolve every interrupted rewrite whose writer is dead; the living ones hold their lock.
 
-    A session that was moved meanwhile is looked for below its own root, and below `roots`.
+    One that has ended with both files there costs a look whether they still are.
     """
-    places = tuple(roots)
     resolved = []
     for rewrite in store.journal.open_rewrites():
+        if rewrite.ended_at is not None and os.path.lexists(rewrite.beside):
+            continue
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             still_open = {other.id for other in store.journal.open_rewrites()}
             if rewrite.id in still_open:
-                what = resolve(store, rewrite, roots=places)
+                what = resolve(store, rewrite)
                 if not rewrite.stays or not what.startswith(rewrite.stays):  # said once
                     resolved.append(Recovery(rewrite.path, what))
     return resolved
 
 
-def resolve(
-    store: Store, rewrite: OpenRewrite, opened: int | None = None, roots: tuple[Root, ...] = ()
-) -> str:
+def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
     """Finish or undo one rewrite, and say what became of it; the caller holds its session's lock.
 
     `opened` is a descriptor of ours on the old file, if there is one: while it is open, a lease
@@ -138,9 +137,6 @@ def resolve(
     try:
         directory = open_below(rewrite.root, rewrite.directory)
     except (FileNotFoundError, NotADirectoryError):
-        moved = _where_it_is_now(rewrite, roots)
-        if moved:
-            return resolve(store, moved, opened, roots)
         if not os.path.isdir(rewrite.root):
             return "its root is not there now; left for the next run"
         _make_records_true(store, rewrite, exchanged=True)
@@ -150,59 +146,11 @@ def resolve(
     except OSError as error:
         return f"its directory cannot be opened ({error.strerror}); left for the next run"
     try:
-        if _is_here(directory, rewrite):
-            moved = _brought_to_its_session(store, rewrite, directory, roots)
-        else:
-            moved = _where_it_is_now(rewrite, roots)
-        if moved:
-            return resolve(store, moved, opened, roots)
         return _resolve_files(store, rewrite, directory, opened)
     except OSError as error:
         return f"it cannot be finished now ({error.strerror}); left for the next run"
     finally:
         os.close(directory)
-
-
-def _where_it_is_now(rewrite: OpenRewrite, roots: tuple[Root, ...]) -> OpenRewrite | None:
-    """Find a rewrite whose directory was renamed or moved, by the name of its temporary file."""
-    own = Root(rewrite.root, required=False)
-    for item in discover((own, *roots), wanted=rewrite.temporary.__eq__):
-        if isinstance(item, SessionFile) and item.directory != rewrite.directory:
-            return replace(rewrite, root=item.root, directory=item.directory)
-    return None
-
-
-def _brought_to_its_session(
-    store: Store, rewrite: OpenRewrite, directory: int, roots: tuple[Root, ...]
-) -> OpenRewrite | None:
-    """Move the old file to its session where that alone was moved: late lines belong there."""
-    name = _under_its_name(store, directory, rewrite).name
-    if _which(directory, name, rewrite) in ("old", "new"):
-        return None
-    if _which(directory, rewrite.temporary, rewrite) != "old":
-        return None
-    own = Root(rewrite.root, required=False)
-    for item in discover((own, *roots), wanted=lambda _: True):
-        if not isinstance(item, SessionFile) or item.directory == rewrite.directory:
-            continue
-        if item.fingerprint.place == (rewrite.device, rewrite.new_inode):
-            there = open_below(item.root, item.directory)
-            try:
-                if not _is_the_session(store, there, item.name, rewrite):
-                    continue
-                retire.move(directory, rewrite.temporary, there)
-            finally:
-                os.close(there)
-            return replace(rewrite, root=item.root, directory=item.directory, name=item.name)
-    return None
-
-
-def _is_here(directory: int, rewrite: OpenRewrite) -> bool:
-    """Tell whether the temporary file of a rewrite stands in a directory.
-
-    Another directory may bear its name now, and hold the session alone.
-    """
-    return _which(directory, rewrite.temporary, rewrite) in ("old", "new")
 
 
 def _under_its_name(store: Store, directory: int, rewrite: OpenRewrite) -> OpenRewrite:
@@ -216,7 +164,7 @@ def _under_its_name(store: Store, directory: int, rewrite: OpenRewrite) -> OpenR
 
 
 def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrite) -> bool:
-    """Tell whether a name stands for the session of a rewrite, by the inode and by what it says.
+    """Check whether a name stands for the session of a rewrite, by the inode and by what it says.
 
     Where the session was deleted, another one may have got the number of its inode.
     """
@@ -248,9 +196,10 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     if name == "new" and temporary == "other":  # the agent's file came in between: give it back
         place.exchange_names()
         name, temporary = "other", "new"
-    exchanged = rewrite.confirmed or name == "new" or (name != "old" and temporary == "old")
-    if exchanged and temporary == "old" and retire.turns_back(place, rewrite.ends):
-        exchanged = False
+    # Where neither file is here any more, their directory was moved: in doubt it counts.
+    moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
+    displaced = name != "old" and temporary == "old"
+    exchanged = rewrite.confirmed or name == "new" or displaced or moved_away
     _make_records_true(store, rewrite, exchanged=exchanged)
     if rewrite.new_inode is None:  # the new file was never whole, nobody can have seen it
         retire.remove(directory, rewrite.temporary)
@@ -258,15 +207,18 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     else:
         swapped = temporary == "old"
         ends = rewrite.ends if swapped else rewrite.ends[::-1]
+        wait = 0.0 if rewrite.stays else _WAIT
         try:
             with noting_what_stays(store, rewrite.id):
                 saved = retire.retire(
                     place, ends=ends,
-                    deadline=time.monotonic() + _WAIT, leased=opened if swapped else None,
-                    mate=rewrite.new_inode if swapped else rewrite.inode,
+                    deadline=time.monotonic() + wait, leased=opened if swapped else None,
+                    mate=rewrite.new_inode if swapped else rewrite.inode, shared=not swapped,
+                    crashed=True,
                 )  # fmt: skip
         except StaysError as error:
-            return f"{error.strerror}; left for the next run"
+            then = "both files stay" if error.ended else "left for the next run"
+            return f"{error.strerror}; {then}"
     with store.transaction():
         store.journal.close(rewrite.id)
     late = f", {saved} late bytes moved over" if saved else ""
@@ -274,14 +226,14 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
 
 
 def _which(directory: int, name: str, rewrite: OpenRewrite) -> str:
-    """Tell what a name stands for: the old file, the new one, another, or none."""
-    try:
-        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
+    """Return which file a name stands for: the old one, the new one, another, or none.
+
+    Numbers of devices are not compared: they may change with every start of the system.
+    """
+    number = inode(directory, name)
+    if number is None:
         return "none"
-    if status.st_dev != rewrite.device:
-        return "other"
-    return {rewrite.inode: "old", rewrite.new_inode: "new"}.get(status.st_ino, "other")
+    return {rewrite.inode: "old", rewrite.new_inode: "new"}.get(number, "other")
 
 
 def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> None:

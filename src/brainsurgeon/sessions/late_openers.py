@@ -90,7 +90,7 @@ class LateOpeners:
         Where we stood still somebody can have: then nothing is moved, and `retire` sees to it.
         """
         old, end = self.session.descriptor, self.ends[1]
-        late = late_lines.Tail.of(old, self.ends[0]).data
+        late = late_lines.tail_of(old, self.ends[0])
         if late:
             self.place.ledger.note({os.fstat(self.new).st_ino: end}, os.fstat(self.new).st_ino)
             if time.monotonic() > self.begun + TRUSTED:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.sessions import late_lines, leases
-from brainsurgeon.sessions.late_lines import CAREFULLY, Move, Moved, Place, inode, stays
+from brainsurgeon.sessions.late_lines import CAREFULLY, Place, append, inode, stays
 
 if TYPE_CHECKING:
     from brainsurgeon.model.sessions import End
@@ -23,6 +24,25 @@ LOOK_BACK_LONGEST = 2.0
 """Seconds after the exchange until which somebody may keep the old file open."""
 
 
+_TO_WRITE = os.O_RDWR | os.O_APPEND | CAREFULLY
+_A_MOMENT = 0.05
+"""Seconds for which a lease is tried where it is not needed."""
+_NO_SESSION = "lines came to the old file, and the session is not there any more"
+_TWO_HISTORIES = "the old file was written anew, and so was the session"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How many bytes were moved, and how the old file and the named one end then.
+
+    `turned` says that they have changed places: the old file got the session's name back.
+    """
+
+    size: int
+    ends: tuple[End, End]
+    turned: bool = False
+
+
 def retire(
     place: Place,
     *,
@@ -31,22 +51,25 @@ def retire(
     leased: int | None = None,
     mate: int | None = None,
     shared: bool = False,
+    crashed: bool = False,
     synced: bool = True,
 ) -> int:
     """Remove the old file, under its temporary name, once nobody can write it any more.
 
     `ends` are how the old file and the one under the session's name ended. What was appended to
-    the old one since, and does not stand in the other yet, is moved over first; return how many
-    bytes that were. Where lines were appended to both and those of the old file were first, it
-    gets its name back, and the others are moved behind them. An old file that was written anew,
-    while the other was at most appended to, is the newer history: it gets its name back, too. A
-    session that was deleted stays deleted.
+    the old one since is moved over first; return how many bytes that were. Of a session that was
+    written anew only what it lacks. Where the old one was written anew, or lines were appended to
+    both, it gets its name back, and the lines of the other are moved behind: whoever writes an old
+    file had opened it before the exchange. A session that was deleted stays deleted; where a crash
+    came in between, it may have been moved, and lines of the old file are kept.
 
-    Raise StaysError where somebody can still write the old file at `deadline` (a moment of the
-    monotonic clock), where both files were written anew, or where nothing shows which lines were
-    first. `leased` is a descriptor of ours on the old file; `mate` is the inode of the file that
-    `ends[1]` is about; `shared` is that of `Move`. Where it is not `synced`, the caller sees to it
-    that the removal is durable before the journal forgets the old file.
+    Raise StaysError where somebody can still write either file at `deadline` (a moment of the
+    monotonic clock), and with `ended` where both were written anew, or nothing shows what a crash
+    moved. `leased` is a
+    descriptor of ours on the old file; `mate` is the inode of the file that `ends[1]` is about;
+    `shared` says that somebody keeps the named file open: the lines of two programs have no order.
+    Where it is not `synced`, the caller sees to it that the removal is durable before the journal
+    forgets the old file.
     """
     descriptor = leased
     if descriptor is None:
@@ -55,7 +78,9 @@ def retire(
         except FileNotFoundError:
             return 0
     try:
-        done = _bring_together(place, descriptor, ends, deadline, mate, shared=shared)
+        done = _bring_together(
+            place, descriptor, ends, deadline, mate, shared=shared, crashed=crashed
+        )
         if not done.turned:
             _remove(place.directory, place.temporary, synced=synced)
     finally:
@@ -75,46 +100,132 @@ def _bring_together(
     mate: int | None,
     *,
     shared: bool,
+    crashed: bool,
 ) -> Moved:
     """Move what came late, until nobody can write the old file any more."""
     size = 0
     while True:
         certain = _wait_until_closed(old, deadline)
-        if not late_lines.goes_on(old, ends[0]):
-            turned = _turn_back(place, old, ends[1], mate)
-            done = Moved(size, (ends[1], late_lines.end_now(old)), turned)
-            break
         if inode(place.directory, place.temporary) != os.fstat(old).st_ino:
-            raise stays("the old file was replaced; that one stays beside")
-        moved = Move(place, old, ends, deadline, shared).make()
+            raise stays("the old file was replaced; that one stays beside", ended=True)
+        moved = _Move(place, old, ends, deadline, mate, shared, crashed).make()
         size, ends = size + moved.size, moved.ends
-        done = Moved(size, ends, moved.turned)
         if moved.turned or not (certain and leases.broken(old)):
-            break
+            return Moved(size, ends, moved.turned)
         leases.drop(old)  # a writer waits to open it: let it through, look again
-    return done
 
 
-def turns_back(place: Place, ends: tuple[End, End]) -> bool:
-    """Tell whether `retire` would give the old file its name back since its lines were first."""
-    opened: list[int] = []
-    try:
-        opened.extend(
-            os.open(name, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
-            for name in (place.temporary, place.name)
-        )
-        if not all(map(late_lines.goes_on, opened, ends)):
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One look at what came late to the old file; the parameters are those of `retire`."""
+
+    place: Place
+    old: int
+    ends: tuple[End, End]
+    deadline: float
+    mate: int | None
+    shared: bool
+    crashed: bool
+
+    def make(self) -> Moved:
+        """Move it over; nothing where there is nothing, or where the session was deleted."""
+        appended = late_lines.goes_on(self.old, self.ends[0])
+        late = late_lines.tail_of(self.old, self.ends[0]) if appended else None
+        if late == b"":
+            return Moved(0, self.ends)
+        try:
+            named = os.open(self.place.name, _TO_WRITE, dir_fd=self.place.directory)
+        except FileNotFoundError:
+            if self.crashed:
+                raise stays(_NO_SESSION, ended=True) from None
+            return Moved(0, self.ends)
+        try:
+            kept = late_lines.goes_on(named, self.ends[1]) and self._is_mate(named)
+            if late is None:
+                return self._give_name_back(kept=kept)
+            if kept:
+                return self._move(named, late)
+            missing = late_lines.missing_lines(late, self.old, named)
+            append(named, missing)
+            return Moved(len(missing), self._note(named, len(late)))
+        finally:
+            leases.drop(named)
+            os.close(named)
+
+    def _is_mate(self, named: int) -> bool:
+        return self.mate in (None, os.fstat(named).st_ino)
+
+    def _move(self, named: int, late: bytes) -> Moved:
+        """Append it to a file that was at most appended to itself."""
+        if not self.shared:
+            self._lease(named, time.monotonic() + _A_MOMENT)
+        theirs = late_lines.tail_of(named, self.ends[1])
+        done = 0
+        if self.place.ledger.begun == os.fstat(named).st_ino:
+            known = late_lines.moved_before(late, theirs)
+            if known is None:
+                raise stays("a crash left it open whether lines were moved", ended=True)
+            done = known
+        if theirs[done:] and late[done:] and not self.shared:
+            return self._turn(named, late, done)
+        if late[done:]:
+            self._note(named, done, os.fstat(named).st_ino)
+            append(named, late[done:])
+        return Moved(len(late) - done, self._note(named, len(late)))
+
+    def _lease(self, named: int, patience: float) -> bool:
+        """Keep everybody else away from the named file; return whether that worked."""
+        try:
+            while not leases.take(named):
+                if time.monotonic() > patience:
+                    return False
+                time.sleep(0.001)
+        except leases.LeaseUnsupportedError:
             return False
-        mine = late_lines.Tail.of(opened[0], ends[0])
-        if not mine.data or place.ledger.begun == os.fstat(opened[1]).st_ino:
-            return False
-        theirs = late_lines.Tail.of(opened[1], ends[1])
-        return bool(theirs.data) and late_lines.written_first(mine, theirs) is mine
-    except FileNotFoundError:
-        return False
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        return True
+
+    def _note(self, named: int, done: int, moving_to: int | None = None) -> tuple[End, End]:
+        """Record how both files end when so many bytes of the tail have been moved."""
+        os.fsync(self.old)  # a tail that a power cut takes away would look like a file written anew
+        ends = late_lines.end_of(self.old, self.ends[0].size + done), late_lines.end_now(named)
+        inodes = os.fstat(self.old).st_ino, os.fstat(named).st_ino
+        self.place.ledger.note(dict(zip(inodes, ends, strict=True)), moving_to)
+        return ends
+
+    def _give_name_back(self, *, kept: bool) -> Moved:
+        """Let an old file that was written anew be the session; what came to the other follows."""
+        if not kept:
+            raise stays(_TWO_HISTORIES, ended=True)
+        self.place.exchange_names()
+        return Moved(0, (self.ends[1], late_lines.end_now(self.old)), turned=True)
+
+    def _turn(self, named: int, late: bytes, done: int) -> Moved:
+        """Give the old file its name back and move the lines of the other one behind its own.
+
+        The first `done` bytes of these came from the old file. Both are leased meanwhile, so that
+        nobody sees one without the other.
+        """
+        if not self._lease(named, self.deadline):
+            raise stays("somebody has the session open, with lines of its own in it")
+        theirs = late_lines.tail_of(named, self.ends[1])[done:]
+        self._open_to_write()
+        if not leases.take(self.old) or late_lines.tail_of(self.old, self.ends[0]) != late:
+            raise stays("somebody opens the old file just now")
+        os.fsync(self.old)
+        self.place.exchange_names()
+        old, there = os.fstat(self.old).st_ino, os.fstat(named).st_ino
+        self.place.ledger.note({old: late_lines.end_now(self.old)}, moving_to=old)
+        append(self.old, theirs)
+        ends = late_lines.end_now(named), late_lines.end_now(self.old)
+        self.place.ledger.note(dict(zip((there, old), ends, strict=True)))
+        return Moved(len(theirs), ends, turned=True)
+
+    def _open_to_write(self) -> None:
+        """Open the old file anew, to write; while our lease stands nobody could, ourselves too."""
+        leases.drop(self.old)
+        writing = os.open(self.place.temporary, _TO_WRITE, dir_fd=self.place.directory)
+        os.dup2(writing, self.old, inheritable=False)
+        os.close(writing)
 
 
 def _remove(directory: int, temporary: str, *, synced: bool = True) -> None:
@@ -123,40 +234,10 @@ def _remove(directory: int, temporary: str, *, synced: bool = True) -> None:
         os.fsync(directory)
 
 
-def _turn_back(place: Place, descriptor: int, end: End, mate: int | None) -> bool:
-    """Give an old file that was written anew the session's name back: it is the newer history.
-
-    Whoever wrote it had opened it before the exchange. The file that has the name now gives way
-    if it is the other of our two (`mate`) and was at most appended to since `end`, which can be
-    moved over; or if it changed earlier than the old one. Raise StaysError otherwise; tell
-    whether there is a session at all.
-    """
-    try:
-        named = os.open(place.name, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
-    except FileNotFoundError:  # deleted: so is what stood under that name
-        return False
-    try:
-        grew = os.fstat(named).st_ino == mate and late_lines.goes_on(named, end)
-        before = os.fstat(named).st_mtime_ns < os.fstat(descriptor).st_mtime_ns
-    finally:
-        os.close(named)
-    if not (grew or before):
-        raise stays("the old file was rewritten; it stays beside the new")
-    place.exchange_names()
-    return True
-
-
 def remove(directory: int, temporary: str) -> None:
     """Remove a new file that was never whole; nobody can have written into it."""
     with suppress(FileNotFoundError):
         _remove(directory, temporary)
-
-
-def move(directory: int, temporary: str, there: int) -> None:
-    """Move an old file to the directory that its session is in now; what writes it goes on."""
-    os.rename(temporary, temporary, src_dir_fd=directory, dst_dir_fd=there)
-    os.fsync(there)
-    os.fsync(directory)
 
 
 def _wait_until_closed(descriptor: int, deadline: float) -> bool:

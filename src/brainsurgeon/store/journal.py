@@ -171,23 +171,22 @@ def _count(connection: sqlite3.Connection, what: str, *values: object) -> int:
 
 
 _ROW = (
-    "SELECT id, session_id, root, directory, name, temporary, device, inode,"
-    " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note, moving_to, stays"
-    " FROM journal"
+    "SELECT id, session_id, root, directory, name, temporary, inode,"
+    " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note, moving_to, stays,"
+    " ended_at FROM journal"
 )
 
 
 def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
     values = list(row)
     values[2:5] = (os.fsdecode(value) for value in row[2:5])
-    values[6:8] = (unsigned(value) for value in row[6:8])
-    values[8] = None if row[8] is None else unsigned(row[8])
-    values[9:] = (
-        (End(*row[9:11]), End(*row[11:13])),
-        bool(row[13]),
-        Confirmation(**json.loads(row[14])),
-        None if row[15] is None else unsigned(row[15]),
-        row[16],
+    values[6:8] = (None if value is None else unsigned(value) for value in row[6:8])
+    values[8:] = (
+        (End(*row[8:10]), End(*row[10:12])),
+        bool(row[12]),
+        Confirmation(**json.loads(row[13])),
+        None if row[14] is None else unsigned(row[14]),
+        *row[15:],
     )
     return OpenRewrite(*values)
 
@@ -207,11 +206,11 @@ class Journal:
     ) -> int:
         """Note that a file, in the state that it is in now, is about to be rewritten."""
         cursor = self._connection.execute(
-            "INSERT INTO journal (session_id, root, directory, name, temporary, device, inode,"
-            " note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO journal (session_id, root, directory, name, temporary, inode, note)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (session_id, os.fsencode(file.root), os.fsencode(file.directory),
-             os.fsencode(file.name), temporary, signed(file.fingerprint.device),
-             signed(file.fingerprint.inode), json.dumps(asdict(confirmation))),
+             os.fsencode(file.name), temporary, signed(file.fingerprint.inode),
+             json.dumps(asdict(confirmation))),
         )  # fmt: skip
         return int(cursor.lastrowid or 0)
 
@@ -344,9 +343,15 @@ class Journal:
             (None if moving_to is None else signed(moving_to), journal_id),
         )
 
-    def stays(self, journal_id: int, why: str) -> None:
-        """Note why the old file of a rewrite stays beside the session."""
-        self._connection.execute("UPDATE journal SET stays = ? WHERE id = ?", (why, journal_id))
+    def stays(self, journal_id: int, why: str, ended_at: float | None) -> None:
+        """Note why the old file of a rewrite stays, and since when no try could change that."""
+        self._connection.execute(
+            "UPDATE journal SET stays = ?, ended_at = ? WHERE id = ?", (why, ended_at, journal_id)
+        )
+
+    def close_ended(self, before: float) -> None:
+        """Close rewrites that ended before a moment: both files stay, and hold no value back."""
+        self._connection.execute("DELETE FROM journal WHERE ended_at < ?", (before,))
 
     def idle(self, journal_id: int) -> None:
         """Keep what was recorded for a rewrite that was undone, as of values that were restored.

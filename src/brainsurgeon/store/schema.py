@@ -208,7 +208,8 @@ CREATE INDEX events_pass ON events (pass_id, session_id);
 -- A rewrite under way. `new_inode` is set once the new file is whole and before it may be
 -- exchanged. `note` lists, as JSON, what becomes true when the rewrite is confirmed; a confirmed
 -- one still has the old file beside the session. `moving_to` is the inode of the file to which
--- lines are being moved, `stays` is why the old file could not be removed.
+-- lines are being moved, `stays` is why the old file could not be removed. `ended_at` is since when
+-- no try could change that: both files stay.
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -216,7 +217,6 @@ CREATE TABLE journal (
     directory BLOB NOT NULL,
     name BLOB NOT NULL,
     temporary TEXT NOT NULL,
-    device INTEGER NOT NULL,
     inode INTEGER NOT NULL,
     new_inode INTEGER,
     old_size INTEGER NOT NULL DEFAULT 0,
@@ -226,7 +226,8 @@ CREATE TABLE journal (
     note TEXT NOT NULL,
     confirmed INTEGER NOT NULL DEFAULT 0,
     moving_to INTEGER,
-    stays TEXT
+    stays TEXT,
+    ended_at REAL
 ) STRICT;
 
 -- Sessions in a database of their agent: the columns in which the agent itself kept an event that
