@@ -7,19 +7,15 @@ there afterwards, how many bytes that gains, and how to see in the parsed line t
 from __future__ import annotations
 
 import json
-import marshal
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from heapq import merge
-from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeVar, overload
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
 
 from brainsurgeon.model.entries import stub_named, stub_token, value_at
 from brainsurgeon.model.turns import LINK, NOTHING, Sent, folded_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from brainsurgeon.model.entries import Entry, KeyPath, Kind
     from brainsurgeon.model.turns import Archive, Fullness, Verdict
@@ -183,131 +179,6 @@ class FieldEdit:
 Edit = Cut | Putback | FieldEdit
 
 
-# A session of a gigabyte loses tens of thousands of values, and each edit takes most of a kilobyte
-# as an object. Where there are many, they are packed, some hundreds together, and made again
-# whenever somebody goes over them.
-
-
-TOGETHER = 256
-"""Edits that are packed as one."""
-_KINDS = (Cut, Putback, FieldEdit)
-_NAMES = [tuple(one.name for one in fields(kind)) for kind in _KINDS]
-T = TypeVar("T")
-
-
-class _Remade(Sequence[T]):
-    """A sequence whose items are made anew by every walk over it; equal to a tuple of the same."""
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        if isinstance(index, slice):
-            begin, stop, step = index.indices(len(self))
-            return tuple(islice(self, begin, stop, step)) if step > 0 else tuple(self)[index]
-        return next(islice(self, range(len(self))[index], None))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Remade | tuple) or len(self) != len(other):
-            return False
-        return all(one == another for one, another in zip(self, other, strict=True))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-
-class Edits(_Remade[Edit]):
-    """Edits in the order in which they were added, with what they come to.
-
-    `gain` is how many bytes the file loses, `cuts` counts those that take a value out, `extracted`
-    those among them that are no redaction and no part of an archive, `forced` those of these that
-    somebody asked for, and `entries` those of which they are; `folds`, `putbacks` and `fields`
-    count the others.
-    """
-
-    def __init__(self, edits: Iterable[Edit] = ()) -> None:
-        self.gain = self.cuts = self.extracted = self.forced = self.putbacks = self.fields = 0
-        self.folds = 0
-        self.entries, self._newest = 0, ""
-        self._packs: list[bytes] = []
-        self._loose: list[Edit] = []
-        for edit in edits:
-            self.add(edit)
-
-    def add(self, edit: Edit) -> None:
-        """Take one more edit, behind the others."""
-        if len(self._loose) == TOGETHER:
-            self._packs.append(_packed(self._loose))
-            self._loose = []
-        self._loose.append(edit)
-        self.gain += edit.gain
-        if isinstance(edit, Cut):
-            self.cuts += 1
-            self.folds += edit.folds
-            if edit.extracts:
-                self.extracted += 1
-                self.forced += edit.forced
-                self.entries += not self.entries or edit.entry_id != self._newest
-                self._newest = edit.entry_id
-        elif isinstance(edit, Putback):
-            self.putbacks += 1
-        else:
-            self.fields += 1
-
-    def joined(self, others: Iterable[Edit]) -> Edits:
-        """Give these, which are in the order of the file, and others among them."""
-        ranked = sorted(others, key=_place)
-        return Edits(merge(self, ranked, key=_place)) if ranked else self
-
-    def __len__(self) -> int:
-        return len(self._packs) * TOGETHER + len(self._loose)
-
-    def __iter__(self) -> Iterator[Edit]:
-        for pack in self._packs:
-            yield from _unpacked(pack)
-        yield from self._loose
-
-
-class Some(_Remade[T]):
-    """Those edits of one kind that pass a test, `count` of them."""
-
-    def __init__(
-        self, edits: Edits, kind: type[T], count: int, wanted: Callable[[T], bool] | None = None
-    ) -> None:
-        self._edits, self._kind, self._count, self._wanted = edits, kind, count, wanted
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[T]:
-        if not self._count:
-            return
-        for edit in self._edits:
-            if isinstance(edit, self._kind) and (self._wanted is None or self._wanted(edit)):
-                yield edit
-
-
-def _place(edit: Edit) -> tuple[int, int]:
-    return edit.start, edit.end
-
-
-def _packed(edits: list[Edit]) -> bytes:
-    told = []
-    for edit in edits:
-        kind = _KINDS.index(type(edit))
-        told.append((kind, *(getattr(edit, name) for name in _NAMES[kind])))
-    return zlib.compress(marshal.dumps(told), 1)
-
-
-def _unpacked(pack: bytes) -> list[Edit]:
-    told = marshal.loads(zlib.decompress(pack))  # noqa: S302  this very process packed it
-    return [_KINDS[kind](*values) for kind, *values in told]
-
-
 @dataclass(frozen=True, slots=True)
 class KeptPart:
     """How many values of one kind and tool stay for one reason, and how long they are together."""
@@ -349,7 +220,7 @@ class Plan:
     turns that fold, `turns` says of each turn that was decided about why it does or not.
     """
 
-    edits: Sequence[Edit] = ()
+    edits: tuple[Edit, ...] = ()
     kept: tuple[KeptPart, ...] = ()
     gain: int = 0
     due_at: float | None = None
@@ -371,56 +242,46 @@ class Plan:
     archives: tuple[Archive, ...] = ()
     turns: tuple[Verdict, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Keep the edits packed, whatever they come as."""
-        if not isinstance(self.edits, Edits):
-            object.__setattr__(self, "edits", Edits(self.edits))
-
     @property
-    def _packed(self) -> Edits:
-        return self.edits if isinstance(self.edits, Edits) else Edits(self.edits)
-
-    @property
-    def cuts(self) -> Sequence[Cut]:
+    def cuts(self) -> tuple[Cut, ...]:
         """The edits that take a value out, redactions included."""
-        return Some(self._packed, Cut, self._packed.cuts)
+        return tuple(edit for edit in self.edits if isinstance(edit, Cut))
 
     @property
-    def extracted(self) -> Sequence[Cut]:
-        """The cuts that leave a stub, or thinking emptied of every word."""
-        return Some(self._packed, Cut, self._packed.extracted, lambda cut: cut.extracts)
+    def extracted(self) -> tuple[Cut, ...]:
+        """The cuts that leave a placeholder, or thinking emptied of every word."""
+        return tuple(edit for edit in self.edits if isinstance(edit, Cut) and edit.extracts)
 
     @property
     def entries(self) -> int:
-        """How many entries these are cut out of; those of one entry stand side by side."""
-        return self._packed.entries
+        """How many entries these are extracted from; those of one entry stand side by side."""
+        return sum(1 for _ in groupby(self.extracted, key=lambda cut: cut.entry_id))
 
     @property
-    def putbacks(self) -> Sequence[Putback]:
+    def putbacks(self) -> tuple[Putback, ...]:
         """The edits that put a value back."""
-        return Some(self._packed, Putback, self._packed.putbacks)
+        return tuple(edit for edit in self.edits if isinstance(edit, Putback))
 
     @property
-    def fields(self) -> Sequence[FieldEdit]:
+    def fields(self) -> tuple[FieldEdit, ...]:
         """The edits that set or take out a field of ours."""
-        return Some(self._packed, FieldEdit, self._packed.fields)
+        return tuple(edit for edit in self.edits if isinstance(edit, FieldEdit))
 
     @property
     def forced(self) -> bool:
         """Whether somebody asked for some of it: then it is carried out whatever it gains."""
-        edits = self._packed
-        return edits.extracted != len(edits) or edits.forced > 0
+        return any(
+            not (isinstance(edit, Cut) and edit.extracts) or edit.forced for edit in self.edits
+        )
 
     @property
     def summary(self) -> str:
         """What it does, in a few words."""
+        shortened = sum(not (cut.extracts or cut.folds) for cut in self.cuts)
         done = [
             (len(self.extracted), "extracted"),
             (len(self.putbacks), "put back"),
-            (
-                len(self.cuts) - len(self.extracted) - self._packed.folds,
-                "of the agent's own calls shortened",
-            ),
+            (shortened, "of the agent's own calls shortened"),
             (
                 len(self.fields),
                 "field set or undone" if len(self.fields) == 1 else "fields set or undone",

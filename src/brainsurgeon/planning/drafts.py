@@ -23,7 +23,7 @@ from brainsurgeon.model.entries import (
     stub_token,
     value_at,
 )
-from brainsurgeon.model.plans import Amount, Cut, Edits, KeptPart, Putback
+from brainsurgeon.model.plans import Amount, Cut, KeptPart, Putback
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import LINK, MARK
@@ -455,7 +455,7 @@ class Draft:
     id, by the places of those edits.
     """
 
-    edits: Edits = field(default_factory=Edits)
+    edits: list[Edit] = field(default_factory=list)
     named: dict[int, str] = field(default_factory=dict)
 
     def add(self, ident: str | None, edits: list[Edit]) -> None:
@@ -463,21 +463,22 @@ class Draft:
         for edit in sorted(edits, key=lambda one: (one.start, one.end)):
             if edit.entry_id != (ident or ""):
                 self.named[edit.start] = ident or ""
-            self.edits.add(edit)
+            self.edits.append(edit)
 
-    def sure(self, ids: Ids, twice: Twice, matcher: Matcher) -> tuple[Edits, list[Cut]]:
+    def sure(self, ids: Ids, twice: Twice, matcher: Matcher) -> tuple[list[Edit], list[Cut]]:
         """Give what still holds once the whole file is known, and the cuts that do not."""
         if not (twice.hashes or matcher.moved):
             return self.edits, []
-        sure, vetoed = Edits(), []
+        sure: list[Edit] = []
+        vetoed: list[Cut] = []
         for edit in self.edits:
             ident = self.named.get(edit.start, edit.entry_id)
             if isinstance(edit, Putback):
                 owner = matcher.moved.get(edit.extraction_id)
                 if owner is None or owner not in ids or ident == owner:
-                    sure.add(edit)
+                    sure.append(edit)
             elif ident not in twice:
-                sure.add(edit)
+                sure.append(edit)
             elif isinstance(edit, Cut):
                 vetoed.append(edit)
         return sure, vetoed

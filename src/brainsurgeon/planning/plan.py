@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.formats import base, splice
 from brainsurgeon.formats.splice import verify
 from brainsurgeon.model.entries import EXTRACTABLE
-from brainsurgeon.model.plans import Cut, Edit, Edits, Outcome, Plan, Putback
+from brainsurgeon.model.plans import Cut, Edit, Outcome, Plan, Putback
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import NOTHING
 from brainsurgeon.planning import archive as turns
@@ -142,15 +142,14 @@ class _Planner:
         for cut in vetoed:
             self._judge.tally.count(cut.kind, cut.tool, f"not extractable: {_TWICE}", cut.chars)
         verdict = self._seals(found, twice)
-        edits = Edits() if verdict.blocked else found.joined(verdict.leave)
-        putbacks = (one for one in edits if isinstance(one, Putback)) if edits.putbacks else ()
-        back = {edit.extraction_id for edit in putbacks}
+        edits = () if verdict.blocked else tuple(sorted([*found, *verdict.leave], key=_place))
+        back = {edit.extraction_id for edit in edits if isinstance(edit, Putback)}
         lost = self._lost()
         doubtful = [(entry, _TWICE) for entry in self._fields.sets if entry in twice]
         return Plan(
             edits=edits,
             kept=self._judge.tally.kept,
-            gain=edits.gain,
+            gain=sum(edit.gain for edit in edits),
             due_at=self._judge.tally.due_at,
             sighted=tuple(self._sighted()),
             gone=tuple(one.id for one in lost if self._was_read(one)),
@@ -195,7 +194,7 @@ class _Planner:
         """
         return one.rest is None and one.entry_id in self._ids
 
-    def _seals(self, edits: Edits, twice: Twice) -> Verdict:
+    def _seals(self, edits: list[Edit], twice: Twice) -> Verdict:
         """Judge the seals behind what is to be done, and count those that stay."""
         seals = self._thoughts.seals
         seals.standing = [
@@ -313,6 +312,10 @@ class _Planner:
         wish = self._fields.sets.get(ident or "")
         said = wish.value if wish else entry.get(EXTRACTABLE)
         return 0.0 if said is True else self._rules.keep_after_restore
+
+
+def _place(edit: Edit) -> tuple[int, int]:
+    return edit.start, edit.end
 
 
 def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:
