@@ -94,19 +94,19 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
     state = store.files.at(chosen.file.path) if store else None
     if codex_context := _only_read(settings, chosen, chosen.file):
         return codex_context
-    with examine_to_show(settings, chosen.file, state, now) as look:
-        records = records_of(settings, store, look.session, chosen.record, now)
-        make = partial(look.plan, records, explain=True)
-        fitting = fit_in(look, records, store, make, folding_of(look, records), cut=True)
-        planned, weighed = fitting.plan, weigh(look, records, store)
-        fingerprint = look.session.fingerprint
+    with examine_to_show(settings, chosen.file, state, now) as examined:
+        records = records_of(settings, store, examined.session, chosen.record, now)
+        make = partial(examined.plan, records, explain=True)
+        fitting = fit_in(examined, records, store, make, folding_of(examined, records), cut=True)
+        planned, weighed = fitting.plan, weigh(examined, records, store)
+        fingerprint = examined.session.fingerprint
         standing = set(planned.sighted)
         extracted = [
             value for value in records.extractions
             if value.id in standing and value.archive_id is None
         ]  # fmt: skip
         return Context(
-            chosen.title, chosen.path, look.format.name, fingerprint.size, _state(look),
+            chosen.title, chosen.path, examined.format.name, fingerprint.size, _state(examined),
             _filling(planned),
             tuple(owned(store, chosen, extracted) if store else ()),
             tuple(planned.extracted), planned.gain,
@@ -145,9 +145,9 @@ def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Contex
         )  # fmt: skip
 
 
-def _state(look: Examination) -> str:
+def _state(examined: Examination) -> str:
     try:
-        look.check_settled()
+        examined.check_settled()
     except (UnsettledError, RefusedError) as why:
         return str(why)
     return "settled"

@@ -76,15 +76,18 @@ def would_relieve(
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
     state = store.files.at(file.path) if store else None
-    with examine_to_show(settings, file, state, now) as look:
-        records = records_of(settings, store, look.session, chosen.record, now)
-        fitting = _fitting(store, look, records, wanted)
-        return _told(look, fitting, reason=fitting.plan.deferred or _unsettled(look))
+    with examine_to_show(settings, file, state, now) as examined:
+        records = records_of(settings, store, examined.session, chosen.record, now)
+        fitting = _fitting(store, examined, records, wanted)
+        return _told(examined, fitting, reason=fitting.plan.deferred or _unsettled(examined))
 
 
-def _fitting(store: Store | None, look: Examination, records: Records, wanted: Wanted) -> Fitting:
-    make = partial(look.plan, records, explain=True)
-    return relieve_by(look, weigh(look, records, store), wanted, make, folding_of(look, records))
+def _fitting(
+    store: Store | None, examined: Examination, records: Records, wanted: Wanted
+) -> Fitting:  # fmt: skip
+    make = partial(examined.plan, records, explain=True)
+    weighed, folding = weigh(examined, records, store), folding_of(examined, records)
+    return relieve_by(examined, weighed, wanted, make, folding)
 
 
 def _relieved(
@@ -92,20 +95,20 @@ def _relieved(
     clock: Callable[[], float],
 ) -> tuple[Relief, AnyRewrite | None]:  # fmt: skip
     now = clock()
-    with examine_quiet(settings, file, store.files.at(file.path), now) as look:
-        look.check_turn()
-        record = catalogue.note(store, look.session)
-        records = records_of(settings, store, look.session, record, now)
-        fitting = _fitting(store, look, records, wanted)
+    with examine_quiet(settings, file, store.files.at(file.path), now) as examined:
+        examined.check_turn()
+        record = catalogue.note(store, examined.session)
+        records = records_of(settings, store, examined.session, record, now)
+        fitting = _fitting(store, examined, records, wanted)
         planned = fitting.plan
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:
             raise UnsettledError(planned.deferred)
-        relief, rewrite = _told(look, fitting), None
+        relief, rewrite = _told(examined, fitting), None
         if planned.edits:
-            rewrite = _changed(store, look, record, planned, clock)
+            rewrite = _changed(store, examined, record, planned, clock)
         else:
-            catalogue.record_look(store, look.session, record, planned, now)
+            catalogue.record_look(store, examined.session, record, planned, now)
         if fitting.after:
             with store.transaction():
                 store.calibrations.remember(record.id, fitting.after, now)
@@ -113,11 +116,11 @@ def _relieved(
 
 
 def _changed(
-    store: Store, look: Examination, record: SessionRecord, planned: Plan,
+    store: Store, examined: Examination, record: SessionRecord, planned: Plan,
     clock: Callable[[], float],
 ) -> AnyRewrite:  # fmt: skip
     try:
-        rewrite = change(store, look, record, planned, clock)
+        rewrite = change(store, examined, record, planned, clock)
     except RefusedError as why:  # the session itself was valid when it was examined
         raise UnsettledError(str(why)) from why
     if rewrite.left:  # the finished part is recorded; the rest waits
@@ -145,25 +148,25 @@ def _note_wish(store: Store, file: SessionFile, wanted: Wanted, now: float) -> N
         store.wishes.add_relieve(record.id, wanted.write(), now)
 
 
-def _unsettled(look: Examination) -> str:
+def _unsettled(examined: Examination) -> str:
     try:
-        look.check_settled()
+        examined.check_settled()
     except (UnsettledError, RefusedError) as why:
         return str(why)
     return ""
 
 
-def _told(look: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
+def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
     """Return the amounts of extracted and remaining live values, by kind and tool."""
-    planned, size = fitting.plan, look.session.fingerprint.size
+    planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(cut.entry_id, cut.path) for cut in planned.cuts}
     went, stays = dict[_Sort, list[int]](), dict[_Sort, list[int]]()
-    for place, sort, chars in _live(look):
+    for place, sort, chars in _live(examined):
         counts = (went if place in going else stays).setdefault(sort, [0, 0])
         counts[0] += 1
         counts[1] += chars
     return Relief(
-        look.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
+        examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
         room=fitting.room, before=fitting.before, after=fitting.after, went=_amounts(went),
         stays=_amounts(stays), values=sum(not cut.folds for cut in planned.cuts), bytes_before=size,
         bytes_after=size - planned.gain,
@@ -174,14 +177,14 @@ def _told(look: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
 _Sort = tuple[str, str | None]
 
 
-def _live(look: Examination) -> Iterator[tuple[object, _Sort, int]]:
+def _live(examined: Examination) -> Iterator[tuple[object, _Sort, int]]:
     """Yield each value that requests carry: its place, its kind and tool, and its characters."""
-    for line in look.session.lines:
+    for line in examined.session.lines:
         entry = base.parse(line.raw) if line.raw else None
-        if entry is None or line.raw is None or look.survey.dead(line.offset):
+        if entry is None or line.raw is None or examined.survey.dead(line.offset):
             continue
-        ident = look.format.identity(entry, line.raw, line.number)
-        for part in look.format.parts(entry, look.survey, line.offset):
+        ident = examined.format.identity(entry, line.raw, line.number)
+        for part in examined.format.parts(entry, examined.survey, line.offset):
             if not part.dead and stub_in(value_at(entry, part.path)) is None:
                 yield (ident, part.path), (part.kind, part.tool), part.chars
 

@@ -177,14 +177,14 @@ class _Rollback:
         self, session: Session, record: SessionRecord, file: SessionFile
     ) -> SessionRollback:
         now, state = self._clock(), self._store.files.at(file.path)
-        with examine_to_show(self._settings, file, state, now) as look:
+        with examine_to_show(self._settings, file, state, now) as examined:
             try:
-                look.check_settled()
+                examined.check_settled()
             except UnsettledError as why:
                 return SessionRollback(session.title, "pending", reason=str(why))
             wishes = (self._wish(record, now),)
-            records = records_of(self._settings, self._store, look.session, record, now, wishes)
-            planned = look.plan(records, cut=False)
+            records = records_of(self._settings, self._store, examined.session, record, now, wishes)
+            planned = examined.plan(records, cut=False)
         if planned.deferred:
             return SessionRollback(session.title, "pending", reason=planned.deferred)
         return self._answer(session, record, planned)
