@@ -1,1 +1,1 @@
-"""From a name to a session, an entry, its values, a scope: resolved once, handed on."""
+"""Lookup of sessions, entries, extracted values and scopes by name."""

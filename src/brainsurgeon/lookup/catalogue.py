@@ -1,4 +1,4 @@
-"""Keep the catalogue of sessions true: where each lies, and what stands in it."""
+"""The catalogue of sessions: the path of each, and the placeholders in it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def find(store: Store, session: AnyOpen) -> SessionRecord | None:
-    """Return the row of an open session, or None; writes nothing."""
+    """Return the row of an open session, or None. Writes nothing."""
     return find_row(store, session.file, session.identity)
 
 
 def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
-    """Return the row of a session file, or None; writes nothing.
+    """Return the row of a session file, or None. Writes nothing.
 
-    It is the row of the path, unless that belongs to a session with another id. Else it is a row
-    of the same session id whose session is no longer where it was last seen.
+    The row of the path comes first, unless it belongs to a session with another id. Otherwise it
+    is a row of the same session id whose session has left its last known path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
         return record
-    return next((one for one in store.sessions.of_identity(identity) if _has_left(one)), None)
+    return next((row for row in store.sessions.of_identity(identity) if _has_left(row)), None)
 
 
 def _has_left(record: SessionRecord) -> bool:
-    """Check whether a session is certainly no longer where it was last seen."""
+    """Check whether a session has certainly left its last known path."""
     if record.displaced:
         return True
     in_database = False
@@ -49,15 +49,15 @@ def _has_left(record: SessionRecord) -> bool:
         in_database = True
     if not in_database and os.path.realpath(record.path) != record.path:
         return True  # behind a link, which is not followed
-    there = look_at([Root(record.root)], record.path)
-    if not isinstance(there, SessionFile):
-        return in_database and there is None
-    identity = identity_of(there)
-    return identity not in (None, record.identity)  # another session was put in its place
+    file = look_at([Root(record.root)], record.path)
+    if not isinstance(file, SessionFile):
+        return in_database and file is None
+    identity = identity_of(file)
+    return identity not in (None, record.identity)  # another session took its path
 
 
 def update(store: Store, session: AnyOpen) -> SessionRecord | None:
-    """Return the row of an open session, brought up to date where it lies elsewhere now."""
+    """Return the row of an open session, updated if the session has moved."""
     record = find(store, session)
     if record and not lies_there(record, session.file, session.identity):
         return note(store, session)
@@ -65,7 +65,7 @@ def update(store: Store, session: AnyOpen) -> SessionRecord | None:
 
 
 def note(store: Store, session: AnyOpen) -> SessionRecord:
-    """Record where an open session lies, and make its row where it has none."""
+    """Record the path of an open session, in a new row if it has none."""
     with store.transaction():
         return note_within(store, session)
 
@@ -77,7 +77,7 @@ def note_within(store: Store, session: AnyOpen) -> SessionRecord:
 
 
 def lies_there(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:
-    """Check whether a row says where and whose a session file is."""
+    """Check whether a row has the current path, agent and id of a session file."""
     return (
         not record.displaced
         and (record.path, record.root) == (file.path, file.root)
@@ -89,17 +89,16 @@ def lies_there(record: SessionRecord, file: SessionFile, identity: str | None) -
 
 def record_look(store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan,
                 now: float) -> None:  # fmt: skip
-    """Record what a look at an idle session found, and end requests that need no edit.
+    """Record the placeholders seen in an idle session, and end requests that need no edit.
 
-    A session gets a row where something of ours stands in it. Writes nothing where the store
-    knows it all.
+    A session with placeholders gets a row. Writes nothing if the store is up to date.
     """
     if record is None and not plan.sighted:
         return
     if record is not None:
         placed = store.placements.of_session(record.id)
-        fresh = [ident for ident in plan.sighted if ident not in placed]
-        if not (fresh or plan.gone or plan.missing or plan.wishes):
+        is_new = any(ident not in placed for ident in plan.sighted)
+        if not (is_new or plan.gone or plan.missing or plan.wishes):
             return
     with store.transaction():
         record = record or note_within(store, session)

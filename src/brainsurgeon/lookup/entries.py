@@ -1,4 +1,4 @@
-"""Find the extracted values of an entry that a person or an agent named, and choose among them."""
+"""Lookup of the extracted values of an entry, by entry id or placeholder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EntryValues:
-    """The extracted values of one entry, and the session that is meant."""
+    """The extracted values of one entry in one session."""
 
     session: Session
     entry_id: str
@@ -44,11 +44,10 @@ def entry_named(
     settings: Settings, store: Store | None, reference: str, session: str | Session | None,
     *, to_show: bool = False,
 ) -> EntryValues:  # fmt: skip
-    """Find the extracted values of an entry, named by its id or by a whole pasted placeholder.
+    """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
 
-    `session` narrows to one session, by a name of it or as it was looked up already. `to_show`
-    says that the values matter, not where they stand: several sessions may hold them then. Raise
-    NotFoundError, or AmbiguousError with the candidates.
+    `session` limits the lookup to one session. With `to_show`, several sessions may hold the
+    values if these are equal. Raises NotFoundError, or AmbiguousError with the candidates.
     """
     wanted = id_named(reference)
     if store is None:
@@ -61,10 +60,10 @@ def entry_named(
             if isinstance(session, str)
             else session
         )
-        found = _of_session(store, chosen, reference)
+        named = _of_session(store, chosen, reference)
         if not to_show:
-            _check_all_owned(store, found)
-        return found
+            _check_all_owned(store, named)
+        return named
     return _of_any_session(settings, store, reference, to_show=to_show)
 
 
@@ -80,51 +79,51 @@ def is_extracted_from(
 
 
 def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:
-    """Return the values that whoever asks for a session may see."""
+    """Return the values that the caller may see: all, or those of the session's agent."""
     if not session.only_owned:
         return list(values)
     agents: dict[int, str] = {}
-    found = []
-    for one in values:
-        if one.session_id not in agents:
-            agents[one.session_id] = store.sessions.known(one.session_id).agent_directory
-        if agents[one.session_id] == session.agent_directory:
-            found.append(one)
-    return found
+    visible = []
+    for value in values:
+        if value.session_id not in agents:
+            agents[value.session_id] = store.sessions.known(value.session_id).agent_directory
+        if agents[value.session_id] == session.agent_directory:
+            visible.append(value)
+    return visible
 
 
 def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     values = owned(store, session, store.extractions.of_entry(reference))
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
-    here = [one for one in values if one.id in placed]
+    here = [value for value in values if value.id in placed]
     if not here and record:
-        here = [one for one in values if one.session_id == record.id]
+        here = [value for value in values if value.session_id == record.id]
     if not here and values:  # a fork or a copy that no scan has seen yet
         standing = _placeholders_in(session)
-        here = [one for one in values if one.stub.encode() in standing]
+        here = [value for value in values if value.stub.encode() in standing]
     if not here:
         raise _nothing_extracted(session, id_named(reference))
     return EntryValues(session, here[-1].entry_id, newest(here))
 
 
-def _check_all_owned(store: Store, found: EntryValues) -> None:
-    """Raise NotFoundError where a value that the caller may not see stands in the same entry.
+def _check_all_owned(store: Store, named: EntryValues) -> None:
+    """Raise NotFoundError if the entry also has values that the caller may not see.
 
-    A request to restore an entry means all of its values.
+    A request to restore an entry covers all of its values.
     """
-    session = found.session
+    session = named.session
     if not session.only_owned:
         return
-    values = store.extractions.of_entry(found.entry_id)
-    own = {(one.name, one.path, one.digest) for one in owned(store, session, values)}
-    others = [one for one in values if (one.name, one.path, one.digest) not in own]
-    if not others:
+    values = store.extractions.of_entry(named.entry_id)
+    own = {(value.name, value.path, value.digest) for value in owned(store, session, values)}
+    foreign = [value for value in values if (value.name, value.path, value.digest) not in own]
+    if not foreign:
         return
     placed = store.placements.of_session(session.record.id) if session.record else frozenset()
     standing = _placeholders_in(session)
-    if any(one.id in placed or one.stub.encode() in standing for one in others):
-        raise _nothing_extracted(session, found.entry_id)
+    if any(value.id in placed or value.stub.encode() in standing for value in foreign):
+        raise _nothing_extracted(session, named.entry_id)
 
 
 def _nothing_extracted(session: Session, wanted: str) -> NotFoundError:
@@ -137,7 +136,7 @@ def _nothing_extracted(session: Session, wanted: str) -> NotFoundError:
 def _of_any_session(
     settings: Settings, store: Store, reference: str, *, to_show: bool
 ) -> EntryValues:  # fmt: skip
-    """Find the values in the session that this program was started from, else in the only one."""
+    """Return the values in the calling session, else in the only session that has them."""
     wanted, values = id_named(reference), store.extractions.of_entry(reference)
     if not values:
         raise NotFoundError(
@@ -149,9 +148,9 @@ def _of_any_session(
     if own is not None:
         return own
     held: dict[int, list[Extraction]] = defaultdict(list)
-    for one in values:
-        for ident in store.placements.sessions_of([one.id]) or {one.session_id}:
-            held[ident].append(one)
+    for value in values:
+        for ident in store.placements.sessions_of([value.id]) or {value.session_id}:
+            held[ident].append(value)
     known = [(one, held[one.record.id]) for one in listed if one.record and one.record.id in held]
     live = [pair for pair in known if pair[0].file] or known
     if len(live) > 1 and not (to_show and _agree(values)):
@@ -167,17 +166,17 @@ def _of_any_session(
 
 
 def _agree(values: Iterable[Extraction]) -> bool:
-    """Check whether several extractions say the same at each place of an entry."""
-    told: dict[KeyPath, bytes] = {}
-    return all(told.setdefault(one.path, one.digest) == one.digest for one in values)
+    """Check whether extractions with the same path have the same value."""
+    digests: dict[KeyPath, bytes] = {}
+    return all(digests.setdefault(value.path, value.digest) == value.digest for value in values)
 
 
 def _in_calling_session(
     store: Store, listed: Iterable[Session], reference: str
 ) -> EntryValues | None:
-    """Find the values in the session whose agent runs this command, if the entry stands there.
+    """Return the values in the session whose agent runs this command, None without the entry.
 
-    A fork has the same ids as its origin, so that the entry would be found there, too.
+    A fork has the entry ids of its origin, so that a lookup by id alone would match both.
     """
     here = claude_code.calling_session()
     for session in listed:
@@ -192,12 +191,11 @@ def _in_calling_session(
 
 
 def _placeholders_in(session: Session) -> frozenset[bytes]:
-    """Return the texts of all placeholders in a session's file."""
     return frozenset(text for raw in _lines_of(session) for text in STUB.findall(raw))
 
 
 def _lines_of(session: Session) -> Iterator[bytes]:
-    """Yield the lines of a session's file; none where it cannot be read."""
+    """Yield the lines of a session's file, or none if it cannot be read."""
     if session.file is None:
         return
     try:
@@ -208,15 +206,15 @@ def _lines_of(session: Session) -> Iterator[bytes]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Narrow to the values that `keys` name: a whole path, or any named step of one.
+    """Return the values that `keys` name: a whole path, or one step of it.
 
-    Raise NoSuchKeyError when none matches, ExpiredError when nothing that matches is left.
+    Raises NoSuchKeyError if none matches, ExpiredError if all that match have expired.
     """
     wanted = chosen(named.values, keys)
     if not wanted:
-        there = ", ".join(dotted(value.path) for value in named.values)
+        paths = ", ".join(dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
-            f"no extracted value of {named.entry_id!r} is called that; there are {there}"
+            f"no extracted value of {named.entry_id!r} is called that; there are {paths}"
         )
     if all(value.blob_id is None for value in wanted):
         raise ExpiredError(named.entry_id, [tombstone(value) for value in wanted])
@@ -224,18 +222,18 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Give the record of the archive that stands in an entry, or with `undone` once stood there."""
-    parts = (one for one in named.values if one.archive_id is not None and not one.links)
-    return next((one for one in parts if undone or one.state == "standing"), None)
+    """Return the record of the archive in an entry; with `undone` also of a restored one."""
+    parts = (part for part in named.values if part.archive_id is not None and not part.links)
+    return next((part for part in parts if undone or part.state == "standing"), None)
 
 
 def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:
-    """Give those of the values that `keys` name of which only a tombstone is left."""
+    """Return the expired values among those that `keys` name."""
     return [value for value in chosen(named.values, keys) if value.blob_id is None]
 
 
 def tombstone(value: Extraction) -> dict[str, object]:
-    """Give what stays of a value whose blob is gone."""
+    """Return the metadata of an expired value."""
     return {
         "entry_id": value.entry_id,
         "path": dotted(value.path),

@@ -1,4 +1,4 @@
-"""Whose sessions a caller may see, and which of them it means."""
+"""Resolve which sessions a caller may see and which one it names."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+# Seconds between two checks for a call that is not written yet.
 _GLANCE = 0.1
-"""Seconds between two looks for a call that is not written down yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One agent, by name or directory, one session of it, or, with neither, every session.
+    """One agent, one session, or, with neither, every session.
 
-    The directory is the agent's own, or the one that a project of Claude Code works in.
-
-    `session` is a path, an id, or an id behind its agent: a beginning of one could come to mean
-    another session later.
+    `agent` is a name, the agent's own directory, or the working directory of a Claude Code
+    project. `session` is a path, an id or `agent/id`. A prefix of an id is not enough: it could
+    match another session later.
     """
 
     agent: str | None = None
@@ -46,12 +45,13 @@ class Scope:
 
 
 def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope, str | None]:
-    """Bind a scope to what its names mean now; give it with a warning where that is nothing.
+    """Return a scope with its names resolved to paths, and a warning if one matches nothing.
 
-    Raise AmbiguousError when a name fits several: whoever starts a server is told, no agent is.
+    Raises AmbiguousError if a name matches several: the person who starts a server sees it, no
+    agent does.
     """
-    listed = [one for one in all_sessions(settings, store) if _of_agent(one, scope.agent)]
-    directories = sorted({one.agent_directory for one in _of_live_agents(listed)})
+    listed = [item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)]
+    directories = sorted({session.agent_directory for session in _of_live_agents(listed)})
     if scope.agent and len(directories) > 1:
         hint = "name its directory with --agent"
         raise AmbiguousError(f"agent {scope.agent!r}", directories, hint)
@@ -67,36 +67,35 @@ def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope,
 
 
 def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[Session]:
-    """List what a caller may see: nothing where an agent's name has come to mean two."""
+    """Return the sessions that a caller may see, none if the agent's name has become ambiguous."""
     listed = _of_live_agents(
-        one for one in all_sessions(settings, store) if _of_agent(one, scope.agent)
+        item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)
     )
-    if scope.agent and len({one.agent_directory for one in listed}) > 1:
+    if scope.agent and len({session.agent_directory for session in listed}) > 1:
         return []
     if scope.agent or scope.session:
-        listed = [replace(one, only_owned=True) for one in listed]
+        listed = [replace(session, only_owned=True) for session in listed]
     if scope.session is None:
         return listed
     named = scope.session
     return [
-        one for one in listed
-        if named == one.path or names.is_called(one, named) or names.calls_itself(one, named)
+        item for item in listed
+        if named == item.path or names.is_called(item, named) or names.calls_itself(item, named)
     ]  # fmt: skip
 
 
 def _of_live_agents(sessions: Iterable[Session]) -> list[Session]:
-    """Leave out what the store remembers of an agent's earlier directory."""
+    """Drop sessions that the store knows only from an agent's earlier directory."""
     listed = list(sessions)
-    live = {(one.agent, one.agent_directory) for one in listed if one.file}
+    live = {(session.agent, session.agent_directory) for session in listed if session.file}
     names = {agent for agent, _ in live}
     return [
-        one for one in listed
-        if one.agent not in names or (one.agent, one.agent_directory) in live
+        session for session in listed
+        if session.agent not in names or (session.agent, session.agent_directory) in live
     ]  # fmt: skip
 
 
 def _of_agent(session: Session, agent: str | None) -> bool:
-    """Tell whether an agent is named: by its name, its directory, or one that it works in."""
     if agent is None:
         return True
     if (sep in agent or agent == ".") and "\0" not in agent:
@@ -110,11 +109,11 @@ def session_for(
     settings: Settings, store: Store | None, scope: Scope, name: str | None, call: Entry,
     clock: Callable[[], float] = time.time, holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
-    """Find the session that is named, or whose open turn holds this very call, or has the entry.
+    """Return the session that is named, or that made the call, or that has the entry.
 
-    `call` are the arguments of the tool call; `holds` tells whether a session has the entry that
-    it names. Raise NotFoundError for what is not there or not within the scope, UntoldError where
-    nothing is named and it cannot be told.
+    `call` holds the arguments of the tool call; `holds` checks whether a session has the entry
+    that they name. Raises NotFoundError for a session that does not exist or is out of scope,
+    UntoldError if no name is given and several sessions are possible.
     """
     listed = sessions_in(settings, store, scope)
     if name:
@@ -127,31 +126,31 @@ def session_for(
     if caller:
         return caller
     if holds is not None:
-        meant = [one for one in meant if holds(one)]
+        meant = [session for session in meant if holds(session)]
         if not meant:
             raise NotFoundError("no session here has that entry")
         if len(meant) == 1:
             return meant[0]
     newest = sorted(meant, key=_last_change, reverse=True)
-    raise UntoldError([one.title for one in newest])
+    raise UntoldError([session.title for session in newest])
 
 
 def _caller(
     settings: Settings, store: Store | None, scope: Scope, listed: list[Session], call: Entry,
     clock: Callable[[], float], holds: Callable[[Session], bool] | None,
 ) -> tuple[Session | None, list[Session]]:  # fmt: skip
-    """Find the session that made a call; where that cannot be told, those that may have made it.
+    """Return the session that made a call, or None, and the sessions that may have made it.
 
-    A call that Claude Code has not written down yet is waited for.
+    Waits for calls that Claude Code has not written yet.
     """
     deadline = time.monotonic() + claude_code.LATEST_LINE
     while True:
-        calling = [one for one in listed if _is_calling(settings, one, call, clock())]
+        calling = [item for item in listed if _is_calling(settings, item, call, clock())]
         if len(calling) == 1:
             return calling[0], calling
         if (starter := _starter_among(calling or listed, holds)) is not None:
             return starter, calling
-        late = any(_may_be_late(settings, one, clock()) for one in listed)
+        late = any(_may_be_late(settings, session, clock()) for session in listed)
         if calling or not late or time.monotonic() > deadline:
             return None, calling or listed
         time.sleep(_GLANCE)
@@ -161,20 +160,20 @@ def _caller(
 def _starter_among(
     sessions: Iterable[Session], holds: Callable[[Session], bool] | None
 ) -> Session | None:
-    """Find the session whose process started this one; its call may not be written down yet.
+    """Return the session whose process started this one; its call may not be written yet.
 
-    A fork may have no record yet, by which it could be told that it has the entry.
+    A session without a row is accepted: it may be a new fork, and `holds` needs the row.
     """
     here = claude_code.calling_session()
-    for one in sessions:
-        at = here is not None and paths.realpath(one.path) == paths.realpath(here)
-        if at and (holds is None or one.record is None or holds(one)):
-            return one
+    for session in sessions:
+        at = here is not None and paths.realpath(session.path) == paths.realpath(here)
+        if at and (holds is None or session.record is None or holds(session)):
+            return session
     return None
 
 
 def _may_be_late(settings: Settings, session: Session, now: float) -> bool:
-    """Tell whether a session is a live one of Claude Code, which writes a call down after it."""
+    """Check whether this is a live session of Claude Code, which writes calls with a delay."""
     if session.file is None or claude_code.place(session.path) is None:
         return False
     return silence(session.file.fingerprint, now, now) < settings.abandoned_after_seconds
@@ -185,11 +184,10 @@ def _last_change(session: Session) -> int:
 
 
 def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:
-    """Tell whether a session's open turn waits for the answer to this call."""
+    """Check whether a session's open turn waits for the answer to this call."""
     if session.file is None:
         return False
-    silent = silence(session.file.fingerprint, now, now)
-    if silent >= settings.abandoned_after_seconds:
+    if silence(session.file.fingerprint, now, now) >= settings.abandoned_after_seconds:
         return False
     try:
         with open_session(session.file) as opened:
@@ -198,18 +196,18 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
             if survey.open_turn is None:
                 return False
             waiting = _unanswered(opened.lines, form, survey.last_user)
-            return any(_means(given, call) for given in waiting)
+            return any(_means(arguments, call) for arguments in waiting)
     except (OSError, RefusedError, BusyError):
         return False
 
 
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
-    """Give the arguments of the last calls after the question that nothing has answered yet.
+    """Return the arguments of the last calls after the prompt that have no answer yet.
 
-    What stands before an answer that failed is over, although its round goes on for the provider.
+    Calls before a failed answer are closed, although their round goes on for the provider.
     """
     answered: set[str | None] = set()
-    unnamed, waiting, met = 0, [], False
+    unnamed, waiting, seen_call = 0, [], False
     for line in lines.backward():
         if last_user is not None and line.offset <= last_user:
             break
@@ -221,25 +219,25 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
             break
         answers, calls = list(form.answers(entry)), list(form.calls(entry))
         ident = form.identity(entry, line.raw or b"", line.number)
-        if met and form.counts(entry) and not calls:
-            break  # the round before
-        answered |= {one.call_id for one in answers if one.call_id}
-        unnamed += any(one.call_id is None for one in answers)
+        if seen_call and form.counts(entry) and not calls:
+            break  # the previous round
+        answered |= {answer.call_id for answer in answers if answer.call_id}
+        unnamed += any(answer.call_id is None for answer in answers)
         for call in reversed(calls):
-            met = True
+            seen_call = True
             if not {call.call_id, ident} & answered and unnamed == 0:
                 waiting.append(call.arguments)
             unnamed = max(0, unnamed - 1)
     return waiting
 
 
-def _means(given: Entry, call: Entry) -> bool:
-    """Tell whether the arguments in a file are those of the call, as some hosts wrap them."""
-    return _said(given) == _said(call) or any(
-        isinstance(inner, dict) and _said(inner) == _said(call) for inner in given.values()
+def _means(written: Entry, call: Entry) -> bool:
+    """Check whether arguments in a file equal the arguments of the call; some hosts wrap them."""
+    return _said(written) == _said(call) or any(
+        isinstance(inner, dict) and _said(inner) == _said(call) for inner in written.values()
     )
 
 
 def _said(arguments: Entry) -> Entry:
-    """Leave out what was given as nothing: some hosts name every argument."""
+    """Drop null arguments: some hosts pass every argument by name."""
     return {key: value for key, value in arguments.items() if value is not None}

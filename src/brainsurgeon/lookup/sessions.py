@@ -1,4 +1,4 @@
-"""Find the session that a person or an agent named."""
+"""Lookup of sessions by path, id, prefix or session key."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+# pi and Codex name their files by the start time of a session and its id.
 _AFTER_TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
     r"|rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)",
     re.DOTALL,
 )
-"""How pi and Codex name their files: when a session began, and its id."""
 
 
 def is_called(session: Session, name: str) -> bool:
-    """Tell whether a session is called so: by its file, or by what follows the time in it."""
+    """Check whether a file name equals `name`, or does so without its start time."""
     return name in _said(session, _of_file(session.name))
 
 
 def calls_itself(session: Session, name: str) -> bool:
-    """Tell whether a session's own header says this id; reads it where nobody has yet."""
+    """Check the id in a session's header, which is read from the file if the store lacks it."""
     bare = name.rpartition("/")[2]
     if not bare:
         return False
@@ -50,13 +50,13 @@ def calls_itself(session: Session, name: str) -> bool:
 
 
 def begins_with(session: Session, name: str) -> bool:
-    """Tell whether one of a session's names begins so."""
-    ids = [*_of_file(session.name)]
+    """Check whether a file name or id of a session begins with `name`."""
+    ids = _of_file(session.name)
     identity = session.record.identity if session.record else None
     if identity:
         ids.append(identity)
     return bool(name) and any(
-        one.startswith(name) for one in _said(session, ids) if ("/" in one) == ("/" in name)
+        own.startswith(name) for own in _said(session, ids) if ("/" in own) == ("/" in name)
     )
 
 
@@ -66,21 +66,20 @@ def _of_file(name: str) -> list[str]:
 
 
 def _said(session: Session, ids: list[str]) -> set[str]:
-    """Give ids alone and behind their agent, as they are and as they are printed."""
+    """Return ids, alone and with `agent/` before them, both as stored and as printed."""
     agents = openclaw.agent_names(session.agent)
-    said = {*ids, *(f"{agent}/{one}" for agent in agents for one in ids)}
-    return said | {readable(one) for one in said}
+    names = {*ids, *(f"{agent}/{ident}" for agent in agents for ident in ids)}
+    return names | {readable(name) for name in names}
 
 
 class ByKey:
-    """Tells whether a session has a session key; each `sessions.json` is read once."""
+    """Matches sessions by session key; reads each `sessions.json` once."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._keyed: dict[str, list[dict[str, Any]]] = {}
 
     def fits(self, session: Session, _name: str) -> bool:
-        """Tell whether the `sessions.json` beside the session's file gives it the key."""
         file = session.file
         if file is None:
             return False
@@ -95,11 +94,11 @@ class ByKey:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as it is known: `file` where it is on disk, `record` where the store knows it.
+    """A session: `file` if it is on disk, `record` if it has a row in the store.
 
-    `beyond` says that its file lies below no root of today, `unseen` why nobody can say whether
-    its file is there. With `only_owned`, whoever asks may see what was extracted from its agent's
-    sessions, and no more.
+    `beyond` is true if its file is below no configured root. `unseen` is the reason why the
+    existence of its file is unknown. With `only_owned`, the caller may see only values that were
+    extracted from sessions of the same agent.
     """
 
     title: str
@@ -112,17 +111,15 @@ class Session:
 
     @property
     def agent(self) -> str:
-        """The name of the agent that owns it."""
         return self.title.rpartition("/")[0]
 
     @property
     def name(self) -> str:
-        """Its id, without the name of its agent."""
         return self.title.rpartition("/")[2]
 
     @property
     def agent_directory(self) -> str:
-        """The directory of the agent that owns it; names of agents may repeat below other roots."""
+        """The directory of its agent; agents below different roots may have the same name."""
         if self.file:
             return self.file.agent_directory
         return self.record.agent_directory if self.record else ""
@@ -130,22 +127,22 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Every session that is known, and what of the roots could not be looked into."""
+    """All known sessions, and the places below the roots that could not be read."""
 
     sessions: tuple[Session, ...]
     problems: tuple[Unreadable, ...]
 
 
 def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Walk:
-    """Walk the roots once, and give what is there together with what only the store knows.
+    """Walk the roots once; return the sessions found there and those known only to the store.
 
-    With `beyond`, what was last seen below a root of another day is looked for there, too.
+    With `beyond`, also look for sessions that were last seen below a former root.
     """
     known = _Known(store)
     roots = settings.root_directories()
     own = store.rows.own_times() if store else NOTHING_OWN
-    files_found = discover(roots, format_of=known.format_of, recorded=known.is_below)
-    items = [*files_found, *list_rows(roots, own)]
+    discovered = discover(roots, format_of=known.format_of, recorded=known.is_below)
+    items = [*discovered, *list_rows(roots, own)]
     problems = [item for item in items if isinstance(item, Unreadable)]
     files = [item for item in items if not isinstance(item, Unreadable)]
     known.expect(files)
@@ -154,35 +151,33 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
 
 
 class _Known:
-    """What the store knows as a walk begins."""
+    """The sessions in the store at the beginning of a walk."""
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
         self._records = list(store.sessions.all()) if store else []
-        self._by_path = {one.path: one for one in self._records if not one.displaced}
+        self._by_path = {record.path: record for record in self._records if not record.displaced}
         self._moved = False
         self._inodes: set[tuple[int, int]] = set()
 
     def is_below(self, path: str) -> bool:
-        """Check whether a session was last seen at a path, or somewhere below it."""
+        """Check whether a session was last seen at a path or below it."""
         return self._store is not None and self._store.sessions.is_below(path)
 
     def format_of(self, path: str, _fingerprint: Fingerprint) -> str | None:
-        """Return the format that a file had when it was last seen."""
         record = self._by_path.get(path)
         return record.format if record else None
 
-    def expect(self, files: Iterable[SessionFile]) -> None:
-        """Take in which files there are, before any of them is looked up."""
-        listed = list(files)
-        paths = {file.path for file in listed}
-        self._inodes = {(one.fingerprint.device, one.fingerprint.inode) for one in listed}
+    def expect(self, files: list[SessionFile]) -> None:
+        """Store the paths and inodes of all files, before the first call of `session`."""
+        paths = {file.path for file in files}
+        self._inodes = {(file.fingerprint.device, file.fingerprint.inode) for file in files}
         self._moved = any(
-            one.displaced or one.path not in paths for one in self._records if one.identity
+            row.displaced or row.path not in paths for row in self._records if row.identity
         )
 
     def session(self, file: SessionFile, *, beyond: bool = False) -> Session:
-        """Return the session that a file is; it is read only where it may have been moved."""
+        """Return the session of a file, which is read only if it may have been moved."""
         record = self._by_path.get(file.path)
         if record is None and self._moved and self._store:
             record = find_row(self._store, file, identity_of(file))
@@ -191,10 +186,10 @@ class _Known:
     def rest(
         self, live: Iterable[Session], problems: Iterable[Unreadable], *, beyond: bool
     ) -> Iterator[Session]:
-        """Yield the sessions whose files the walk did not come upon."""
-        met = {one.record.id for one in live if one.record}
+        """Yield the sessions whose files the walk did not find."""
+        live_ids = {session.record.id for session in live if session.record}
         for record in self._records:
-            if record.id in met:
+            if record.id in live_ids:
                 continue
             file = None
             second_name = self._is_second_name(record)
@@ -207,7 +202,7 @@ class _Known:
                 yield Session(record.title, record.path, None, record, unseen=unseen)
 
     def _is_second_name(self, record: SessionRecord) -> bool:
-        """Check whether a recorded file was met under another name: a hard link to it."""
+        """Check whether the walk found a hard link to a recorded file."""
         if record.displaced:
             return False
         try:
@@ -218,34 +213,33 @@ class _Known:
 
 
 def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
-    """Say why the walk could not see whether a file is there, or nothing if it could."""
-    for one in problems:
-        if f"{path}/".startswith(f"{one.path.rstrip('/')}/"):
-            return f"{one.path}: {one.why}"
+    """Return why the walk could not check whether a file exists, or ""."""
+    for problem in problems:
+        if f"{path}/".startswith(f"{problem.path.rstrip('/')}/"):
+            return f"{problem.path}: {problem.why}"
     return ""
 
 
 def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = False) -> list[Session]:
-    """Give every session that stands below a root or that the store still knows."""
+    """Return all sessions that are below a root or known to the store."""
     return list(walk(settings, store, beyond=beyond).sessions)
 
 
 def session_named(
     settings: Settings, store: Store | None, name: str, *, beyond: bool = False
 ) -> Session:
-    """Find one session by path, id, prefix of the id, `agent/` before either, or session key.
+    """Return a session by path, id, prefix of the id, `agent/` before either, or session key.
 
-    Raise NotFoundError or AmbiguousError.
+    Raises NotFoundError or AmbiguousError.
     """
     return session_among(all_sessions(settings, store, beyond=beyond), name)
 
 
 def session_among(sessions: list[Session], name: str) -> Session:
-    """Find the one of these sessions that is named; raise NotFoundError or AmbiguousError."""
+    """Like `session_named`, among the given sessions."""
     by_key = ByKey(name)
     fitting: tuple[Callable[[Session, str], bool], ...] = (
-        _by_exact_path, _by_path, is_called, calls_itself, by_key.fits,
-        begins_with,
+        _by_exact_path, _by_path, is_called, calls_itself, by_key.fits, begins_with,
     )  # fmt: skip
     for fits in fitting:
         candidates = _living([session for session in sessions if fits(session, name)])
@@ -258,16 +252,16 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Leave out what only the store still knows, and files, where another has taken the name.
+    """Drop sessions whose name another has taken: over a missing file, or a database over a file.
 
-    An agent that moves to a database takes its sessions over under their names.
+    An agent that moves to a database keeps the names of its sessions.
     """
-    inside = {one.title for one in sessions if one.file and one.file.in_database}
-    taken = {one.title for one in sessions if one.file}
+    inside = {session.title for session in sessions if session.file and session.file.in_database}
+    taken = {session.title for session in sessions if session.file}
     return [
-        one for one in sessions
-        if (one.title not in taken if one.file is None
-            else one.file.in_database or one.title not in inside)
+        session for session in sessions
+        if (session.title not in taken if session.file is None
+            else session.file.in_database or session.title not in inside)
     ]  # fmt: skip
 
 
@@ -281,9 +275,9 @@ def _by_path(session: Session, name: str) -> bool:
 
 
 def noted(store: Store, session: Session) -> Session:
-    """Return the session with its row brought up to date, or made where it has none.
+    """Return the session with its row updated or created.
 
-    Raise FailedError where it has none and its file cannot be read.
+    Raises FailedError if it has no row and its file cannot be read.
     """
     file = session.file
     if file is None:
@@ -294,17 +288,17 @@ def noted(store: Store, session: Session) -> Session:
     except (BusyError, FailedError):
         if session.record is None:
             raise
-        return session  # what is asked of it next fails or waits, and says why
+        return session  # the next operation on it fails or waits, with the reason
     return replace(session, record=record)
 
 
 def file_of(session: Session) -> SessionFile:
-    """Give the file of a session; raise GoneError where it is gone or cannot be seen."""
-    if session.file is None:
-        why = session.unseen
-        where = f"cannot be seen: {why}" if why else f"is gone from {session.path}"
-        raise GoneError(
-            f"{session.title}: its file {where}; `brainsurgeon context` lists what is still held "
-            "of it, `brainsurgeon show` prints it"
-        )
-    return session.file
+    """Return the file of a session; raise GoneError if it is gone or cannot be seen."""
+    if session.file is not None:
+        return session.file
+    why = session.unseen
+    where = f"cannot be seen: {why}" if why else f"is gone from {session.path}"
+    raise GoneError(
+        f"{session.title}: its file {where}; `brainsurgeon context` lists what is still held "
+        "of it, `brainsurgeon show` prints it"
+    )

@@ -1,4 +1,4 @@
-"""Read stored values, each once: as the bytes to put back, and as what an agent would read."""
+"""Extracted values of an entry, as raw JSON tokens and as decoded content."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ if TYPE_CHECKING:
     from brainsurgeon.model.records import Extraction
     from brainsurgeon.store import Store
 
+# Path steps below which an agent keeps its own copy of what its model reads elsewhere in the entry.
 ASIDE = frozenset({"details", "toolUseResult"})
-"""Steps of a path below which an agent keeps, for itself, what its model reads elsewhere in the
-entry."""
+# Path steps below which Claude Code keeps results for its screen, each in another form.
 SCREEN = frozenset({"toolUseResult", "attachment"})
-"""Steps of a path below which Claude Code keeps results for its screen, each in another form."""
 
 
 class Contents(NamedTuple):
-    """The distinct values of an entry by path, and the paths of copies by those of their values."""
+    """The distinct values of an entry by path.
+
+    `same_as` maps the path of each copy to the path of its value.
+    """
 
     values: dict[str, Any]
     same_as: dict[str, str]
 
 
 def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Give one extraction a place: the last of those that come with it."""
+    """Return one extraction for each path: the last."""
     return tuple({value.path: value for value in values}.values())
 
 
 def chosen(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Give the values that `keys` name, a whole path or any named step of one; without any, all."""
+    """Return the values named by `keys` (a whole path or one step of it), or all without keys."""
     wanted = list(keys)
     return tuple(
         value for value in values
@@ -47,21 +49,21 @@ def _matches(path: KeyPath, key: str) -> bool:
 
 
 def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Leave out what only the agent's screen shows, unless it was named or there is nothing else.
+    """Drop values that only the agent's screen shows, unless named or the only ones.
 
-    A result often stands in its entry twice, as the model got it and as its user sees it.
+    Entries often hold a result twice: in the form for the model and in the form for the user.
     """
     sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
     return values if list(keys) else sent or values
 
 
 def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Put what the model had before what its agent keeps beside it."""
+    """Sort values that the model had before the copies that its agent keeps."""
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
 
 def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
-    """Read the values that are still held, as they stood in their lines, by extraction id."""
+    """Return the JSON tokens of the values that have not expired, by extraction id."""
     return {
         value.id: store.blobs.get(value.blob_id, value.digest)
         for value in values
@@ -70,25 +72,24 @@ def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
 
 
 def contents(values: Iterable[Extraction], tokens: dict[int, bytes]) -> Contents:
-    """Give each distinct value once, by path, first where the model had it.
+    """Return each distinct value once, by path, at the place where the model had it if possible.
 
-    Values are strings, and whole blocks the objects that they were.
+    Values are strings; whole blocks are objects.
     """
-    given: dict[str, Any] = {}
+    by_path: dict[str, Any] = {}
     same_as: dict[str, str] = {}
     first: dict[str, str] = {}
     for value in as_the_model_had_them(values):
         if value.id not in tokens:
             continue
         path, content = dotted(value.path), decode(tokens[value.id])
-        met = first.setdefault(json.dumps(content), path)
-        if met == path:
-            given[path] = content
+        first_path = first.setdefault(json.dumps(content), path)
+        if first_path == path:
+            by_path[path] = content
         else:
-            same_as[path] = met
-    return Contents(given, same_as)
+            same_as[path] = first_path
+    return Contents(by_path, same_as)
 
 
 def decode(token: bytes) -> Any:
-    """Read the token of a value as it stood in its line."""
     return json.loads(token.decode("utf-8", "surrogatepass"))

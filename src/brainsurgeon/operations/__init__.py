@@ -1,4 +1,1 @@
-"""The verbs: one file each, named as its command.
-
-Every verb takes what it needs, returns a value and prints nothing.
-"""
+"""The commands, one module each. They return values and print nothing."""

@@ -1,4 +1,4 @@
-"""Fold turns of a session now, thresholds aside; list the archives that stand."""
+"""Archive turns of a session regardless of the thresholds, and list existing archives."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ ALREADY = "archived already"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAnswer:
-    """What became of the turns that were to fold: those that did, and why others did not.
+    """The turns that were archived, and the turns that were not, each with the reason.
 
-    `pending` says that the session is not settled, so that what was asked for is noted, with the
-    `reason`.
+    With `pending` the session is not idle: the request is recorded. `reason` is why it waits.
     """
 
     session: str
@@ -48,8 +47,6 @@ class ArchiveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StandingArchive:
-    """An archive that stands in a session."""
-
     session: str
     archive: ArchiveRecord
 
@@ -59,20 +56,20 @@ def archive(
     clock: Callable[[], float], turns: tuple[int, int] | None = None,
     note_said: str | None = None, dry_run: bool = False,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Fold the turns of a session, or those between two numbers, whatever their size.
+    """Archive the turns of a session, or those between two numbers, whatever their size.
 
-    `note_said` is what is told of the last of them. In a session that is not settled it is noted,
-    and a later scan carries it out. Without a store, which a look can do without, nothing is known
-    of the session. Raise NotFoundError or AmbiguousError for the session, FailedError where its
-    turns never fold, UsageError for numbers that no turn has.
+    `note_said` is the outcome to record for the last of them. If the session is not idle, the
+    request is recorded and a later scan carries it out. Without a store nothing is written and
+    only the file is read. Raises NotFoundError or AmbiguousError for the session, FailedError if
+    its turns cannot be archived, UsageError for turn numbers that do not exist.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
     file, now = file_of(chosen), clock()
     _check_may_fold(settings, chosen.title, file)
     state = store.files.at(file.path) if store else None
-    with examine_to_show(settings, file, state, now) as one:
-        records = records_of(settings, store, one.session, chosen.record, now)
-        listed = _turns(one, records)
+    with examine_to_show(settings, file, state, now) as examined:
+        records = records_of(settings, store, examined.session, chosen.record, now)
+        listed = _turns(examined, records)
         numbers = {verdict.turn.number for verdict in listed}
         first, last = turns or (1, max(numbers, default=0))
         if turns and first > last:
@@ -89,16 +86,16 @@ def archive(
         folds = tuple(verdict for verdict in meant if verdict.folds)
         if store is None or dry_run or not asked:
             return ArchiveAnswer(chosen.title, folds, kept, dry_run)
-        noted = note(store, one.session)
+        noted = note(store, examined.session)
         with store.transaction():
-            for prompt_id, said in asked.items():
-                store.archives.ask(noted.id, prompt_id, said, now)
+            for prompt_id, text in asked.items():
+                store.archives.ask(noted.id, prompt_id, text, now)
     report = scan(settings, store, clock=clock, only=[file.path], named=True, command="archive")
     return _answer(chosen.title, report, asked, meant)
 
 
 def _check_may_fold(settings: Settings, title: str, file: SessionFile) -> None:
-    """Raise FailedError where nothing folds, whatever is asked for."""
+    """Raise FailedError if no turn of the session can be archived."""
     if not settings.enabled:
         raise FailedError(f"{title}: nothing folds while enabled = false")
     if file.in_database:
@@ -107,16 +104,16 @@ def _check_may_fold(settings: Settings, title: str, file: SessionFile) -> None:
         raise FailedError(f"{title}: {why}; its file was left as it is")
 
 
-def _turns(one: Examination, records: Records) -> list[Verdict]:
-    """Decide about the turns of a session as if each had been asked for; dead ones are left out."""
-    asking = without_thresholds(one.settings.archive_rules())
-    folding = replace(folding_of(one, records, asking), beyond=0)
-    planned = one.plan(records, folding=folding)
+def _turns(examined: Examination, records: Records) -> list[Verdict]:
+    """Return a verdict for each live turn, as if all of them had been requested."""
+    asking = without_thresholds(examined.settings.archive_rules())
+    folding = replace(folding_of(examined, records, asking), beyond=0)
+    planned = examined.plan(records, folding=folding)
     return [_said(verdict) for verdict in planned.turns if verdict.turn.dead is None]
 
 
 def _said(verdict: Verdict) -> Verdict:
-    """Give the reason that matters to whoever asked for a turn to fold."""
+    """Replace the reason of a verdict by the one that concerns a request."""
     if verdict.folds:
         return replace(verdict, reason="asked for")
     empty = verdict.turn.depth and not verdict.turn.middle
@@ -126,7 +123,7 @@ def _said(verdict: Verdict) -> Verdict:
 def _answer(
     title: str, report: ScanReport, asked: Collection[str], meant: list[Verdict]
 ) -> ArchiveAnswer:
-    """Say what came of a pass over the one session: which of the turns folded indeed."""
+    """Return the answer after a run over the session: which of the turns were archived."""
     kept = tuple(verdict for verdict in meant if verdict.turn.prompt_id not in asked)
     for outcome in report.sessions:
         if outcome.outcome in ("skipped", "failed"):
@@ -134,14 +131,16 @@ def _answer(
         if outcome.outcome == "deferred" or outcome.plan is None:
             reason = outcome.reason
             return ArchiveAnswer(title, (), kept, dry_run=False, pending=True, reason=reason)
-        came = {
-            one.turn.prompt_id: one for one in outcome.plan.turns if one.turn.prompt_id in asked
-        }  # of a turn that was not asked for the pass says what its own thresholds do
-        done = [came.get(one.turn.prompt_id, one) for one in meant]
-        folded = outcome.outcome == "changed"
+        # The verdicts of the run on turns that were not requested depend on the thresholds.
+        of_run = {
+            verdict.turn.prompt_id: verdict
+            for verdict in outcome.plan.turns if verdict.turn.prompt_id in asked
+        }  # fmt: skip
+        done = [of_run.get(verdict.turn.prompt_id, verdict) for verdict in meant]
+        changed = outcome.outcome == "changed"
         return ArchiveAnswer(
-            title, tuple(one for one in done if one.folds and folded),
-            tuple(one for one in done if not (one.folds and folded)), dry_run=False,
+            title, tuple(verdict for verdict in done if verdict.folds and changed),
+            tuple(verdict for verdict in done if not (verdict.folds and changed)), dry_run=False,
         )  # fmt: skip
     return ArchiveAnswer(
         title, (), tuple(meant), dry_run=False, pending=True, reason=NOTHING_FOLDED
@@ -151,19 +150,19 @@ def _answer(
 def done(
     settings: Settings, store: Store, session: Session, text: str, clock: Callable[[], float]
 ) -> str:
-    """Note that the agent of a session closes the task of its last turn; give the turn's prompt.
+    """Record that the task of a session's last turn is done; return the id of the turn's prompt.
 
-    The turn folds as soon as it may, with the text as its outcome.
+    The turn is archived as soon as possible, with the text as its outcome.
     """
     file, now = file_of(session), clock()
     _check_may_fold(settings, session.title, file)
-    with examine_to_show(settings, file, store.files.at(file.path), now) as one:
-        records = records_of(settings, store, one.session, session.record, now)
-        listed = _turns(one, records)
+    with examine_to_show(settings, file, store.files.at(file.path), now) as examined:
+        records = records_of(settings, store, examined.session, session.record, now)
+        listed = _turns(examined, records)
         if not listed or not listed[-1].turn.prompt_id:
             raise UsageError("this session has no turn that could be closed")
         prompt_id = listed[-1].turn.prompt_id
-        noted = note(store, one.session)
+        noted = note(store, examined.session)
         with store.transaction():
             store.archives.ask(noted.id, prompt_id, text, now)
     return prompt_id
@@ -173,7 +172,7 @@ def archives(
     settings: Settings, store: Store | None, session: str | Session | None = None,
     among: Collection[Session] | None = None,
 ) -> list[StandingArchive]:  # fmt: skip
-    """List the archives that stand in a session, or in all, oldest first."""
+    """List the archives in a session, or in all (`among` limits these), oldest first."""
     if store is None:
         return []
     if session:
@@ -181,10 +180,8 @@ def archives(
         listed = [named]
     else:
         listed = list(among) if among is not None else all_sessions(settings, store)
-    found = []
-    for one in listed:
-        found += [
-            StandingArchive(one.title, archive)
-            for archive in (store.archives.standing(one.record.id) if one.record else ())
-        ]
-    return found
+    return [
+        StandingArchive(item.title, record)
+        for item in listed if item.record
+        for record in store.archives.standing(item.record.id)
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Give a whole session with every stub filled in; the file is not touched."""
+"""Print a whole session with its placeholders replaced by their values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def cat(settings: Settings, store: Store | None, name: str, now: float) -> Iterator[bytes]:
-    """Yield the bytes of a session with the originals in the place of their stubs.
+    """Yield the bytes of a session with its placeholders replaced by their values.
 
-    Fields of ours stay where they stand; a session of no known format comes as it is.
+    Fields of brainsurgeon are kept. A session of an unknown format is returned unchanged.
     """
     chosen = session_named(settings, store, name)
     file = file_of(chosen)

@@ -1,4 +1,4 @@
-"""What fills a session: sizes by kind and tool, what is extracted, what would go next."""
+"""Content of a session: sizes by kind and tool, extracted values, and next extractions."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
     from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.store import Store
 
-PREVIEW = 80
-"""Characters of how a value begins."""
+PREVIEW = 80  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How many values of one kind and tool there are, and their characters.
+    """Number and characters of the values of one kind and tool.
 
-    `live_chars` are those that the next request carries.
+    `live_chars` counts the characters that the next request carries.
     """
 
     kind: str
@@ -53,14 +52,14 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One session, taken apart.
+    """The content of one session.
 
-    `state` is settled, or why the session would be deferred. `changed_at` is when its file last
-    changed, None where that is gone; `missed_at` when a retention run first missed it. `deferred`
-    is why the plan for it may not be carried out, `unsent` how many values no request carries any
-    more, and how many characters they are. `full` is how full it is now, None where that is not
-    known. `turns` says of each turn whether the next scan would fold it, and why; they are told
-    where turns may fold. `archives` are those that stand.
+    `size` is in bytes. `state` is "settled" or the reason why the session would be deferred.
+    `changed_at` is the time when its file last changed, None if the file is gone; `missed_at` is
+    the time when a retention run first missed it. `deferred` is why its plan cannot be carried
+    out now. `unsent` is the number of values that no request carries any more, and their
+    characters. `full` is the context load, if known. `turns` has a verdict for each turn, if
+    turns may be archived. `archives` are the existing archives.
     """
 
     session: str
@@ -85,29 +84,29 @@ class Context:
 
 
 def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
-    """Take one session, or the one of that name, apart; nothing is touched.
+    """Return the content of a session; of one whose file is gone, the values in the store.
 
-    Of a session whose file is gone there is what the store still holds.
+    Writes nothing.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
     if chosen.file is None:
         return _gone(chosen, records_of(settings, store, None, chosen.record, now))
     state = store.files.at(chosen.file.path) if store else None
-    if told := _only_read(settings, chosen, chosen.file):
-        return told
-    with examine_to_show(settings, chosen.file, state, now) as one:
-        records = records_of(settings, store, one.session, chosen.record, now)
-        make = partial(one.plan, records, explain=True)
-        fitting = fit_in(one, records, store, make, folding_of(one, records), cut=True)
-        planned, weighed = fitting.plan, weigh(one, records, store)
-        fingerprint = one.session.fingerprint
+    if codex_context := _only_read(settings, chosen, chosen.file):
+        return codex_context
+    with examine_to_show(settings, chosen.file, state, now) as examined:
+        records = records_of(settings, store, examined.session, chosen.record, now)
+        make = partial(examined.plan, records, explain=True)
+        fitting = fit_in(examined, records, store, make, folding_of(examined, records), cut=True)
+        planned, weighed = fitting.plan, weigh(examined, records, store)
+        fingerprint = examined.session.fingerprint
         standing = set(planned.sighted)
         extracted = [
             value for value in records.extractions
             if value.id in standing and value.archive_id is None
         ]  # fmt: skip
         return Context(
-            chosen.title, chosen.path, one.format.name, fingerprint.size, _state(one),
+            chosen.title, chosen.path, examined.format.name, fingerprint.size, _state(examined),
             _filling(planned),
             tuple(owned(store, chosen, extracted) if store else ()),
             tuple(planned.extracted), planned.gain,
@@ -119,14 +118,14 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
 
 
 def archives_of(store: Store | None, session: Session) -> tuple[ArchiveRecord, ...]:
-    """Give the archives that stand in a session, oldest first."""
+    """Return the archives in a session, oldest first."""
     if store is None or session.record is None:
         return ()
     return tuple(store.archives.standing(session.record.id))
 
 
 def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
-    """Tell how full a session of Codex is; None for any other. They are never changed."""
+    """Return the context load of a Codex session, None for others. Codex is never changed."""
     if file.in_database:
         return None
     with failing(file), open_session(file) as session:
@@ -146,9 +145,9 @@ def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Contex
         )  # fmt: skip
 
 
-def _state(one: Examination) -> str:
+def _state(examined: Examination) -> str:
     try:
-        one.check_settled()
+        examined.check_settled()
     except (UnsettledError, RefusedError) as why:
         return str(why)
     return "settled"
@@ -168,17 +167,16 @@ def _gone(chosen: Session, records: Records) -> Context:
 
 
 def described(
-    settings: Settings, store: Store | None, one: Context, value: Extraction, now: float,
+    settings: Settings, store: Store | None, session: Context, value: Extraction, now: float,
     *, preview: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Describe one extracted value, when it expires and on request how it begins, for JSON."""
+    """Describe one extracted value for JSON: its size, its expiry and, if asked, a preview."""
     held = Held(
         value.id, value.session_id, value.size, value.extracted_at, value.restored_at,
-        activity=one.changed_at, missed_at=one.missed_at,
-        unseen=one.changed_at is None and one.missed_at is None,
+        activity=session.changed_at, missed_at=session.missed_at,
+        unseen=session.changed_at is None and session.missed_at is None,
     )  # fmt: skip
     end = expires_at(held, settings.retention, settings.retention_standing)
-    goes = end is not None and value.blob_id is not None
     description = {
         "entry_id": value.entry_id,
         "path": dotted(value.path),
@@ -188,14 +186,14 @@ def described(
         "size_bytes": value.size,
         "extracted_at": iso(value.extracted_at),
         "age_seconds": round(max(0.0, now - value.extracted_at)),
-        "expires_at": iso(end[0]) if end and goes else None,
+        "expires_at": iso(end[0]) if end and value.blob_id is not None else None,
         "expired": value.blob_id is None,
     }
     return description | ({"preview": preview_of(store, value)} if preview else {})
 
 
 def preview_of(store: Store | None, value: Extraction) -> str | None:
-    """Give how a value begins, in one line; None where it is gone or damaged."""
+    """Return the beginning of a value in one line; None if it has expired or is damaged."""
     if store is None or value.blob_id is None:
         return None
     try:
@@ -208,7 +206,7 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
 
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:
-    """Add up every value, cut and kept, by kind and tool; what most is sent of first."""
+    """Sum up all values, extracted and kept, by kind and tool, most live characters first."""
     sums: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
     for part in planned.kept:
         sums[part.kind, part.tool][0] += part.values
@@ -216,14 +214,14 @@ def _filling(planned: Plan) -> tuple[Filling, ...]:
     for cut in planned.extracted:
         sums[cut.kind, cut.tool][0] += 1
         sums[cut.kind, cut.tool][1] += cut.chars
-    unsent = {(one.kind, one.tool): one.chars for one in planned.unsent}
+    unsent = {(amount.kind, amount.tool): amount.chars for amount in planned.unsent}
     filled = (
-        Filling(*sort, values, chars, max(0, chars - unsent.get(sort, 0)))
-        for sort, (values, chars) in sums.items()
+        Filling(*key, values, chars, max(0, chars - unsent.get(key, 0)))
+        for key, (values, chars) in sums.items()
     )
-    return tuple(sorted(filled, key=lambda one: (-one.live_chars, -one.chars)))
+    return tuple(sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars)))
 
 
 def _unsent(planned: Plan) -> tuple[int, int]:
     amounts = planned.unsent
-    return sum(one.values for one in amounts), sum(one.chars for one in amounts)
+    return sum(amount.values for amount in amounts), sum(amount.chars for amount in amounts)

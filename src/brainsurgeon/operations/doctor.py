@@ -1,7 +1,7 @@
-"""Check the promises on the live files and the store; repair what is safe to repair.
+"""Check the session files and the store, and repair what is safe to repair.
 
-Nothing is guessed: a stub that the store does not know, or a temporary file that no rewrite
-names, is reported with what to do, and left.
+Placeholders that the store does not know and temporary files that no rewrite names are reported
+with advice and never changed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.left_behind import Stubs
     from brainsurgeon.store import Store
 
+# For placeholders that no record explains.
 ADVICE = (
     "they lead to no value of this store: if another one cut them, name its directory as state_dir,"
     " or put its backup back; else only a backup of the session has the values"
 )
-"""What can be done about stubs of ours that no record explains."""
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
 _WAITS = "the next scan tries again"
 _BESIDE = "compare the two, add the lines that the session lacks, and remove that file"
@@ -51,14 +51,12 @@ _FROM_BACKUP = "put a backup in its place (store restore FILE); they are not put
 _FOLLOW = "sessions lay there: name the directory that it leads to as a root, or undo the link"
 _MOST = 5
 Level = Literal["ok", "note", "warning", "error"]
-
-
 NO_ROOT = "its database lies below no root: name the directory of OpenClaw's agents as one"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: how it stands, and what to do about it."""
+    """The result of one check, with advice."""
 
     level: Level
     what: str
@@ -72,24 +70,20 @@ def doctor(
     repair: bool = False,
     check_stop: Callable[[], None] = carry_on,
 ) -> list[Finding]:
-    """Look at everything; with `repair` (the store open for writing) finish what is safe."""
+    """Check everything; with `repair` (needs a writable store) also repair what is safe."""
     findings = [*_state_directory(settings), *_disks(settings)]
     if not settings.enabled:
-        findings.append(
-            Finding(
-                "note",
-                "nothing is extracted: enabled = false",
-                "set enabled = true in the configuration, or leave out the key",
-            )
-        )
+        findings.append(Finding(
+            "note", "nothing is extracted: enabled = false",
+            "set enabled = true in the configuration, or leave out the key",
+        ))  # fmt: skip
     if store is not None:
-        if damage := store.damage():  # nothing is written to it, and where stubs lead is not told
-            advice = database.ADVICE
-            return [*findings, Finding("error", damage, advice), *_roots(settings)]
+        if damage := store.damage():  # no repairs, and no check of the values of placeholders
+            return [*findings, Finding("error", damage, database.ADVICE), *_roots(settings)]
         if repair:
             findings += [
-                Finding("note", f"recovered {one.path}: {one.what}")
-                for one in recover.recover(store)
+                Finding("note", f"recovered {rewrite.path}: {rewrite.what}")
+                for rewrite in recover.recover(store)
             ]
         findings += _store(store)
     findings += _roots(settings)
@@ -98,40 +92,39 @@ def doctor(
 
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
-    path = settings.state_dir
-    shut = database.why_not_writable(path)
-    if shut:
-        yield Finding("error", shut, "make it writable for this user, or set state_dir")
-    for there, wanted in ((path, 0o700), (database.database_path(path), 0o600)):
+    directory = settings.state_dir
+    unwritable = database.why_not_writable(directory)
+    if unwritable:
+        yield Finding("error", unwritable, "make it writable for this user, or set state_dir")
+    for path, wanted in ((directory, 0o700), (database.database_path(directory), 0o600)):
         try:
-            status = os.lstat(there)
+            status = os.lstat(path)
         except FileNotFoundError:
-            if not shut:
-                yield Finding("note", f"{there}: not there yet; the first scan makes it")
+            if not unwritable:
+                yield Finding("note", f"{path}: not there yet; the first scan makes it")
             return
         except OSError as error:
-            yield Finding("error", f"{there}: {error.strerror}", "run as the agent's user")
+            yield Finding("error", f"{path}: {error.strerror}", "run as the agent's user")
             return
+        mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.geteuid():
-            yield Finding("error", f"{there} belongs to another user", "run as the agent's user")
-        elif stat.S_IMODE(status.st_mode) & ~wanted:
-            mode = stat.S_IMODE(status.st_mode)
-            yield Finding("error", f"{there} is open to others ({mode:04o})",
-                          f"chmod {wanted:o} {there}")  # fmt: skip
+            yield Finding("error", f"{path} belongs to another user", "run as the agent's user")
+        elif mode & ~wanted:
+            yield Finding("error", f"{path} is open to others ({mode:04o})",
+                          f"chmod {wanted:o} {path}")  # fmt: skip
         else:
-            yield Finding("ok", f"{there} is this user's alone")
+            yield Finding("ok", f"{path} is this user's alone")
 
 
 def _disks(settings: Settings) -> Iterator[Finding]:
-    """Name the disks, of the store and of each root, on which there is no room."""
+    """Check the free space on the disks of the store and of each root."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    for where in (settings.state_dir, *roots):
-        left = database.free(where)
+    for path in (settings.state_dir, *roots):
+        left = database.free(path)
         if left is not None and left < database.SCARCE:
-            level: Level = "error" if left < database.NONE_LEFT else "warning"
             yield Finding(
-                level,
-                f"{where}: the disk is full, {left:,} bytes are left",
+                "error" if left < database.NONE_LEFT else "warning",
+                f"{path}: the disk is full, {left:,} bytes are left",
                 "make room: values are stored, and files written, before others go",
             )
 
@@ -140,8 +133,7 @@ def _store(store: Store) -> Iterator[Finding]:
     missing = store.dangling()
     if missing:
         lead = counted(missing, "row of the store leads", "rows of the store lead")
-        yield Finding("error", f"{lead} to what is not there",
-                      _FROM_BACKUP)  # fmt: skip
+        yield Finding("error", f"{lead} to what is not there", _FROM_BACKUP)
     broken = total = 0
     for blob, name in store.blobs.named():
         total += 1
@@ -150,11 +142,10 @@ def _store(store: Store) -> Iterator[Finding]:
         except DamagedError:
             broken += 1
     if broken:
-        yield Finding("error", f"{broken} of {total} stored values are damaged",
-                      _FROM_BACKUP)  # fmt: skip
+        yield Finding("error", f"{broken} of {total} stored values are damaged", _FROM_BACKUP)
     else:
-        all_of_them = counted(total, "stored value has its", "stored values have their")
-        yield Finding("ok", f"the database is sound, {all_of_them} digest")
+        values = counted(total, "stored value has its", "stored values have their")
+        yield Finding("ok", f"the database is sound, {values} digest")
     for rewrite in store.journal.open_rewrites():
         if rewrite.stays:
             advice = _BESIDE if rewrite.ended_at else _WAITS
@@ -165,7 +156,7 @@ def _store(store: Store) -> Iterator[Finding]:
 
 
 def _roots(settings: Settings) -> Iterator[Finding]:
-    """Try a lease in each root, on a temporary file of our own."""
+    """Test in each root whether leases work, on a temporary file."""
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         try:
@@ -189,7 +180,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
 def _sessions(
     settings: Settings, store: Store | None, check_stop: Callable[[], None], *, repair: bool
 ) -> Iterator[Finding]:
-    """Look for stubs that lead nowhere, for files of ours left behind, for migrated agents."""
+    """Look for placeholders without a value, leftover temporary files and migrated agents."""
     named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
     stubs = unknown = gone = 0
     migrated: set[str] = set()
@@ -209,14 +200,15 @@ def _sessions(
             what = f"{item.agent}: its sessions are in SQLite now"
             unseen = hidden(item.agent_directory)
             yield Finding("note", what, NO_ROOT if unseen else "its files are not written any more")
-        found = _looked(settings, item, store, repair=repair)
-        if isinstance(found, Finding):
-            yield found
+        result = _looked(settings, item, store, repair=repair)
+        if isinstance(result, Finding):
+            yield result
             continue
-        if found is None:
+        if result is None:
             continue
-        seen, obstacle = found
-        stubs, gone = stubs + len(seen.standing), gone + seen.expired
+        seen, obstacle = result
+        stubs += len(seen.standing)
+        gone += seen.expired
         unknown += seen.unknown + len(seen.orphans)
         if obstacle:
             left[item.agent, obstacle] += 1
@@ -231,8 +223,7 @@ def _sessions(
             more = " …" if len(seen.orphans) > _MOST else ""
             orphans = counted(len(seen.orphans), "stub is an orphan", "stubs are orphans")
             yield Finding(
-                "warning", f"{item.title}: {orphans}, in {names}{more}",
-                ADVICE,
+                "warning", f"{item.title}: {orphans}, in {names}{more}", ADVICE,
             )  # fmt: skip
     for (agent, why), number in left.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
@@ -243,24 +234,26 @@ def _sessions(
 
 
 def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Finding]:
-    """Name a place that cannot be looked into, and a file of ours that was left behind."""
+    """Report an unreadable place or a leftover temporary file."""
     if isinstance(item, SessionFile):
         if item.name not in named:
             yield Finding("error", f"{item.path}: a file of ours that no journal names",
                           "it may hold original lines: compare it before removing it")  # fmt: skip
-    elif item.failed and os.path.lexists(item.path):  # a missing root has been named
+    elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
         advice = _FOLLOW if item.why == LINK else "run as the user that owns it"
         yield Finding("error", f"{item.path}: {item.why}", advice)
 
 
 def _databases(settings: Settings) -> Iterator[Finding]:
-    for one in describe_databases(settings):
-        if one.left_alone:
+    for layout in describe_databases(settings):
+        if layout.left_alone:
             level: Level = "warning" if settings.databases != "off" else "note"
-            yield Finding(level, f"{one.path}: {one.left_alone}", "its sessions are only read")
+            yield Finding(
+                level, f"{layout.path}: {layout.left_alone}", "its sessions are only read"
+            )
         else:
-            made = f"OpenClaw {one.program or 'unknown'}, layout {one.layout}"
-            yield Finding("ok", f"{one.path}: a layout that is known ({made})")
+            made = f"OpenClaw {layout.program or 'unknown'}, layout {layout.layout}"
+            yield Finding("ok", f"{layout.path}: a layout that is known ({made})")
 
 
 def _ours_or_session(name: str) -> bool:
@@ -270,15 +263,18 @@ def _ours_or_session(name: str) -> bool:
 def _looked(
     settings: Settings, file: SessionFile, store: Store | None, *, repair: bool
 ) -> tuple[Stubs, str | None] | Finding | None:
-    """Look into one session: its stubs, and why it is left alone, if so; or why that cannot be."""
+    """Return the placeholders of a session and why it is never changed, if so.
+
+    With `repair`, record the placeholders in the store.
+    """
     try:
         with open_session(file) as session:
-            found, obstacle = stubs_of(settings, store, session), session.obstacle
+            stubs, obstacle = stubs_of(settings, store, session), session.obstacle
     except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
-        return None  # it went away, is being replaced by us, or is no session
+        return None  # it was removed, is being replaced by brainsurgeon, or is no session
     except OSError as error:
         return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
-    if repair and store and found.standing and found.session_id is not None:
+    if repair and store and stubs.standing and stubs.session_id is not None:
         with store.transaction():
-            store.placements.add(found.session_id, found.standing)
-    return found, obstacle
+            store.placements.add(stubs.session_id, stubs.standing)
+    return stubs, obstacle

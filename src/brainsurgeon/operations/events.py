@@ -1,4 +1,4 @@
-"""What happened: listed, followed as it comes, and counted by kind and tool."""
+"""The event log: list events, follow new ones, and count them by kind and tool."""
 
 from __future__ import annotations
 
@@ -20,28 +20,25 @@ if TYPE_CHECKING:
     from brainsurgeon.model.reports import Event
     from brainsurgeon.store import Store
 
-LISTED = 50
-"""How many of the newest are listed where nobody says since when."""
+LISTED = 50  # newest events that are listed without `since`
+# Reads in a row that may fail: a writer may hold the store, or a crash may have left files.
 _PATIENCE = 10
-"""Looks in a row that may fail: a writer may be at it, or a crash just have left something."""
 _LONGEST_ID = 19
-_NOBODYS = -1
-"""The id of a session of which nothing was ever recorded."""
+_NOBODYS = -1  # stands for the id of a session without a row
 
 
 def events(
     settings: Settings, store: Store | None, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Give the events behind an id or since a moment, else everything or the newest, newest last.
+    """Return the events after an id or since a time, else all or the newest, newest last.
 
-    Raise UsageError for a kind or a moment that is none, NotFoundError or AmbiguousError for a
-    session.
+    Raises UsageError for an invalid kind or time, NotFoundError or AmbiguousError for a session.
     """
     _check_kinds(kinds)
     start = None if since is None else _begin(store, since)
-    found = _behind(store, start or 0, kinds, _Wanted(settings, session).id(store))
-    return found if start is not None or everything else found[-LISTED:]
+    listed = _behind(store, start or 0, kinds, _Wanted(settings, session).id(store))
+    return listed if start is not None or everything else listed[-LISTED:]
 
 
 def follow(
@@ -49,11 +46,11 @@ def follow(
     kinds: Collection[str] = (), wait: Callable[[], bool],
     replaced: Callable[[], None] = lambda: None,
 ) -> Iterator[list[Event]]:  # fmt: skip
-    """Yield what happens from now on, or from an id or a moment on, each event once and in order.
+    """Yield new events from now on, or from an id or a time on, each event once and in order.
 
-    The store is opened anew, read-only, for each look, and looked at again whenever `wait` returns
-    True; False ends it. It may be in another's hands, or not be there yet: then the next look
-    finds what this one has not. `replaced` is called where another file stands in its place.
+    The store is opened read-only for each read, and read again whenever `wait` returns True;
+    False ends the iteration. If the store is locked or does not exist yet, the next read yields
+    the events. `replaced` is called after the store file was replaced by another.
     """
     _check_kinds(kinds)
     following = _Following(_Wanted(settings, session), since, kinds, replaced)
@@ -61,23 +58,23 @@ def follow(
     while True:
         try:
             with open_to_read(settings.state_dir) or nullcontext() as store:
-                found = following.look(store)
+                fresh = following.look(store)
             failed = 0
         except (BusyError, StoreUnusableError):
             failed += 1
             if failed > _PATIENCE:
                 raise
-            found = []
-        yield found
+            fresh = []
+        yield fresh
         if not wait():
             return
 
 
 class _Following:
-    """What was told of which store, so that nothing comes twice where another takes its place.
+    """The position in the event log, and the events yielded, to yield none twice.
 
-    One that a backup was put into the place of tells what it has in common with the old one by the
-    same events under the same ids; behind that the same ids mean others.
+    A store restored from a backup has the same events under the same ids up to the backup. After
+    that, equal ids belong to different events.
     """
 
     def __init__(
@@ -91,26 +88,26 @@ class _Following:
         self._told: dict[int, int] = {}
 
     def look(self, store: Store | None) -> list[Event]:
-        """Give what is new in a store since the last look."""
+        """Return the events since the last read."""
         place = store.identity if store else None
-        other = None not in (place, self._place) and place != self._place
+        is_replaced = None not in (place, self._place) and place != self._place
         seen = self._begin(store) if self._seen is None else self._seen
-        if store and other:
+        if store and is_replaced:
             seen = self._begin_anew(store)
             self._wanted.forget()
         newest = max(seen, _newest(store))
         behind = _behind(store, seen, self._kinds, self._wanted.id(store), newest)
-        found = [one for one in behind if self._told.get(one.id) != _mark(one)]
+        fresh = [event for event in behind if self._told.get(event.id) != _mark(event)]
         if store:
             store.check_still_there()
-        # One that comes after none was there is another one, whichever number its file has.
+        # A store that appears after there was none is a new one, even if its inode is the same.
         self._seen, self._place = newest, place or (self._place and (0, 0))
-        self._told |= {one.id: _mark(one) for one in found}
+        self._told |= {event.id: _mark(event) for event in fresh}
         while len(self._told) > KEPT_ROWS:
             self._told.pop(next(iter(self._told)))
-        if other:
+        if is_replaced:
             self._replaced()
-        return found
+        return fresh
 
     def _begin(self, store: Store | None) -> int:
         seen = _newest(store) if self._since is None else _begin(store, self._since)
@@ -118,21 +115,21 @@ class _Following:
         return seen
 
     def _begin_anew(self, store: Store) -> int:
-        """Give the id behind which to begin in another store: where it was begun, if it knows that.
+        """Return the id after which to read another store: the first position, if it has that.
 
-        What was told already is passed over.
+        Events that were yielded already are skipped later.
         """
         start = self._start
         if start is None:
             return 0
-        there = store.events.up_to(start.id)
-        known = there is not None and _mark(there) == _mark(start)
-        return start.id if known else store.events.before(start.at)
+        same = store.events.up_to(start.id)
+        is_known = same is not None and _mark(same) == _mark(start)
+        return start.id if is_known else store.events.before(start.at)
 
 
-def _mark(one: Event) -> int:
-    """Give what an event is known by, whatever its session is called by now."""
-    return hash(repr((one.id, one.at, one.kind, one.facts)))
+def _mark(event: Event) -> int:
+    """Return a hash that does not depend on the name of the session."""
+    return hash(repr((event.id, event.at, event.kind, event.facts)))
 
 
 def _behind(
@@ -149,7 +146,7 @@ def _newest(store: Store | None) -> int:
 
 
 def _begin(store: Store | None, since: str) -> int:
-    """Give the id behind which to begin: that very one, or by a moment."""
+    """Return the id after which to read, from an id or a time."""
     if since.isascii() and since.isdigit() and len(since) < _LONGEST_ID:
         return int(since)
     moment = moment_said(since)
@@ -159,7 +156,7 @@ def _begin(store: Store | None, since: str) -> int:
 
 
 class _Wanted:
-    """The session that is asked for, which the store may come to know only later."""
+    """The requested session, which may get its row later."""
 
     def __init__(self, settings: Settings, name: str | None) -> None:
         self._settings, self._name = settings, name
@@ -167,11 +164,11 @@ class _Wanted:
         self._id: int | None = None
 
     def forget(self) -> None:
-        """Ask for its id again: another store may have given it another."""
+        """Drop the id: another store may have a different one."""
         self._id = None
 
     def id(self, store: Store | None) -> int | None:
-        """Give its id, None where every session is wanted."""
+        """Return the id of the session, or None for all sessions."""
         if self._name is None or self._id is not None:
             return self._id
         if self._path is None:
@@ -190,20 +187,22 @@ def _check_kinds(kinds: Collection[str]) -> None:
 
 
 def counts(listed: Iterable[Event]) -> list[Tally]:
-    """Count what went and what came back, by kind and tool; what came up most comes first."""
+    """Count extracted and restored values by kind and tool, most extracted characters first."""
     sums: dict[tuple[str, str | None], Counter[str]] = {}
     for event in listed:
-        out = event.kind in ("extraction", "redaction")
-        if not out and event.kind not in ("restoration", "rollback"):
+        if event.kind in ("extraction", "redaction"):
+            name = "extracted"
+        elif event.kind in ("restoration", "rollback"):
+            name = "restored"
+        else:
             continue
-        for some in event.facts.get("by", ()):
-            name = "extracted" if out else "restored"
-            of = sums.setdefault((some["kind"], some["tool"]), Counter())
-            of[name] += some["values"]
-            of[f"{name}_chars"] += some["chars"]
-    made = [
-        Tally(kind, tool, of["extracted"], of["extracted_chars"], of["restored"],
-              of["restored_chars"])
-        for (kind, tool), of in sums.items()
+        for part in event.facts.get("by", ()):
+            counter = sums.setdefault((part["kind"], part["tool"]), Counter())
+            counter[name] += part["values"]
+            counter[f"{name}_chars"] += part["chars"]
+    tallies = [
+        Tally(kind, tool, counter["extracted"], counter["extracted_chars"], counter["restored"],
+              counter["restored_chars"])
+        for (kind, tool), counter in sums.items()
     ]  # fmt: skip
-    return sorted(made, key=lambda one: (-one.extracted_chars, one.kind, one.tool or ""))
+    return sorted(tallies, key=lambda tally: (-tally.extracted_chars, tally.kind, tally.tool or ""))

@@ -1,4 +1,4 @@
-"""Find the agents of this user, and plan what setting up would do; nothing is done here."""
+"""Plan the setup: find the agents of this user and offer steps. Changes nothing."""
 
 from __future__ import annotations
 
@@ -27,19 +27,16 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.install import Command, Record, State
 
 
-# Pure but for reading these.
-
-
 _STARTS = "ExecStart=%h/.local/bin/brainsurgeon run"
 _WRITES = "ReadWritePaths="
 _SPACE = re.compile(r"[\s\"';]")
 
 
 def configuration(homes: Iterable[Home], state_dir: str | None) -> str:
-    """Write a configuration for the homes that were found: defaults are comments, roots are not.
+    """Return a configuration for the given homes, with the defaults as comments.
 
-    A later version may change a default; what stands in a file would stay. `state_dir` is given
-    where only the environment says it, which a service does not have.
+    A value in the file would override a default that a later version changes. `state_dir` is
+    needed if only the environment sets it: a service does not see that environment.
     """
     example = install.text(install.EXAMPLE)
     if state_dir is not None:
@@ -51,7 +48,7 @@ def configuration(homes: Iterable[Home], state_dir: str | None) -> str:
         f"# {line}" if re.match(r"[a-z_]+ = ", line) and not line.startswith("state_dir") else line
         for line in head.splitlines()
     ]
-    roots = [_root(one) for one in homes]
+    roots = [_root(home) for home in homes]
     return "\n".join(lines) + "\n" + ("\n".join(roots) if roots else samples + rest)
 
 
@@ -65,7 +62,7 @@ def _pair(key: str, text: str) -> str:
 
 
 def user_unit(command: Sequence[str], writable: Iterable[str]) -> str:
-    """Write the unit of a user for this program, with what it has to write beside the usual."""
+    """Return a systemd user unit for a command, with more writable paths."""
     lines = []
     for line in install.text(install.USER_UNIT).splitlines():
         if line == _STARTS:
@@ -79,7 +76,7 @@ def user_unit(command: Sequence[str], writable: Iterable[str]) -> str:
 
 
 def _word(text: str) -> str:
-    """Write a word of a unit: `%` begins a specifier there, `$` a variable."""
+    """Escape a word for a unit file: `%` begins a specifier there, `$` a variable."""
     escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
     if not _SPACE.search(text):
         return escaped
@@ -87,26 +84,25 @@ def _word(text: str) -> str:
 
 
 def beside(places: Iterable[str], usual: Iterable[str]) -> list[str]:
-    """Give the places that lie below none of the usual ones, each once."""
-    around = [os.path.realpath(one) for one in usual]
+    """Return the distinct places that are not below a usual place."""
+    above = [os.path.realpath(path) for path in usual]
     return list(dict.fromkeys(
         place for place in places
-        if not any(os.path.commonpath([os.path.realpath(place), one]) == one for one in around)
+        if not any(os.path.commonpath([os.path.realpath(place), path]) == path for path in above)
     ))  # fmt: skip
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Name the homes that no root covers; nothing is read there without being asked for.
+    """Return the homes that no root covers, with configuration lines. They are not read.
 
-    The first root that is configured replaces OpenClaw's directory, which is walked by default,
-    so that the lines name that again, too.
+    The first configured root replaces OpenClaw's directory, which is walked by default: the lines
+    then include that directory.
     """
-    usual = [] if settings.roots else [openclaw.agents_directory()]
-    kept = [path for path in usual if openclaw.has_agents()]
+    kept = (openclaw.agents_directory(),) if not settings.roots and openclaw.has_agents() else ()
     roots = [root.path for root in settings.root_directories()]
     return [
-        UnusedHome(one.agent, one.path, one.note, "\n".join(map(_lines, (*kept, one.path))))
-        for one in uncovered(roots)
+        UnusedHome(home.agent, home.path, home.note, "\n".join(map(_lines, (*kept, home.path))))
+        for home in uncovered(roots)
     ]
 
 
@@ -116,8 +112,8 @@ def _lines(path: str) -> str:
 
 _UNIT = "~/.config/systemd/user/brainsurgeon.service"
 _SYSTEMCTL = ("systemctl", "--user")
+# The writable paths in the unit file as shipped.
 _WRITTEN = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
-"""What the user's unit may write as it comes."""
 NO_SYSTEMD = (
     "no systemd runs for this user (systemctl --user): let cron call `brainsurgeon scan --once`,"
     " or run `brainsurgeon run` under what supervises programs here"
@@ -126,7 +122,10 @@ NO_SYSTEMD = (
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What was found, and what is offered; `settings` are in force once the offers are taken."""
+    """The agent homes of this machine and the offers.
+
+    `settings` are the settings after all offers are accepted, `foreign` the homes of other users.
+    """
 
     homes: tuple[Home, ...]
     foreign: tuple[Home, ...]
@@ -140,38 +139,38 @@ class Setup:
 def set_up(
     program: Command, config: str | None, *, systemd: bool, mcp: Collection[str], ask: bool
 ) -> Setup:
-    """Plan everything that is asked for; where one can `ask`, also what could be of use here.
+    """Plan the requested steps and, with `ask`, further steps that may be useful.
 
-    `program` are the words that start this program from anywhere. Raise UsageError for what is
-    asked for and cannot be done here, before anything is.
+    `program` is the command that starts this program from any directory. Raises UsageError for a
+    requested step that is impossible on this machine.
     """
-    found = homes()
-    own = [one for one in found if os.stat(one.path).st_uid == os.geteuid()]
-    there = config_path(config)
-    there = there if there and os.path.lexists(there) else None
-    settings, warnings = load(there or os.devnull)
+    every_home = homes()
+    own = [home for home in every_home if os.stat(home.path).st_uid == os.geteuid()]
+    existing = config_path(config)
+    existing = existing if existing and os.path.lexists(existing) else None
+    settings, warnings = load(existing or os.devnull)
     text = configuration(own, _unusual_state())
-    if there is None and not settings.roots:
-        roots = tuple(RootTable(path=one.path) for one in own)
+    if existing is None and not settings.roots:
+        roots = tuple(RootTable(path=home.path) for home in own)
         settings = settings.model_copy(update={"roots": roots})
     record = read_record(settings.state_dir)
-    path = there or config or _default_path()
-    place = FileStep("configuration", path, text, "there" if there else "new")
+    path = existing or config or _default_path()
+    place = FileStep("configuration", path, text, "there" if existing else "new")
     more = () if path == _usual_path() or path.startswith("/etc/") else ("--config", path)
     offers = [
         Offer("a configuration", (place,), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_tools(program, more, record, asked=mcp, ask=ask),
     ]
-    foreign = tuple(one for one in found if one not in own)
+    foreign = tuple(home for home in every_home if home not in own)
     return Setup(
-        tuple(found), foreign, settings, record, tuple(offers), tuple(warnings),
-        tuple(unused_homes(settings)) if there else (),
+        tuple(every_home), foreign, settings, record, tuple(offers), tuple(warnings),
+        tuple(unused_homes(settings)) if existing else (),
     )  # fmt: skip
 
 
 def _usual_path() -> str:
-    """Give where the configuration lies for a service, which has no XDG_CONFIG_HOME of a shell."""
+    """Return the configuration path of a service, which does not see a shell's XDG_CONFIG_HOME."""
     return os.path.expanduser("~/.config/brainsurgeon/config.toml")
 
 
@@ -181,7 +180,7 @@ def _default_path() -> str:
 
 
 def _unusual_state() -> str | None:
-    """Give the state directory where the environment moves it, else None."""
+    """Return the state directory if the environment changes it, else None."""
     named = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
     moved = named != os.path.expanduser("~/.local/state/brainsurgeon")
     return os.path.abspath(os.path.expanduser(named)) if moved else None
@@ -190,7 +189,7 @@ def _unusual_state() -> str | None:
 def _systemd(
     program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
 ) -> Iterator[Offer]:
-    """Offer the unit, where a manager of this user's services runs or it was asked for."""
+    """Offer the user unit and its start; raise UsageError if `asked` and no systemd runs."""
     runs = shutil.which("systemctl") is not None and _says("is-system-running") != "offline"
     if asked and not runs:
         raise UsageError(NO_SYSTEMD)
@@ -198,9 +197,11 @@ def _systemd(
         return
     path = os.path.expanduser(_UNIT)
     roots = [root.path for root in settings.root_directories()]
-    around = [os.path.dirname(one) if os.path.basename(one) == "agents" else one for one in roots]
-    usual = [os.path.expanduser(one) for one in _WRITTEN]
-    writable = beside((*around, settings.state_dir), usual)
+    above = [
+        os.path.dirname(path) if os.path.basename(path) == "agents" else path for path in roots
+    ]
+    usual = [os.path.expanduser(path) for path in _WRITTEN]
+    writable = beside((*above, settings.state_dir), usual)
     text = user_unit((*program, "run", *more), writable)
     state = state_of(path, text, record)
     unit = FileStep("user unit", path, text, state, after=((*_SYSTEMCTL, "daemon-reload"),))
@@ -215,7 +216,7 @@ def _systemd(
 
 
 def _says(question: str) -> str:
-    """Ask the user's manager about itself or about our service; what is no answer is `offline`."""
+    """Return the answer of `systemctl --user`, or `offline` if it fails or prints nothing."""
     named = ("brainsurgeon",) if question != "is-system-running" else ()
     try:
         done = subprocess.run(  # noqa: S603
@@ -230,7 +231,7 @@ def _says(question: str) -> str:
 def _tools(
     program: Command, more: Command, record: Record, *, asked: Collection[str], ask: bool
 ) -> Iterator[Offer]:
-    """Offer the tool to the agents that are here, or that were named."""
+    """Offer the MCP server for the agents that were named or, with `ask`, are installed."""
     for agent in asked:
         if shutil.which(agent) is None:
             raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH to tell it by")
@@ -268,17 +269,17 @@ def _server_state(agent: str, server: Command, record: Record) -> State:
 
 def _note(agent: str) -> str:
     others = servers.openclaw_names()[1:] if agent == "openclaw" else []
-    if others:
-        return (
-            f"it serves {servers.openclaw_names()[0]} alone; {', '.join(others)} each want a server"
-            " of their own, and a tool policy that gives each agent only its own"
-        )
-    return ""
+    if not others:
+        return ""
+    return (
+        f"it serves {servers.openclaw_names()[0]} alone; {', '.join(others)} each want a server"
+        " of their own, and a tool policy that gives each agent only its own"
+    )
 
 
 def why_nothing(setup: Setup) -> str | None:
-    """Say what may be wrong where no session can be found, or None."""
-    if any(one not in setup.foreign for one in setup.homes):
+    """Return why no session can be found, or None."""
+    if any(home not in setup.foreign for home in setup.homes):
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         return f"run it without sudo, as the user whose agents they are ({user})"

@@ -1,7 +1,7 @@
-"""Put in place what `init` was asked for, and take back exactly that.
+"""Carry out the steps of `init`, and undo exactly these.
 
-Each step is noted before it is done, in the state directory, so that a crash leaves nothing that
-is not known. What stands there already, and what somebody changed since, is named and left.
+Each step is recorded in the state directory before it is done, so that a crash leaves nothing
+unrecorded. Files that exist already or were changed since are reported and kept.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+# The place of a step is empty, or holds our older version, the same content, or a foreign one.
 State = Literal["new", "ours", "there", "other"]
-"""How a step finds its place: nothing there, an older one of ours, the same, or somebody else's."""
 Command = tuple[str, ...]
+PATIENCE = 120  # seconds for a command of another program; an agent's own starts in a few
 
 
 @dataclass(frozen=True, slots=True)
 class FileStep:
-    """A file that is written; `after` is run when it was written, and when it was taken away."""
+    """Write a file; the commands `after` run after it was written or removed."""
 
     what: str
     path: str
@@ -41,9 +42,10 @@ class FileStep:
 
 @dataclass(frozen=True, slots=True)
 class CommandStep:
-    """A command of another program that is run, and the one that takes back what it did.
+    """Run a command of another program; `undo` reverses it.
 
-    `server` is what an `agent` notes by it. `path` is the file without which it means nothing.
+    `server` is the command line that an `agent` then has in its configuration. `path` is the file
+    that the command depends on.
     """
 
     what: str
@@ -60,9 +62,9 @@ Step = FileStep | CommandStep
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Steps that belong together and are agreed to as one; `asked` says that they were named.
+    """Steps that a person accepts or rejects together; `asked` if requested by an option.
 
-    `note` is what a person has to do beside them, or should know.
+    `note` is advice for the person.
     """
 
     title: str
@@ -72,47 +74,40 @@ class Offer:
 
     @property
     def waiting(self) -> list[Step]:
-        """The steps that have something to do."""
+        """The steps that are not done yet."""
         return [step for step in self.steps if step.state in ("new", "ours")]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of one step, or of taking it back; `left` says that it is not as was meant."""
+    """The result of doing or undoing a step; `left` if it failed or was refused."""
 
     what: str
     said: str
     left: bool = False
 
 
-PATIENCE = 120
-"""Seconds that another program may take; an agent's own command starts in a few."""
-
-
 @dataclass(slots=True)
 class Record:
-    """What `init` did here, in its order, kept in the state directory."""
+    """The steps done by `init`, in order, kept in the state directory."""
 
     directory: str
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def path(self) -> str:
-        """The file that keeps it."""
         return os.path.join(self.directory, "init.json")
 
-    def of(self, **said: object) -> dict[str, Any] | None:
-        """Give the entry that says all this, or None."""
-        return next(
-            (one for one in self.entries if all(one.get(key) == said[key] for key in said)), None
-        )
+    def of(self, **fields: object) -> dict[str, Any] | None:
+        """Return the first entry with these fields, or None."""
+        return next((entry for entry in self.entries if fields.items() <= entry.items()), None)
 
     def note(self, entry: dict[str, Any], *, instead: dict[str, Any] | None = None) -> None:
-        """Note one thing more, in the place of an older entry where there is one."""
+        """Add an entry, or replace the entry `instead`, and write the record."""
         if not self.entries:
-            made = _missing(self.directory)
+            missing = _missing(self.directory)
             make_directory(self.directory)
-            self.entries.append({"what": "state directory", "directories": made})
+            self.entries.append({"what": "state directory", "directories": missing})
         if instead is not None and instead in self.entries:
             entry["directories"] = [*instead.get("directories", ()), *entry.get("directories", ())]
             self.entries[self.entries.index(instead)] = entry
@@ -121,15 +116,15 @@ class Record:
         self._keep()
 
     def forget(self, entry: dict[str, Any]) -> None:
-        """Let go of what was taken back; with the last of it goes the record, too."""
+        """Remove an entry that was undone; after the last one, also remove the record."""
         self.entries.remove(entry)
         if len(self.entries) > 1:
             self._keep()
             return
         with suppress(FileNotFoundError):
             os.unlink(self.path)
-        for last in self.entries:
-            _remove_empty(last.get("directories", ()))
+        for first in self.entries:
+            _remove_empty(first.get("directories", ()))
         self.entries.clear()
 
     def _keep(self) -> None:
@@ -137,7 +132,7 @@ class Record:
 
 
 def read_record(directory: str) -> Record:
-    """Read what `init` did; raise FailedError where that cannot be told."""
+    """Read the record of `init`; raise FailedError if it cannot be read."""
     record = Record(directory)
     try:
         with open(record.path, encoding="utf-8") as handle:
@@ -151,7 +146,6 @@ def read_record(directory: str) -> Record:
 
 
 def state_of(path: str, content: str, record: Record) -> State:
-    """Tell how a file stands before it is written."""
     if not os.path.lexists(path):
         return "new"
     digest = digest_of(path)
@@ -161,7 +155,7 @@ def state_of(path: str, content: str, record: Record) -> State:
 
 
 def digest_of(path: str) -> str | None:
-    """Digest a plain file; None where there is none, or it cannot be read."""
+    """Return the digest of a regular file; None if it is a link, missing or unreadable."""
     if os.path.islink(path):
         return None
     try:
@@ -172,27 +166,23 @@ def digest_of(path: str) -> str | None:
 
 
 def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
-    """Do some steps in order, each noted first; the first that fails is the last."""
+    """Do the steps in order, each recorded first; stop at the first that fails."""
     done = []
     for step in steps:
-        place = _write if isinstance(step, FileStep) else _run
-        done.append(place(step, record))  # type: ignore[arg-type]  # the one that fits it
+        done.append(_write(step, record) if isinstance(step, FileStep) else _run(step, record))
         if done[-1].left:
             break
     return done
 
 
 def take_back(record: Record) -> list[Done]:
-    """Undo everything that was noted, the last first; what was changed since stays, and is named.
-
-    What stays is noted further on.
-    """
+    """Undo the recorded steps, last first. Files changed since are kept and stay recorded."""
     done = []
     for entry in reversed(record.entries[1:]):
-        came = _unwrite(entry) if "digest" in entry else _unrun(entry, record)
-        if not came.left:
+        result = _unwrite(entry) if "digest" in entry else _unrun(entry, record)
+        if not result.left:
             record.forget(entry)
-        done.append(came)
+        done.append(result)
     return done
 
 
@@ -236,18 +226,18 @@ def _run(step: CommandStep, record: Record) -> Done:
 
 def _unwrite(entry: dict[str, Any]) -> Done:
     what, path = entry["what"], entry["path"]
-    there = os.path.lexists(path)
-    if there and digest_of(path) != entry["digest"]:
+    exists = os.path.lexists(path)
+    if exists and digest_of(path) != entry["digest"]:
         return Done(what, f"{path} was changed since: it stays", left=True)
     try:
-        if there:
+        if exists:
             os.unlink(path)
     except OSError as error:
         return Done(what, f"{path} cannot be removed: {error.strerror}", left=True)
     _remove_empty(entry["directories"])
     for command in entry["after"]:
         _trouble(command)
-    return Done(what, f"{path} is removed" if there else f"{path} was gone already")
+    return Done(what, f"{path} is removed" if exists else f"{path} was gone already")
 
 
 def _unrun(entry: dict[str, Any], record: Record) -> Done:
@@ -267,25 +257,25 @@ def _unrun(entry: dict[str, Any], record: Record) -> Done:
 
 
 def _trouble(command: Sequence[str]) -> str | None:
-    """Run another program; say what went wrong, in its own last words, or None."""
-    said = shlex.join(command)
+    """Run a command; return None, or an error message with the last line of its output."""
+    shown = shlex.join(command)
     try:
-        done = subprocess.run(  # noqa: S603  its words were shown and agreed to
+        done = subprocess.run(  # noqa: S603  the user saw and accepted the command
             list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             errors="replace", timeout=PATIENCE, check=False,
         )  # fmt: skip
     except OSError as error:
-        return f"`{said}` cannot be run: {error.strerror}"
+        return f"`{shown}` cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"`{said}` did not end within {PATIENCE} s"
+        return f"`{shown}` did not end within {PATIENCE} s"
     if done.returncode == 0:
         return None
     last = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return f"`{said}` ended with {done.returncode}" + (f": {last[-1]}" if last else "")
+    return f"`{shown}` ended with {done.returncode}" + (f": {last[-1]}" if last else "")
 
 
 def _missing(directory: str) -> list[str]:
-    """Name the directories above a place that are not there yet, the deepest first."""
+    """Return the directory and its parents as far as they do not exist, deepest first."""
     missing = []
     while directory and not os.path.lexists(directory):
         missing.append(directory)
@@ -295,18 +285,18 @@ def _missing(directory: str) -> list[str]:
 
 def _remove_empty(directories: Iterable[str]) -> None:
     for directory in directories:
-        with suppress(OSError):  # something else lies in it by now
+        with suppress(OSError):  # it is not empty
             os.rmdir(directory)
 
 
 def _write_new(path: str, content: str) -> None:
-    """Write a file where none is: whatever came there in the meantime stays."""
+    """Write a new file; raises FileExistsError if it exists by now."""
     with open(path, "x", encoding="utf-8") as handle:
         handle.write(content)
 
 
 def _write_anew(path: str, content: str) -> None:
-    """Write a file of ours in the place of the older one, whole or not at all."""
+    """Replace a file atomically."""
     with open(f"{path}.new", "w", encoding="utf-8") as handle:
         handle.write(content)
         handle.flush()
@@ -318,22 +308,20 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-# A wheel carries them below `packaged/`; in a clone they lie where its builder takes them from.
-
-
 EXAMPLE = "config.toml.example"
 USER_UNIT = "systemd/user/brainsurgeon.service"
+# A wheel has these files below `packaged/`; a clone has them where the build takes them from.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _INSTALLED = os.path.join(_PACKAGE, "packaged")
 _CLONE = os.path.dirname(os.path.dirname(_PACKAGE))
 
 
 def text(name: str) -> str:
-    """Give the text of a file by its path in a clone, such as `config.toml.example`."""
+    """Return the text of a file by its path in a clone, such as `config.toml.example`."""
     with open(os.path.join(directory(), name), encoding="utf-8") as handle:
         return handle.read()
 
 
 def directory() -> str:
-    """Give the directory below which the files lie."""
+    """Return the directory that the files are in."""
     return _INSTALLED if os.path.isdir(_INSTALLED) else _CLONE

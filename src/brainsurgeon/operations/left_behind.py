@@ -1,4 +1,4 @@
-"""Find the stubs that stand in sessions and archives, and say what cannot be looked into."""
+"""Find the placeholders in session files and agent archives, and places that cannot be read."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stubs of one session, of which the store has the record `session_id` or none.
+    """The placeholders of one session; `session_id` is its row, if it has one.
 
-    `standing` are the extractions that they lead to, of which `expired` are tombstones. `orphans`
-    names the entries with stubs of ours that no record puts back, each with why; `unknown` counts
-    the texts that only look like stubs.
+    `standing` are the ids of their extractions, `expired` the number of these that are tombstones.
+    `orphans` are the entries with placeholders that no record can restore, each with the reason.
+    `unknown` counts the texts that only look like placeholders.
     """
 
     standing: tuple[int, ...]
@@ -54,7 +54,7 @@ class Stubs:
 
 
 def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
-    """Look at the placeholders of a session as if all were to be restored."""
+    """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
     survey = form.survey(session.lines, 0)
     everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
@@ -67,7 +67,9 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
         for value in records.extractions if value.replacement is None
     }  # fmt: skip
     standing = tuple(ident for ident in planned.sighted if ident in gone)
-    orphans = tuple(one for one in planned.left if one[1] in (NOBODYS, ANOTHERS, SEVERAL))
+    orphans = tuple(
+        (entry, why) for entry, why in planned.left if why in (NOBODYS, ANOTHERS, SEVERAL)
+    )
     texts = sum(1 for _ in _texts(session))
     return Stubs(
         standing, sum(gone[ident] for ident in standing), orphans,
@@ -76,7 +78,7 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
 
 
 def _texts(session: AnyOpen) -> Iterator[str]:
-    """Yield the whole values of entries that have the shape of a stub."""
+    """Yield the values of entries that have the form of a placeholder."""
     for line in session.lines:
         entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
         for part in session.format.parts(entry, NO_SURVEY, None) if entry else ():
@@ -90,10 +92,10 @@ ARCHIVED = "put away by its agent; archives are not written"
 
 @dataclass(frozen=True, slots=True)
 class StubsLeft:
-    """The stubs of ours in one session: those a store leads on from, and those that it does not.
+    """The number of placeholders in one session, `led` with and `orphans` without a record.
 
-    `note` says what else there is to know; where `sure` is false nobody could look, and there may
-    be more. `entries` are the ids of those in which a stub stands, as far as somebody asked.
+    `sure` is false if the place could not be read; `note` is then the reason. `entries` are the
+    ids of the entries with placeholders, set for archives only.
     """
 
     session: str
@@ -105,24 +107,23 @@ class StubsLeft:
 
     @property
     def stubs(self) -> int:
-        """All of them."""
         return self.led + self.orphans
 
 
 def stubs_left(settings: Settings, store: Store | None) -> Iterator[StubsLeft]:
-    """Yield every session in which a stub of ours stands, or of which that cannot be told."""
+    """Yield the sessions with placeholders, and the places that cannot be read."""
     seen = walk(settings, store, beyond=True)
     for problem in seen.problems:
         if problem.failed:
             yield _unsure(problem.path, problem.why)
-    for one in seen.sessions:
-        found = _of(settings, store, one)
-        if found and (found.stubs or not found.sure):
-            yield found
+    for session in seen.sessions:
+        stubs = _of(settings, store, session)
+        if stubs and (stubs.stubs or not stubs.sure):
+            yield stubs
 
 
 def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
-    """Yield every archive below the roots in which a stub of ours stands, or may stand."""
+    """Yield the agents' archives below the roots that have placeholders or cannot be read."""
     for file in sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):
             continue
@@ -142,34 +143,34 @@ def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
 
 
 def _put_away(archive: str, entries: Iterable[str]) -> Iterator[StubsLeft]:
-    if ours := tuple(entries):
-        yield StubsLeft(archive, 0, len(ours), ARCHIVED, entries=ours)
+    if ids := tuple(entries):
+        yield StubsLeft(archive, 0, len(ids), ARCHIVED, entries=ids)
 
 
-def _of(settings: Settings, store: Store | None, one: Session) -> StubsLeft | None:
-    if one.file is None:
-        return _gone(store, one)
+def _of(settings: Settings, store: Store | None, session: Session) -> StubsLeft | None:
+    if session.file is None:
+        return _gone(store, session)
     try:
-        with open_session(one.file) as session:
-            found = stubs_of(settings, store, session)
+        with open_session(session.file) as opened:
+            stubs = stubs_of(settings, store, opened)
     except (FileNotFoundError, RefusedError):
-        return None  # it went away, or is no session
+        return None  # it was removed, or is no session
     except (BlockingIOError, BusyError):
-        return _unsure(one.title, "it is being written just now")
+        return _unsure(session.title, "it is being written just now")
     except OSError as why:
-        return _unsure(one.title, why.strerror or type(why).__name__)
-    return StubsLeft(one.title, len(found.standing), len(found.orphans))
+        return _unsure(session.title, why.strerror or type(why).__name__)
+    return StubsLeft(session.title, len(stubs.standing), len(stubs.orphans))
 
 
-def _gone(store: Store | None, one: Session) -> StubsLeft | None:
-    """Say where a session whose file is not there may only be out of sight."""
-    record = one.record
+def _gone(store: Store | None, session: Session) -> StubsLeft | None:
+    """Report a missing session whose root cannot be read: its file may still exist."""
+    record = session.record
     if record is None or store is None or not store.placements.of_session(record.id):
         return None
     try:
         os.stat(record.root)
     except OSError as why:
-        return _unsure(one.title, f"{record.root} cannot be looked into ({why.strerror})")
+        return _unsure(session.title, f"{record.root} cannot be looked into ({why.strerror})")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Bring a session that is too full back under what its model takes, without asking a model."""
+"""Reduce a session until it fits its model's context window, without calling a model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from brainsurgeon.sessions.opening import as_it_is_now, failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.sessions import Session
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import SessionRecord
+    from brainsurgeon.model.records import Records, SessionRecord
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.change import AnyRewrite
     from brainsurgeon.rewrite.inspect import Examination
@@ -47,10 +47,10 @@ def relieve(
     settings: Settings, store: Store, session: str | Session, wanted: Wanted,
     *, clock: Callable[[], float],
 ) -> Relief:  # fmt: skip
-    """Take as much out of a session as it takes for it to fit, or note the wish to.
+    """Extract values until the session fits, or record the request if it is not idle.
 
-    Raise GuardedError where its agent keeps its sessions elsewhere now, FailedError where its file
-    cannot be read or replaced, or is excluded, and what finding it raises.
+    Raises GuardedError if its agent has moved its sessions elsewhere, FailedError if its file is
+    excluded or cannot be read or replaced, and the errors of `session_named`.
     """
     chosen = session_named(settings, store, session) if isinstance(session, str) else session
     file = file_of(chosen)
@@ -72,17 +72,22 @@ def relieve(
 def would_relieve(
     settings: Settings, store: Store | None, session: str, wanted: Wanted, now: float
 ) -> Relief:
-    """Say what a relief would do, settled or not; nothing is touched."""
+    """Return the result that `relieve` would have, whether idle or not. Writes nothing."""
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
     state = store.files.at(file.path) if store else None
-    with examine_to_show(settings, file, state, now) as one:
-        records = records_of(settings, store, one.session, chosen.record, now)
-        make = partial(one.plan, records, explain=True)
-        fitting = relieve_by(
-            one, weigh(one, records, store), wanted, make, folding_of(one, records)
-        )
-        return _told(one, fitting, reason=fitting.plan.deferred or _unsettled(one))
+    with examine_to_show(settings, file, state, now) as examined:
+        records = records_of(settings, store, examined.session, chosen.record, now)
+        fitting = _fitting(store, examined, records, wanted)
+        return _told(examined, fitting, reason=fitting.plan.deferred or _unsettled(examined))
+
+
+def _fitting(
+    store: Store | None, examined: Examination, records: Records, wanted: Wanted
+) -> Fitting:  # fmt: skip
+    make = partial(examined.plan, records, explain=True)
+    weighed, folding = weigh(examined, records, store), folding_of(examined, records)
+    return relieve_by(examined, weighed, wanted, make, folding)
 
 
 def _relieved(
@@ -90,45 +95,42 @@ def _relieved(
     clock: Callable[[], float],
 ) -> tuple[Relief, AnyRewrite | None]:  # fmt: skip
     now = clock()
-    with examine_quiet(settings, file, store.files.at(file.path), now) as one:
-        one.check_turn()
-        record = catalogue.note(store, one.session)
-        records = records_of(settings, store, one.session, record, now)
-        make = partial(one.plan, records, explain=True)
-        fitting = relieve_by(
-            one, weigh(one, records, store), wanted, make, folding_of(one, records)
-        )
+    with examine_quiet(settings, file, store.files.at(file.path), now) as examined:
+        examined.check_turn()
+        record = catalogue.note(store, examined.session)
+        records = records_of(settings, store, examined.session, record, now)
+        fitting = _fitting(store, examined, records, wanted)
         planned = fitting.plan
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:
             raise UnsettledError(planned.deferred)
-        told, rewrite = _told(one, fitting), None
+        relief, rewrite = _told(examined, fitting), None
         if planned.edits:
-            rewrite = _changed(store, one, record, planned, clock)
+            rewrite = _changed(store, examined, record, planned, clock)
         else:
-            catalogue.record_look(store, one.session, record, planned, now)
+            catalogue.record_look(store, examined.session, record, planned, now)
         if fitting.after:
             with store.transaction():
                 store.calibrations.remember(record.id, fitting.after, now)
-    return told, rewrite
+    return relief, rewrite
 
 
 def _changed(
-    store: Store, one: Examination, record: SessionRecord, planned: Plan,
+    store: Store, examined: Examination, record: SessionRecord, planned: Plan,
     clock: Callable[[], float],
 ) -> AnyRewrite:  # fmt: skip
     try:
-        rewrite = change(store, one, record, planned, clock)
-    except RefusedError as why:  # by then the session as such was fine
+        rewrite = change(store, examined, record, planned, clock)
+    except RefusedError as why:  # the session itself was valid when it was examined
         raise UnsettledError(str(why)) from why
-    if rewrite.left:  # what was done is recorded; the rest waits for another moment
+    if rewrite.left:  # the finished part is recorded; the rest waits
         raise UnsettledError(rewrite.left)
     return rewrite
 
 
 @contextmanager
 def _translated(file: SessionFile) -> Iterator[None]:
-    """Say in our own words what keeps a session from being relieved now, or for good."""
+    """Translate errors of the operating system and of a busy store."""
     with failing(file):
         try:
             yield
@@ -146,25 +148,25 @@ def _note_wish(store: Store, file: SessionFile, wanted: Wanted, now: float) -> N
         store.wishes.add_relieve(record.id, wanted.write(), now)
 
 
-def _unsettled(one: Examination) -> str:
+def _unsettled(examined: Examination) -> str:
     try:
-        one.check_settled()
+        examined.check_settled()
     except (UnsettledError, RefusedError) as why:
         return str(why)
     return ""
 
 
-def _told(one: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
-    """Say what a relief comes to: what goes of what is sent, and what is left, by kind and tool."""
-    planned, size = fitting.plan, one.session.fingerprint.size
+def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
+    """Return the amounts of extracted and remaining live values, by kind and tool."""
+    planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(cut.entry_id, cut.path) for cut in planned.cuts}
     went, stays = dict[_Sort, list[int]](), dict[_Sort, list[int]]()
-    for place, sort, chars in _live(one):
+    for place, sort, chars in _live(examined):
         counts = (went if place in going else stays).setdefault(sort, [0, 0])
         counts[0] += 1
         counts[1] += chars
     return Relief(
-        one.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
+        examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
         room=fitting.room, before=fitting.before, after=fitting.after, went=_amounts(went),
         stays=_amounts(stays), values=sum(not cut.folds for cut in planned.cuts), bytes_before=size,
         bytes_after=size - planned.gain,
@@ -175,18 +177,18 @@ def _told(one: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
 _Sort = tuple[str, str | None]
 
 
-def _live(one: Examination) -> Iterator[tuple[object, _Sort, int]]:
-    """Yield the place, the kind with the tool, and the length of each value that is sent."""
-    for line in one.session.lines:
+def _live(examined: Examination) -> Iterator[tuple[object, _Sort, int]]:
+    """Yield each value that requests carry: its place, its kind and tool, and its characters."""
+    for line in examined.session.lines:
         entry = base.parse(line.raw) if line.raw else None
-        if entry is None or line.raw is None or one.survey.dead(line.offset):
+        if entry is None or line.raw is None or examined.survey.dead(line.offset):
             continue
-        ident = one.format.identity(entry, line.raw, line.number)
-        for part in one.format.parts(entry, one.survey, line.offset):
+        ident = examined.format.identity(entry, line.raw, line.number)
+        for part in examined.format.parts(entry, examined.survey, line.offset):
             if not part.dead and stub_in(value_at(entry, part.path)) is None:
                 yield (ident, part.path), (part.kind, part.tool), part.chars
 
 
 def _amounts(counted: dict[_Sort, list[int]]) -> tuple[Amount, ...]:
-    ranked: Iterable[tuple[_Sort, list[int]]] = sorted(counted.items(), key=lambda one: -one[1][1])
+    ranked = sorted(counted.items(), key=lambda item: -item[1][1])
     return tuple(Amount(*sort, *counts) for sort, counts in ranked)

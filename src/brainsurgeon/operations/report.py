@@ -1,4 +1,4 @@
-"""Gather what a page about everything shows: savings, sizes, what would go, what waits and why."""
+"""The data of the report page: savings, sizes, next extractions, and sessions that wait."""
 
 from __future__ import annotations
 
@@ -27,21 +27,18 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.status import Status
     from brainsurgeon.store import Store
 
-TAKEN_APART = 25
-"""Sessions, the largest, that are read to say what the next scan would take."""
-LISTED = 500
-"""Sessions, the largest, that the page has one by one: a browser has to open it."""
-_VALUES = 40
-"""Extracted values, the largest, that are listed of one session."""
-_PLACES = 50
-"""Places with copies, the largest, that are listed one by one."""
+# Limits; the largest come first.
+TAKEN_APART = 25  # sessions that are read to list what the next scan would extract
+LISTED = 500  # sessions that the page lists: a browser has to open it
+_VALUES = 40  # extracted values listed for each session
+_PLACES = 50  # places with copies
+# Directories beside a session in which agents keep copies of values.
 _SIDE = ("tool-results", "file-history")
-"""Directories beside a session in which agents keep copies of values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What belongs together under a name: how many, and their size in bytes; what is saved."""
+    """The number of items in a group, their size and the savings, in bytes."""
 
     name: str
     number: int
@@ -51,7 +48,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An extracted value; `preview` is how it begins, where that was asked for."""
+    """An extracted value; `preview` is its beginning, if requested."""
 
     entry_id: str
     path: str
@@ -65,7 +62,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One session; `next_bytes` is None where it was not taken apart, for the reason `untold`."""
+    """One session. `more` counts the values that are not in `values`.
+
+    `next_bytes` is None if the session was not read; `untold` is the reason, if there is one.
+    """
 
     about: SessionSummary
     values: tuple[Value, ...]
@@ -78,11 +78,11 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that the page shows; sizes are bytes, moments seconds since 1970.
+    """The content of the page. Sizes are in bytes, times in seconds since 1970.
 
-    `days` are the day's number since 1970, its values and their size. `unreached` are files in
-    which agents keep copies that no pruning reaches. `states` counts all sessions by their state;
-    `smaller` sums those up that are too many to be among `sessions`.
+    `days` has the number of each day since 1970, its values and their size. `unreached` are
+    copies of values in files that are never pruned. `states` counts all sessions by state.
+    `smaller` is the sum of the sessions that are not in `sessions`.
     """
 
     made_at: float
@@ -103,10 +103,10 @@ def report(
     settings: Settings, store: Store | None, now: float, *, previews: bool = False,
     progress: Callable[[SessionFile], None] = lambda _: None,
 ) -> Report:  # fmt: skip
-    """Look at everything and touch nothing; content is in it only as `previews`."""
+    """Return the report. Writes nothing; the report has session content only with `previews`."""
     known = all_sessions(settings, store)
     listed = summaries(settings, store, known, now)
-    by_path = {one.path: one for one in known}
+    by_path = {session.path: session for session in known}
     pages = []
     for number, about in enumerate(listed[:LISTED]):
         session = by_path[about.path]
@@ -120,9 +120,9 @@ def report(
         now, status(settings, store, now), tuple(store.sums.by_day() if store else ()),
         _agents(listed), _added((kind, values, size) for kind, _, values, size in kinds),
         _added((tool or f"({kind})", values, size) for kind, tool, values, size in kinds),
-        tuple(Counter(one.state for one in listed).most_common()), tuple(pages),
-        _together("", listed[LISTED:]),
-        tuple(one for one in listed if one.state not in ("settled", "gone")),
+        tuple(Counter(summary.state for summary in listed).most_common()), tuple(pages),
+        _together(listed[LISTED:]),
+        tuple(summary for summary in listed if summary.state not in ("settled", "gone")),
         _largest(_unreached(known)), previews,
     )  # fmt: skip
 
@@ -132,17 +132,18 @@ def _taken_apart(
     *, previews: bool,
 ) -> SessionPage:  # fmt: skip
     try:
-        one = context(settings, store, session, now)
+        content = context(settings, store, session, now)
     except (BrainsurgeonError, RefusedError, OSError) as why:
-        told = why.strerror or "" if isinstance(why, OSError) else str(why)
-        return _page(store, session, about, previews=previews, untold=told)
-    takes = one.pays and not one.deferred
-    values, more = _values(store, one.extracted, previews=previews)
+        reason = why.strerror or "" if isinstance(why, OSError) else str(why)
+        return _page(store, session, about, previews=previews, untold=reason)
+    due = content.pays and not content.deferred
+    values, more = _values(store, content.extracted, previews=previews)
     return SessionPage(
         about, values, more,
         tuple(Sum(f"{f.kind}, {f.tool}" if f.tool else f.kind, f.values, f.chars)
-              for f in one.filling),
-        len(one.next) if takes else 0, max(0, one.gain) if takes else 0, one.deferred or "",
+              for f in content.filling),
+        len(content.next) if due else 0, max(0, content.gain) if due else 0,
+        content.deferred or "",
     )  # fmt: skip
 
 
@@ -151,46 +152,47 @@ def _page(
     untold: str = "",
 ) -> SessionPage:  # fmt: skip
     ident = session.record.id if session.record else None
-    found = store.extractions.held_in(ident) if store and ident is not None else []
     held = [
-        one for one in found
-        if one.archive_id is None and (one.state == "standing" or one.blob_id is not None)
+        value for value in (store.extractions.held_in(ident) if store and ident is not None else [])
+        if value.archive_id is None and (value.state == "standing" or value.blob_id is not None)
     ]  # fmt: skip
     return SessionPage(about, *_values(store, held, previews=previews), untold=untold)
 
 
 def _values(
-    store: Store | None, found: tuple[Extraction, ...] | list[Extraction], *, previews: bool
+    store: Store | None, listed: tuple[Extraction, ...] | list[Extraction], *, previews: bool
 ) -> tuple[tuple[Value, ...], int]:
-    largest = sorted(found, key=lambda one: (-one.size, one.id))[:_VALUES]
+    """Return the largest values, and the number of the others."""
+    largest = sorted(listed, key=lambda item: (-item.size, item.id))[:_VALUES]
     values = tuple(
-        Value(one.entry_id, dotted(one.path), one.kind, one.tool, one.size, one.extracted_at,
-              one.blob_id is None, preview_of(store, one) if previews else None)
-        for one in largest
+        Value(item.entry_id, dotted(item.path), item.kind, item.tool, item.size, item.extracted_at,
+              item.blob_id is None, preview_of(store, item) if previews else None)
+        for item in largest
     )  # fmt: skip
-    return values, len(found) - len(values)
+    return values, len(listed) - len(values)
 
 
-def _together(name: str, listed: list[SessionSummary]) -> Sum:
-    return Sum(name, len(listed), sum(one.size for one in listed), sum(one.saved for one in listed))
+def _together(listed: list[SessionSummary]) -> Sum:
+    sizes = sum(summary.size for summary in listed)
+    return Sum("", len(listed), sizes, sum(summary.saved for summary in listed))
 
 
 def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
-    """Give the largest places, and the sum of the others."""
-    ranked = sorted(places, key=lambda one: (-one.size, one.name))
+    """Return the largest places, and the sum of the others."""
+    ranked = sorted(places, key=lambda place: (-place.size, place.name))
     rest = ranked[_PLACES:]
     if not rest:
         return tuple(ranked)
-    others = Sum(f"{len(rest):,} smaller places of this kind",
-                 sum(one.number for one in rest), sum(one.size for one in rest))  # fmt: skip
-    return (*ranked[:_PLACES], others)
+    name = f"{len(rest):,} smaller places of this kind"
+    number, size = sum(place.number for place in rest), sum(place.size for place in rest)
+    return (*ranked[:_PLACES], Sum(name, number, size))
 
 
 def _agents(listed: list[SessionSummary]) -> tuple[Sum, ...]:
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for one in listed:
-        for place, amount in enumerate((1, one.size, one.saved)):
-            sums[one.agent][place] += amount
+    for summary in listed:
+        for place, amount in enumerate((1, summary.size, summary.saved)):
+            sums[summary.agent][place] += amount
     ranked = sorted(sums.items(), key=lambda item: (-item[1][1] - item[1][2], item[0]))
     return tuple(Sum(name, *counts) for name, counts in ranked)
 
@@ -205,17 +207,17 @@ def _added(rows: Iterator[tuple[str, int, int]]) -> tuple[Sum, ...]:
 
 
 def _unreached(known: list[Session]) -> Iterator[Sum]:
-    """Add up, by place, what lies beside sessions and is never pruned."""
+    """Yield the size of each place with copies beside sessions, which is never pruned."""
     places: set[str] = set()
     databases: set[str] = set()
-    for one in known:
-        if one.file is None:
+    for session in known:
+        if session.file is None:
             continue
-        if one.file.in_database:
-            databases.add(os.path.dirname(one.file.path))
+        if session.file.in_database:
+            databases.add(os.path.dirname(session.file.path))
             continue
-        around, own = os.path.dirname(one.path), os.path.splitext(one.path)[0]
-        places |= {os.path.join(base, side) for base in (around, own) for side in _SIDE}
+        bases = os.path.dirname(session.path), os.path.splitext(session.path)[0]
+        places |= {os.path.join(base, side) for base in bases for side in _SIDE}
     for place in sorted(places):
         sizes = list(_sizes_below(place))
         if sizes:

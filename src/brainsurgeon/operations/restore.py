@@ -1,4 +1,4 @@
-"""Put values back: at once where the session is settled, else as a wish with the values now."""
+"""Restore values of an entry: now if the session is idle, else by a pending request."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from brainsurgeon.rewrite.shelving import Values
     from brainsurgeon.store import Store
 
-_TRY_AGAIN = 0.5
-"""Seconds between two tries of a restore that waits."""
+_TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
 
 
 def restore(
@@ -56,46 +55,45 @@ def restore(
     whole: bool = False,
     give: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> RestoreAnswer:
-    """Put the values of an entry back; with `wait`, wait for the session to be settled.
+    """Restore the values of an entry; with `wait`, wait until the session is idle.
 
-    Of an archived turn that is its last answer, and where it leads; with `whole`, also the values
-    that were cut out of the turn.
+    For an archived turn these are its last answer and its links; with `whole`, also the values
+    that were extracted from the turn.
 
-    `entry` is its id, a whole stub, or its values as they were looked up already. `give` chooses
-    what of the values stands in the answer; where it raises, nothing was asked for. Raise
-    NotFoundError, AmbiguousError or ExpiredError for what cannot be found, ChangedError when
-    neither stub nor value stands there, GuardedError when the agent does not keep its sessions in
-    files any more.
+    `entry` is its id, a whole placeholder, or the result of an earlier lookup. `give` selects the
+    content of the answer; if it raises an error, nothing is requested. Raises NotFoundError,
+    AmbiguousError or ExpiredError if the lookup fails, ChangedError if the entry has neither
+    placeholder nor value, GuardedError if the agent no longer keeps its sessions in files.
     """
     wanted = list(keys)
-    found = entry_named(settings, store, entry, session) if isinstance(entry, str) else entry
-    values = as_the_model_had_them(choose(found, wanted))
+    named = entry_named(settings, store, entry, session) if isinstance(entry, str) else entry
+    values = as_the_model_had_them(choose(named, wanted))
     paths = tuple(value.path for value in values) if wanted else None
-    file = file_of(found.session)
+    file = file_of(named.session)
     tokens = tokens_of(store, values)
-    given = contents(as_sent(values, wanted), tokens)
-    content = give(given.values)  # what cannot be given is not asked for either
-    session = noted(store, found.session)
+    shown = contents(as_sent(values, wanted), tokens)
+    content = give(shown.values)  # before the request: it may raise an error
+    session = noted(store, named.session)
     record, now = recorded(session), clock()
-    previous = store.extractions.restores(record.id).get(found.entry_id)
+    previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = RestoreAnswer(
-        found.entry_id, record.title, record.id, pending=False,
+        named.entry_id, record.title, record.id, pending=False,
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
-        at=now, previous=previous, content=content, same_as=given.same_as,
+        at=now, previous=previous, content=content, same_as=shown.same_as,
         answer_id=secrets.token_hex(8), asked_at=now,
     )  # fmt: skip
-    there = replace(answer, already=True, at=answer.at if previous is None else previous)
+    answer_if_there = replace(answer, already=True, at=now if previous is None else previous)
     places = {value.id: value.path for value in values}
     placed = store.placements.of_session(record.id)
-    put_back = not any(value.id in placed for value in values)
-    more = entries_of_turn(settings, store, found, now) if whole else ()
-    if put_back and not (pristine or more) and _stand(file, found.entry_id, tokens, places):
-        at_work = _unsettled(settings, store, file, now)
-        redacts = bool(at_work) and not settings.keep_purge_control_calls
-        return replace(there, why_pending=at_work, redacts=redacts)
+    is_restored = not any(value.id in placed for value in values)
+    more = entries_of_turn(settings, store, named, now) if whole else ()
+    if is_restored and not (pristine or more) and _stand(file, named.entry_id, tokens, places):
+        why_busy = _unsettled(settings, store, file, now)
+        redacts = bool(why_busy) and not settings.keep_purge_control_calls
+        return replace(answer_if_there, why_pending=why_busy, redacts=redacts)
     wishes = (
-        wish_to_restore(record, found.entry_id, paths, pristine, now),
+        wish_to_restore(record, named.entry_id, paths, pristine, now),
         *(wish_to_restore(record, entry_id, None, pristine, now) for entry_id in more),
     )
     try:
@@ -104,21 +102,21 @@ def restore(
             settings, store, file, record, wishes, clock, tokens,
         )  # fmt: skip
     except UnsettledError as why:
-        for one in wishes:
-            note(settings, store, record, one.entry_id, one.paths, pristine, now)
+        for wish in wishes:
+            note(settings, store, record, wish.entry_id, wish.paths, pristine, now)
         return replace(
             answer, pending=True, why_pending=str(why),
             put_back_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             redacts=not settings.keep_purge_control_calls,
         )  # fmt: skip
     unfinished = rewrite is not None and not rewrite.finish()
-    at = store.extractions.restores(record.id).get(found.entry_id, now)
+    at = store.extractions.restores(record.id).get(named.entry_id, now)
     others = sum(edit.entry_id in more for edit in planned.putbacks)
-    if not _done(planned, found.entry_id) and _stand(
-        as_it_is_now(file), found.entry_id, tokens, places
+    if not _done(planned, named.entry_id) and _stand(
+        as_it_is_now(file), named.entry_id, tokens, places
     ):
-        told = (*missed(planned), *([UNFINISHED] if unfinished else []))
-        return replace(there, others=others, missed=told if more else ())
+        not_done = (*missed(planned), *([UNFINISHED] if unfinished else []))
+        return replace(answer_if_there, others=others, missed=not_done if more else ())
     done = _answer_when_done(replace(answer, at=at, others=others), planned, values)
     return replace(done, missed=(*done.missed, UNFINISHED)) if unfinished else done
 
@@ -126,9 +124,9 @@ def restore(
 def entries_of_turn(
     settings: Settings, store: Store, named: EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Name the entries out of which values were cut of the turn that is folded into an entry.
+    """Return the entries of an archived turn from which values were extracted.
 
-    It may have been brought back already, without them.
+    The turn may have been restored already, without these values.
     """
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few are turns
 
@@ -137,23 +135,23 @@ def entries_of_turn(
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
     record = named.session.record
     held = store.extractions.held_in(record.id) if record else []
-    cut = (one.entry_id for one in held if one.entry_id in ids)
-    return tuple(one for one in dict.fromkeys(cut) if one != named.entry_id)
+    entries = dict.fromkeys(value.entry_id for value in held if value.entry_id in ids)
+    return tuple(entry for entry in entries if entry != named.entry_id)
 
 
 def recorded(session: Session) -> SessionRecord:
-    """Return the row of a session that was noted."""
+    """Return the row of a session; raise ValueError if it has none."""
     if session.record is None:
         raise ValueError("a session without a row cannot be changed")
     return session.record
 
 
 def _unsettled(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
-    """Say why a session is not settled, so that whoever asks may be its agent; else nothing."""
+    """Return why a session is not idle, so that its agent may be the caller, or ""."""
     try:
-        now_here = as_it_is_now(file)
-        with examine_quiet(settings, now_here, store.files.at(file.path), now) as one:
-            one.check_turn()
+        current = as_it_is_now(file)
+        with examine_quiet(settings, current, store.files.at(file.path), now) as examined:
+            examined.check_turn()
     except UnsettledError as why:
         return str(why)
     except (OSError, RefusedError):
@@ -162,7 +160,7 @@ def _unsettled(settings: Settings, store: Store, file: SessionFile, now: float) 
 
 
 def _patience(settings: Settings) -> float:
-    """Give the seconds after which a put-back lapses, and waiting for it ends."""
+    """Return the seconds after which a pending restore lapses and waiting ends."""
     return max(float(settings.keep_after_restore_seconds), LONGEST_WAIT)
 
 
@@ -170,7 +168,7 @@ def _carry_out_by(
     deadline: float, settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     wishes: tuple[Wish, ...], clock: Callable[[], float], tokens: Values,
 ) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
-    """Carry out a wish, trying again until `deadline` while the session is not settled."""
+    """Carry out the requests, with retries until `deadline` while the session is not idle."""
     while True:
         try:
             with store.passes.run("restore", wishes[0].asked_at):
@@ -182,7 +180,7 @@ def _carry_out_by(
 
 
 def _done(planned: Plan, ident: str) -> bool:
-    """Tell whether a plan puts back some of an entry, or takes a field of ours out of it."""
+    """Check whether a plan restores a value of an entry or removes one of our fields from it."""
     return any(edit.entry_id == ident for edit in planned.putbacks) or any(
         edit.undoes and edit.entry_id == ident for edit in planned.fields
     )
@@ -209,7 +207,7 @@ def _answer_when_done(
 
 
 def _restored_before(planned: Plan, entry: str) -> float | None:
-    """Give when the entry was restored before, as the `_restored` says that is replaced now."""
+    """Return the time in the `_restored` field that the plan replaces, or None."""
     for edit in planned.fields:
         if (edit.entry_id, edit.name) == (entry, RESTORED) and edit.before and not edit.undoes:
             return moment_said(json.loads(edit.before))
@@ -217,17 +215,19 @@ def _restored_before(planned: Plan, entry: str) -> float | None:
 
 
 def removed(planned: Plan) -> tuple[str, ...]:
-    """Name the fields of ours that a plan takes out again."""
-    return tuple(f"{e.name} of {e.entry_id}" for e in planned.fields if e.undoes is not None)
+    """Return the fields of brainsurgeon that a plan removes, as text."""
+    return tuple(
+        f"{edit.name} of {edit.entry_id}" for edit in planned.fields if edit.undoes is not None
+    )
 
 
 def missed(planned: Plan) -> tuple[str, ...]:
-    """Say, entry by entry, what was asked for and could not be done."""
+    """Return the requests that a plan cannot carry out, with the reasons, as text."""
     return tuple(f"{entry}: {why}" for entry, why in planned.missed)
 
 
 def _stand(file: SessionFile, entry_id: str, values: Values, paths: dict[int, KeyPath]) -> bool:
-    """Tell whether these values, by their extraction, stand in an entry as they once did."""
+    """Check whether an entry has the original values; `values` are tokens by extraction id."""
     try:
         with open_session(file) as opened:
             for line in opened.lines:
@@ -236,8 +236,8 @@ def _stand(file: SessionFile, entry_id: str, values: Values, paths: dict[int, Ke
                     continue
                 if opened.format.identity(entry, line.raw, line.number) == entry_id:
                     return all(
-                        value_at(entry, paths[one]) == decode(token)
-                        for one, token in values.items()
+                        value_at(entry, paths[ident]) == decode(token)
+                        for ident, token in values.items()
                     )
     except (OSError, RefusedError):
         pass
@@ -248,18 +248,16 @@ def wish_to_restore(
     record: SessionRecord, entry_id: str | None, paths: tuple[KeyPath, ...] | None,
     pristine: bool, now: float,
 ) -> Wish:  # fmt: skip
-    """Make a wish that is carried out now and recorded only if it has to wait."""
+    """Return a request to carry out now, to be recorded only if it has to wait."""
     return Wish(None, record.id, entry_id, "restore", paths, None, pristine, now, lapses_at=None)
 
 
 def note_answer(store: Store, answer: RestoreAnswer) -> None:
     """Record the id of an answer, so that the call it answers is redacted later."""
     if answer.redacts:
-        recognised_by = answer.answer_id.encode()
+        answer_id = answer.answer_id.encode()
         with store.transaction():
-            store.wishes.add_redact(
-                answer.session_id, answer.entry_id, recognised_by, answer.asked_at
-            )
+            store.wishes.add_redact(answer.session_id, answer.entry_id, answer_id, answer.asked_at)
 
 
 def note(

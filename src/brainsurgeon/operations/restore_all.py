@@ -1,7 +1,7 @@
-"""Put everything back, in one session or in all that stand below a root or the store knows.
+"""Restore all values, in one session or in all that are below a root or known to the store.
 
-Whoever undoes everything may be about to remove us: each session in which a stub of ours stays is
-named, with why, whether the store knows it or not.
+The user may be about to uninstall brainsurgeon. Therefore each session that keeps a placeholder is
+reported with the reason, even if the store does not know it.
 """
 
 from __future__ import annotations
@@ -58,27 +58,28 @@ def restore_all(
     pristine: bool = False,
     progress: Callable[[SessionFile], None] = lambda _: None,
 ) -> list[SessionRestore]:
-    """Put everything back, in one session or in all."""
+    """Restore all values, in one session or in all; return the results."""
     if session is not None:
         chosen = [session_named(settings, store, session, beyond=True)]
     else:
         chosen = all_sessions(settings, store, beyond=True)
-    chosen = [noted(store, one) if one.record else one for one in chosen]
+    chosen = [noted(store, item) if item.record else item for item in chosen]
     done: list[SessionRestore] = []
-    rewrites: dict[int, AnyRewrite] = {}  # by the place of their answer
+    rewrites: dict[int, AnyRewrite] = {}  # by the index of their result in `done`
     try:
         with store.passes.run("restore", clock()):
-            for one in chosen:
-                if one.file:
-                    progress(one.file)
-                answer, rewrite = _restore_session(settings, store, one, pristine, clock)
+            for item in chosen:
+                if item.file:
+                    progress(item.file)
+                answer, rewrite = _restore_session(settings, store, item, pristine, clock)
                 untouched = answer.state == "nothing to undo" and not answer.left
-                if not session and not one.record and untouched:
-                    continue  # nothing of ours was ever there
+                if not session and not item.record and untouched:
+                    continue  # the session never had a placeholder
                 done.append(answer)
                 if rewrite:
                     rewrites[len(done) - 1] = rewrite
-                for place in [at for at, one in rewrites.items() if one.due <= time.monotonic()]:
+                now = time.monotonic()
+                for place in [at for at, waiting in rewrites.items() if waiting.due <= now]:
                     _finish(done, place, rewrites.pop(place))
         while rewrites:
             place = next(iter(rewrites))
@@ -106,8 +107,8 @@ def _restore_session(
         if answer is not None:
             return answer, None
         session = noted(store, session)
-    assert session.record is not None  # noqa: S101  noted just now
-    assert session.file is not None  # noqa: S101  looked at above
+    assert session.record is not None  # noqa: S101  noted above
+    assert session.file is not None  # noqa: S101  checked above
     wish = wish_to_restore(session.record, None, None, pristine, now)
     try:
         planned, rewrite = carry_out(settings, store, session.file, session.record, (wish,), clock)
@@ -126,36 +127,36 @@ def _restore_session(
 
 
 def _note_on_seals(unfit: int, *, pristine: bool) -> str:
-    """Say what became of thinking that was signed behind stubs which stand there no more."""
+    """Return a note on thinking that was signed after placeholders which are gone now, or ""."""
     if not unfit:
         return ""
-    what = "they stand there all the same" if pristine else "they stay out"
+    outcome = "they stand there all the same" if pristine else "they stay out"
     entries = counted(unfit, "entry", "entries")
-    return f"signed thinking of {entries} does not fit what stands before it now: {what}"
+    return f"signed thinking of {entries} does not fit what stands before it now: {outcome}"
 
 
 def _left(planned: Plan) -> tuple[str, ...]:
-    """Name the entries in which a stub of ours stays, each once with why."""
+    """Return the entries that keep a placeholder, each once, with the reason."""
     return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(planned.left))
 
 
 def _unknown(
     settings: Settings, store: Store, session: Session, now: float
 ) -> SessionRestore | None:
-    """Look for what is ours in a session that has no row; None where something can be restored."""
-    assert session.file is not None  # noqa: S101  what has neither a file nor a record is not known
+    """Return the result for a session without a row, or None if something can be restored."""
+    assert session.file is not None  # noqa: S101  a session has a file or a record
     everything = Wish(None, 0, None, "restore", None, None, True, now, None)
     try:
-        with examine(settings, session.file, None, now, window=0) as one:
-            records = records_of(settings, store, one.session, None, now, (everything,))
-            planned = one.plan(records, cut=False)
+        with examine(settings, session.file, None, now, window=0) as examined:
+            records = records_of(settings, store, examined.session, None, now, (everything,))
+            planned = examined.plan(records, cut=False)
     except RefusedError:
         return SessionRestore(session.title, "nothing to undo", 0)
     except BusyError as why:
         return SessionRestore(session.title, "failed", 0, reason=f"{why}; nobody knows its stubs")
     except OSError as why:
-        told = why.strerror or type(why).__name__
-        return SessionRestore(session.title, "failed", 0, reason=f"{told}; nobody knows its stubs")
+        error = why.strerror or type(why).__name__
+        return SessionRestore(session.title, "failed", 0, reason=f"{error}; nobody knows its stubs")
     if planned.putbacks or planned.fields:
         return None
     state = "nothing put back" if planned.left else "nothing to undo"
@@ -165,9 +166,9 @@ def _unknown(
 
 
 def _gone(store: Store, session: Session) -> SessionRestore:
-    """Say that a session's file is gone, and whether that is certain."""
+    """Return the result for a session whose file is gone or cannot be seen."""
     record = session.record
-    assert record is not None  # noqa: S101  see above
+    assert record is not None  # noqa: S101  a session has a file or a record
     try:
         os.stat(record.root)
         hidden = ""
@@ -184,10 +185,10 @@ def _gone(store: Store, session: Session) -> SessionRestore:
 
 
 def _archives(settings: Settings) -> Iterator[SessionRestore]:
-    """Name what agents put away with stubs of ours in it: it is read, never written."""
-    for one in stubs_put_away(settings):
-        if one.sure:
-            left = tuple(f"{entry}: {ARCHIVED}" for entry in one.entries)
-            yield SessionRestore(one.session, PUT_AWAY, 0, left=left)
+    """Yield a result for each archive of an agent with placeholders. Archives are only read."""
+    for stubs in stubs_put_away(settings):
+        if stubs.sure:
+            left = tuple(f"{entry}: {ARCHIVED}" for entry in stubs.entries)
+            yield SessionRestore(stubs.session, PUT_AWAY, 0, left=left)
         else:
-            yield SessionRestore(one.session, "failed", 0, reason=f"{one.note}; {UNSEEN}")
+            yield SessionRestore(stubs.session, "failed", 0, reason=f"{stubs.note}; {UNSEEN}")

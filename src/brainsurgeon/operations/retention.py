@@ -1,7 +1,7 @@
-"""The retention job: it deletes stored values that expired, and leaves a tombstone of each.
+"""The retention run: delete expired values and keep a tombstone of each.
 
-It costs what is due: sessions of which nothing can have expired cost nothing, and what is decided
-is read and written a page at a time, between which everybody else has a turn.
+Sessions without values that can have expired cost nothing. The others are read and written in
+pages, and other processes can use the store between two pages.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
     from brainsurgeon.store.expiry import Candidates
 
+# Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
+# again, at first within 25 ms, and then find the lock free.
 TURN = 0.026
-"""Seconds for which the store is left alone after a page: SQLite wakes nobody who waits for a lock.
-They ask again, within 25 ms while they have not waited for long, and find it free."""
+# A transaction of so many rows is long enough for a pause; so many bytes cost as much as one row.
 _MANY, _HEAVY = 100, 10_000
-"""Rows from which on a transaction is long enough for that, and bytes that cost as much as one."""
-_SWEPT = 200
-"""Values nobody names that are deleted together, however large they are."""
+_SWEPT = 200  # unreferenced values deleted in one transaction, whatever their size
 HIDDEN = "its agent keeps its sessions in a database that lies below no root"
 _ANOTHER = "no session is seen there that was known, and it is not the directory that it was"
 
@@ -61,7 +60,7 @@ def retention(
     dry_run: bool = False,
     check_stop: Callable[[], None] = carry_on,
 ) -> RetentionReport:
-    """Do one retention run; when `check_stop` raises StoppedError, the next run goes on."""
+    """Do one retention run; after a StoppedError from `check_stop` the next run continues."""
     report = RetentionReport(dry_run)
     if not dry_run:
         recover.recover(store)
@@ -76,21 +75,19 @@ def retention(
 
 
 class _Run:
-    """One retention run."""
-
     def __init__(
         self, settings: Settings, store: Store, candidates: Candidates, now: float,
         report: RetentionReport, check_stop: Callable[[], None],
     ) -> None:  # fmt: skip
         self._settings, self._store, self.now = settings, store, now
         self._candidates, self._report, self._check = candidates, report, check_stop
-        # What is not to be looked at by scans still counts here.
+        # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
         self._sessions: set[int] = set()
 
     def run(self) -> None:
-        """Look at the roots, then delete what expired, page by page."""
+        """Read the roots, then delete the expired values page by page."""
         dry_run, report = self._report.dry_run, self._report
         report.values_held = self._store.expiry.count_held()
         clock = decide.Clock(self.now, clocks.boot_clock(), clocks.boot_id())
@@ -104,7 +101,8 @@ class _Run:
             self._record_missed(records, sights)
         first = decide.first_in_days(before, clock)
         if moved or (first and self._is_due(sights)):
-            report.held_back = {path_text(one.root): moved or first or "" for one in records}
+            why = moved or first or ""
+            report.held_back = {path_text(record.root): why for record in records}
         elif not first:
             report.held_back = places.not_believed
             self._delete(sights)
@@ -126,7 +124,7 @@ class _Run:
             yield Sight(record.id, root, changed, missed)
 
     def _record_missed(self, records: list[SessionRecord], sights: list[Sight]) -> None:
-        """Record since when sessions are missed, and which are there again, or behind a link."""
+        """Record since when sessions are missing, and which are back or behind a link."""
         changed = [
             (sight.session_id, sight.missed_at)
             for record, sight in zip(records, sights, strict=True)
@@ -142,11 +140,11 @@ class _Run:
                 self._store.wishes.lapse_missed(until, self.now, self._store.passes.so_far)
 
     def _delete(self, sights: Iterable[Sight]) -> None:
-        """Delete what expired and whose placeholder stands in no file that is in use."""
-        last = 0
+        """Delete the expired values whose placeholder is in no recently changed file."""
         if not self._is_due(sights):
             return
         self._spare_what_stands()
+        last = 0
         while True:
             self._check()
             if self._report.dry_run:
@@ -159,12 +157,12 @@ class _Run:
             last = page[-1].id
 
     def _is_due(self, sights: Iterable[Sight]) -> bool:
-        """Take up what can have expired; return whether anything has, as far as sessions tell."""
+        """Gather the candidates; check whether any has expired, placeholders aside."""
         settings = self._settings
-        found = self._candidates.gather(
+        any_gathered = self._candidates.gather(
             sights, self.now, settings.retention, settings.retention_standing
         )
-        return found and any(self._expired(held) for held in self._candidates)
+        return any_gathered and any(self._expired(held) for held in self._candidates)
 
     def _expired(self, held: Held) -> str | None:
         """Return why a value expired, or None."""
@@ -176,9 +174,9 @@ class _Run:
         return [(held, why) for held in page if (why := self._expired(held))]
 
     def _delete_page(self, after: int) -> list[Held]:
-        """Delete what expired of the page behind an id; return the page."""
+        """Delete the expired values of the page after an id; return the page."""
         store = self._store
-        with store.transaction():  # as it is now: somebody may have asked for one of these
+        with store.transaction():  # read anew: a value may have been requested meanwhile
             page = self._candidates.page(after)
             expired = self._pick(page)
             gone = store.expiry.delete(((held.id, why) for held, why in expired), self.now)
@@ -198,7 +196,7 @@ class _Run:
             report.reasons[why] = report.reasons.get(why, 0) + 1
 
     def _tell(self, expired: list[tuple[Held, str]]) -> None:
-        """Note what expired, session by session and reason by reason."""
+        """Record the expired values as events, one for each session and reason."""
         sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
         for held, why in expired:
             sizes[held.session_id, why].append(held.size)
@@ -213,14 +211,14 @@ class _Run:
         self._sessions |= sessions
 
     def _spare_what_stands(self) -> None:
-        """Leave out whose placeholder stands in a file or a database that changed not long ago.
+        """Spare values whose placeholder is in a recently changed file or database.
 
-        Where something below a root cannot be read, nothing of that root is deleted: a placeholder
-        may stand there.
+        If a place below a root cannot be read, nothing of that root is deleted: a placeholder may
+        be there.
         """
         standing = self._settings.retention_standing
         since = float("-inf") if standing is None else self.now - standing
-        rows = (one for one in list_rows(self._roots) if not isinstance(one, Unreadable))
+        rows = (row for row in list_rows(self._roots) if not isinstance(row, Unreadable))
         for file in (*sessions_and_archives(self._roots), *rows):
             if file.fingerprint.mtime_ns / 1e9 <= since:
                 continue
@@ -243,9 +241,9 @@ class _Run:
         self._report.held_back.setdefault(path_text(root), why)
 
     def _sweep(self) -> None:
-        """Delete what rewrites stored that never happened, and columns that nobody needs."""
+        """Delete the values of rewrites that did not happen, and unneeded columns."""
         while True:
-            with self._turn(_SWEPT):  # looking takes its time, too
+            with self._turn(_SWEPT):  # the search takes time even if it deletes nothing
                 gone = self._store.blobs.sweep(_SWEPT)
             if gone is None:
                 break
@@ -256,7 +254,7 @@ class _Run:
                     self._store.rows.release(entries)
 
     def _finish(self, facts: dict[str, object]) -> None:
-        """Note how the run went, drop old events and runs, and give back their room."""
+        """Record the run, drop old events and runs, and shrink the database."""
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self.now)
             self._store.facts.put("retention", facts)
@@ -271,7 +269,7 @@ class _Run:
 
     @contextmanager
     def _turn(self, rows: int) -> Iterator[None]:
-        """Run a block as a transaction, and give others theirs afterwards."""
+        """Run a block as a transaction, with a pause afterwards if it has many rows."""
         with self._store.transaction():
             yield
         if rows >= _MANY:
@@ -279,16 +277,16 @@ class _Run:
 
 
 def _is_behind_link(record: SessionRecord) -> bool:
-    """Check whether the path of a session is, or crosses, a symbolic link by now."""
+    """Check whether the path of a session is or crosses a symbolic link."""
     return not record.displaced and os.path.realpath(record.path) != record.path
 
 
 class _Places:
-    """What stands below the roots, and which roots can be believed.
+    """The sessions below the roots, and the roots whose content is trusted.
 
-    A directory that is a root may be the empty mount point of a disk that is not there. So what is
-    missed below a root counts only where a session is seen that is known, or where the root is the
-    same directory as before. `marks` tell the roots apart that are believed, or once were.
+    A root may be the empty mount point of a disk that is not mounted. Missing sessions count only
+    if a known session is found below the root, or if the root is the same directory as before.
+    `marks` identifies the directories of the roots that are or were trusted.
     """
 
     def __init__(
@@ -317,16 +315,13 @@ class _Places:
                 self.not_believed[text] = _ANOTHER if mark else "it cannot be read"
 
     def changed_at(self, record: SessionRecord) -> float | None:
-        """Return when a session last changed that is there, in seconds since 1970; else None."""
+        """Return when an existing session last changed, in seconds since 1970, else None."""
         return self._changed[record.id]
 
     def is_unseen(self, record: SessionRecord) -> bool:
-        """Check whether nobody can say if a session is there that was not found."""
-        return (
-            _is_behind_link(record)
-            or path_text(record.root) not in self.marks
-            or (path_text(record.root) in self.not_believed)
-        )
+        """Check whether it is unknown if a session that was not found still exists."""
+        root = path_text(record.root)
+        return _is_behind_link(record) or root not in self.marks or root in self.not_believed
 
     def _look_at(self, record: SessionRecord) -> float | None:
         if record.displaced or record.root not in self._configured:
@@ -334,14 +329,17 @@ class _Places:
         changed = self._live.get(record.path)
         if changed is not None or os.path.realpath(record.path) != record.path:
             return changed
-        try:  # the walk yields a file that has two names once
+        try:  # the walk yields a file with two names only once
             return os.stat(record.path, follow_symlinks=False).st_mtime
         except OSError:
             return None
 
 
 def _mark(root: str) -> list[int] | None:
-    """Return what tells a directory from another that is mounted in its place; None without one."""
+    """Return the file system id and inode of a directory, None if it cannot be read.
+
+    They change if another file system is mounted there.
+    """
     try:
         return [os.statvfs(root).f_fsid, os.stat(root).st_ino]
     except OSError:
@@ -349,5 +347,5 @@ def _mark(root: str) -> list[int] | None:
 
 
 def give_way() -> None:
-    """Leave the store alone for a moment."""
+    """Pause so that other processes can use the store."""
     time.sleep(TURN)

@@ -1,8 +1,8 @@
-"""Take a pass back: what it cut and set and what still stands, in the sessions that it changed.
+"""Roll back a run: restore the values it extracted and remove the fields it set.
 
-It goes the way of every restore: what a session that is not settled owes becomes a wish, and what
-was put back stays for as long as after a restore. What the pass itself put back is not taken away
-again. A rollback is a pass, and doing it twice changes nothing.
+A rollback works like a restore: sessions that are not idle get a pending request, and restored
+values stay as long as after a restore. Values that the run itself restored are not extracted
+again. A rollback is a run itself, and a second rollback of the same run changes nothing.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ def rollback(
     settings: Settings, store: Store | None, number: int, *, clock: Callable[[], float] = time.time,
     sessions: Collection[str] = (), dry_run: bool = False,
 ) -> RollbackReport:  # fmt: skip
-    """Take back what a pass cut and set, in all sessions that it changed or in those named.
+    """Roll back a run in all sessions that it changed, or in the named ones.
 
-    Raise NotFoundError where there is no such pass, or where it changed nothing in a session that
-    is named.
+    Raises NotFoundError if the run does not exist, or changed nothing in a named session.
     """
     undone = store.passes.named(number) if store else None
     if store is None or undone is None:
@@ -58,14 +57,13 @@ def rollback(
     run = _Rollback(settings, store, undone, clock, dry_run=dry_run)
     chosen = run.chosen(sessions)
     if dry_run:
-        return run.report(None, [run.look(one) for one in chosen])
+        return run.report(None, [run.look(session) for session in chosen])
     with store.passes.run("rollback", clock(), rolls_back=number):
         done = run.undo(chosen)
         return run.report(store.passes.so_far, done)
 
 
 def _none(store: Store | None, number: int) -> str:
-    """Say that there is no pass of this number any more, or never was one."""
     known = "`brainsurgeon passes` lists them"
     if store and number <= store.passes.last:
         return f"pass {number} is kept no longer: nothing of it could be taken back; {known}"
@@ -73,8 +71,6 @@ def _none(store: Store | None, number: int) -> str:
 
 
 class _Rollback:
-    """What is known of the pass, and what becomes of each session."""
-
     def __init__(
         self, settings: Settings, store: Store, undone: Pass, clock: Callable[[], float],
         *, dry_run: bool,
@@ -82,40 +78,39 @@ class _Rollback:
         self._settings, self._store, self._undone = settings, store, undone
         self._clock, self._dry_run = clock, dry_run
         self._cuts: dict[int, list[Extraction]] = {}
-        made = {one.id: one for one in store.extractions.of_pass(undone.id)}
-        for one in made.values():
-            self._cuts.setdefault(one.session_id, []).append(one)
-        for session, ident in store.placements.of_pass(
-            undone.id
-        ):  # forks and copies hold them, too
+        made = {value.id: value for value in store.extractions.of_pass(undone.id)}
+        for value in made.values():
+            self._cuts.setdefault(value.session_id, []).append(value)
+        # Forks and copies have the placeholders, too.
+        for session, ident in store.placements.of_pass(undone.id):
             if made[ident].session_id != session:
                 self._cuts.setdefault(session, []).append(made[ident])
 
     def chosen(self, names: Collection[str]) -> list[Session]:
-        """Give the sessions in which something of the pass was found, or those of them named."""
+        """Return the sessions that the run changed, or the named ones."""
         touched = self._cuts.keys() | self._store.fields.sessions_of_pass(self._undone.id)
         known = all_sessions(self._settings, self._store, beyond=True)
         wanted = [session_among(known, name) for name in names] if names else known
-        listed = [one for one in wanted if one.record and one.record.id in touched]
+        listed = [item for item in wanted if item.record and item.record.id in touched]
         if names and len(listed) < len(wanted):
-            idle = next(one for one in wanted if one not in listed)
-            raise NotFoundError(f"nothing of pass {self._undone.id} is found in {idle.title}")
+            untouched = next(item for item in wanted if item not in listed)
+            raise NotFoundError(f"nothing of pass {self._undone.id} is found in {untouched.title}")
         return listed
 
     def report(self, made: int | None, done: list[SessionRollback]) -> RollbackReport:
-        """Put the answer together."""
         return RollbackReport(self._undone, made, self._dry_run, tuple(done))
 
     def undo(self, chosen: list[Session]) -> list[SessionRollback]:
-        """Take the pass back, session by session; the old files go while others are looked at."""
+        """Roll back each session; finish the rewrites of earlier sessions meanwhile."""
         done: list[SessionRollback] = []
         waiting: list[AnyRewrite] = []
         late: list[str] = []
         try:
-            for one in [noted(self._store, one) for one in chosen]:
-                answer, rewrite = self._undo(one)
+            for session in [noted(self._store, item) for item in chosen]:
+                answer, rewrite = self._undo(session)
                 done.append(answer)
-                waiting += [rewrite] if rewrite else []
+                if rewrite:
+                    waiting.append(rewrite)
                 while waiting and waiting[0].due <= time.monotonic():
                     late += self._finish(waiting.pop(0))
             while waiting:
@@ -130,7 +125,7 @@ class _Rollback:
 
     def _undo(self, session: Session) -> tuple[SessionRollback, AnyRewrite | None]:
         record, file = session.record, session.file
-        assert record is not None  # noqa: S101  only those were chosen
+        assert record is not None  # noqa: S101  `chosen` returns no others
         if file is None:
             return SessionRollback(session.title, "gone", reason="its file is gone"), None
         now = self._clock()
@@ -147,17 +142,17 @@ class _Rollback:
         return self._answer(session, record, planned), rewrite
 
     def _wish(self, record: SessionRecord, now: float) -> Wish:
-        ident, number = record.id, self._undone.id
         return Wish(
-            None, ident, None, "restore", None, None, True, now, None, rolls_back=number
+            None, record.id, None, "restore", None, None, True, now, None,
+            rolls_back=self._undone.id,
         )  # fmt: skip
 
     def _wait(
         self, session: Session, record: SessionRecord, now: float, reason: str
     ) -> SessionRollback:
-        """Note the wish, unless it was noted before; it waits for as long as it takes."""
+        """Record a pending request without an end, unless there is one."""
         store, ident, number = self._store, record.id, self._undone.id
-        if all(one.rolls_back != number for one in store.wishes.open_of(ident)):
+        if all(wish.rolls_back != number for wish in store.wishes.open_of(ident)):
             facts = {"rolls_back": number, "pending": True, "reason": reason}
             with store.transaction():
                 store.wishes.add_restore(
@@ -167,7 +162,7 @@ class _Rollback:
         return SessionRollback(session.title, "pending", reason=reason)
 
     def look(self, session: Session) -> SessionRollback:
-        """Say what would become of a session."""
+        """Return the result that `undo` would have for a session. Writes nothing."""
         record, file = session.record, session.file
         assert record is not None  # noqa: S101  as above
         if file is None:
@@ -182,55 +177,53 @@ class _Rollback:
         self, session: Session, record: SessionRecord, file: SessionFile
     ) -> SessionRollback:
         now, state = self._clock(), self._store.files.at(file.path)
-        with examine_to_show(self._settings, file, state, now) as one:
+        with examine_to_show(self._settings, file, state, now) as examined:
             try:
-                one.check_settled()
+                examined.check_settled()
             except UnsettledError as why:
                 return SessionRollback(session.title, "pending", reason=str(why))
-            asked = (self._wish(record, now),)
-            records = records_of(self._settings, self._store, one.session, record, now, asked)
-            planned = one.plan(records, cut=False)
+            wishes = (self._wish(record, now),)
+            records = records_of(self._settings, self._store, examined.session, record, now, wishes)
+            planned = examined.plan(records, cut=False)
         if planned.deferred:
             return SessionRollback(session.title, "pending", reason=planned.deferred)
         return self._answer(session, record, planned)
 
     def _answer(self, session: Session, record: SessionRecord, planned: Plan) -> SessionRollback:
-        """Say what of a plan is this pass, and what of this pass is not in the plan."""
-        cuts = self._cuts.get(record.id, ())
+        """Return what a plan restores of the run, and the values that it does not restore."""
         put_back = {edit.extraction_id for edit in planned.putbacks}
-        known = {one.id: one for some in self._cuts.values() for one in some}
-        back = [one for ident, one in known.items() if ident in put_back]
-        values = sum(one.archive_id is None for one in back)
-        turns = len({one.archive_id for one in back} - {None})
+        known = {value.id: value for values in self._cuts.values() for value in values}
+        back = [value for ident, value in known.items() if ident in put_back]
+        turns = {value.archive_id for value in back} - {None}
         reasons = dict(planned.missed) | dict.fromkeys(planned.unfit, UNFIT)
         not_done = missed(planned)
         since: Counter[str] = Counter()
-        for one in cuts:
-            if one.id in put_back or one.links:
+        for value in self._cuts.get(record.id, ()):
+            if value.id in put_back or value.links:
                 continue
-            if one.replacement is not None and one.entry_id in planned.unfit:
-                not_done += (f"{one.entry_id}: {UNFIT}",)
-            elif one.entry_id not in reasons:
-                since[_since(one)] += 1
+            if value.replacement is not None and value.entry_id in planned.unfit:
+                not_done += (f"{value.entry_id}: {UNFIT}",)
+            elif value.entry_id not in reasons:
+                since[_since(value)] += 1
         undone = removed(planned)
         return SessionRollback(
-            session.title, "rolled back" if back or undone else "nothing to undo", values, turns,
+            session.title, "rolled back" if back or undone else "nothing to undo",
+            sum(value.archive_id is None for value in back), len(turns),
             undone, tuple(dict.fromkeys(not_done)), dict(since),
         )  # fmt: skip
 
 
-def _since(one: Extraction) -> str:
-    """Say what became of a value whose stub stands nowhere in its session."""
-    turn = "" if one.archive_id is None else "archived turn, "
-    if one.blob_id is None:
+def _since(value: Extraction) -> str:
+    """Return why a value of the run has no placeholder in its session any more."""
+    turn = "" if value.archive_id is None else "archived turn, "
+    if value.blob_id is None:
         return turn + EXPIRED
-    return turn + (PUT_BACK if one.state == "restored" else CHANGED)
+    return turn + (PUT_BACK if value.state == "restored" else CHANGED)
 
 
-LISTED = 20
-"""How many of the newest are listed where nobody asks for all."""
+LISTED = 20  # newest runs that are listed by default
 
 
 def passes(store: Store | None, *, most: int | None = LISTED) -> list[Pass]:
-    """Give the newest passes, the newest last; all of them where `most` is None."""
+    """Return the newest runs, newest last; all if `most` is None."""
     return store.passes.newest(most) if store else []

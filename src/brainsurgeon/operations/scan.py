@@ -1,4 +1,4 @@
-"""One pass: walk the roots, skip what is unchanged, plan the rest, carry the plans out."""
+"""A scan: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
 
 class Walk:
-    """One walk over the roots; `resting` counts the sessions that it did not have to yield.
+    """One walk over the roots; `resting` counts the unchanged sessions, which it does not yield.
 
-    A walk over everything looks at every directory and has one stat for each file; one at named
-    paths looks at these alone. `own` gives the times that we noted in databases ourselves.
+    A walk over everything reads every directory and needs one stat for each file; a walk over
+    named paths reads only these. `own` returns the times of brainsurgeon's writes to databases.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Walk:
         self.resting = 0
 
     def everything(self) -> Iterator[SessionFile | Unreadable]:
-        """Yield every session that may need a look; of files that rest nothing is built."""
+        """Yield every session that may need a look. Unchanged files cost no SessionFile."""
         yield from discover(
             self._roots, format_of=self._memory.format_of, resting=self._memory,
             recorded=self._memory.recorded,
@@ -86,7 +86,7 @@ class Walk:
         yield from list_rows(self._roots, self._own(), self._rests)
 
     def at(self, paths: Collection[str]) -> Iterator[SessionFile | Unreadable]:
-        """Yield what lies at these paths: a file, a session in a database, or all those in one."""
+        """Yield the sessions at these paths: a file, one row, or all rows of a database."""
         for path in sorted(paths):
             item = discover_at(self._roots, path, self._memory.format_of)
             if item:
@@ -95,16 +95,16 @@ class Walk:
                 yield from list_rows_at(self._roots, path, self._own())
 
     def _rests(self, path: str, state: DatabaseState) -> bool:
-        """Return whether a database need not be opened, and count the sessions in it then."""
+        """Check whether a database need not be opened; if so, count its sessions."""
         sessions = self._memory.idle(path, mark_of(state), self._now)
         self.resting += len(sessions or ())
         return sessions is not None
 
 
 def _may_be_in_database(path: str) -> bool:
-    """Tell whether a path is a file, or goes on behind the path of one: a session that is gone.
+    """Check whether a path or a parent of it is a file.
 
-    Only then are the databases of all agents gone through.
+    Otherwise it names a missing session, and the search of all databases is not needed.
     """
     while path not in ("", "/"):
         if os.path.isfile(path):
@@ -121,14 +121,14 @@ def let_go(
     settings: Settings, store: Store, memory: FileMemory, report: ScanReport, now: float,
     *, whole: bool,
 ) -> None:  # fmt: skip
-    """Let put-backs lapse that come too late, and reliefs of sessions that are left alone now.
+    """Cancel restores that are overdue, and reliefs that `relieve` would refuse now.
 
-    What `relieve` would refuse at once is waited for no longer. Only a `whole` pass can tell that
-    a session is gone. Part of the transaction in which the pass writes down what it saw.
+    Only a `whole` run can tell that a session is gone. Part of the transaction that records the
+    results of the run.
     """
     pass_id = store.passes.so_far
     store.wishes.lapse(now, pass_id)
-    skipped = {one.path: one.reason for one in report.sessions if one.outcome == "skipped"}
+    skipped = {seen.path: seen.reason for seen in report.sessions if seen.outcome == "skipped"}
     troubled = {problem.root for problem in report.problems}
     roots = {os.path.realpath(root.path) for root in settings.root_directories()}
     for wish, path, root in store.wishes.reliefs():
@@ -145,7 +145,7 @@ def let_go(
 
 
 def verdict_on(error: Exception) -> tuple[Result, str] | None:
-    """Give the outcome of the session and why; None where it is everybody's error, not its own."""
+    """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
         case UnsettledError() | BusyError():
             return "deferred", str(error)
@@ -154,20 +154,20 @@ def verdict_on(error: Exception) -> tuple[Result, str] | None:
         case StoreFullError() | DamagedError() | FailedError():
             return "failed", str(error)
         case BrainsurgeonError() | DatabaseError() | StoppedError():
-            return None  # the store itself is in trouble, or we are to stop
+            return None  # the store has failed, or the run has to stop
         case FileNotFoundError():
             return "deferred", "the file went away during the scan"
         case BlockingIOError():
             return "deferred", HELD
         case OSError():
             return "failed", error.strerror or type(error).__name__
-    return "failed", f"unexpected {type(error).__name__}"  # one odd file must not stop the rest
+    return "failed", f"unexpected {type(error).__name__}"  # one file must not stop the others
 
 
 def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: float) -> Look | None:
-    """Say of a file that it was left as it is, and when it is looked at again.
+    """Return the result for a file left unchanged by an error, and when to look again.
 
-    None where the error is everybody's.
+    None if the error does not concern one session only.
     """
     verdict = verdict_on(why)
     if verdict is None:
@@ -188,15 +188,15 @@ def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: fl
 
 
 def tell_failures(store: Store, memory: FileMemory, seen: Iterable[Outcome], now: float) -> None:
-    """Note which sessions failed, each once for as long as it fails for the same reason.
+    """Record failed sessions as events, each once for as long as the reason is the same.
 
-    Part of the transaction in which the pass writes down what it saw.
+    Part of the transaction that records the results of the run.
     """
-    for one in seen:
-        if one.outcome != "failed" or memory.failed_before(one.path) == one.reason:
+    for outcome in seen:
+        if outcome.outcome != "failed" or memory.failed_before(outcome.path) == outcome.reason:
             continue
-        record = store.sessions.at(one.path)
-        facts = {"session": one.session, "reason": one.reason}
+        record = store.sessions.at(outcome.path)
+        facts = {"session": outcome.session, "reason": outcome.reason}
         ident = None if record is None else record.id
         store.events.add(now, "failure", ident, facts, store.passes.so_far)
 
@@ -213,13 +213,13 @@ def scan(
     check_stop: Callable[[], None] = carry_on,
     command: str = "scan",
 ) -> ScanReport:
-    """Do one pass over all roots, or over the sessions whose paths are `only`.
+    """Scan all roots, or only the sessions whose paths are in `only`.
 
-    `named` says that somebody asked for these very sessions: then nothing is put off because a
-    process has them in memory. `command` is what the pass is noted as.
+    `named` means that a user requested these sessions: they are not deferred because a process has
+    them in memory. `command` is the name of the run in the history.
 
-    With `dry_run` nothing is written; `store` may then be None or open for reading only. When
-    `check_stop` raises StoppedError the pass ends early, finishing or undoing what it had begun.
+    With `dry_run` nothing is written, and `store` may be None or read-only. If `check_stop` raises
+    StoppedError, the run ends early and finishes or undoes its open rewrites.
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
@@ -229,16 +229,14 @@ def scan(
         describe_machine(settings, store, report)
     elif store:
         report.recovered = recover.recover(store)
-    one = _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only)
+    work = _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only)
     with store.passes.run(command, clock()) if store and not dry_run else nullcontext():
-        one.run()
+        work.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
 
 
 class _Pass:
-    """The state of one pass."""
-
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
         report: ScanReport, progress: Callable[[SessionFile], None], check_stop: Callable[[], None],
@@ -253,7 +251,6 @@ class _Pass:
         self._full: dict[str, Fullness] = {}
 
     def run(self) -> None:
-        """Look at every file that needs a look."""
         self._memory.insist(self._only)
         whole = False
         try:
@@ -276,7 +273,7 @@ class _Pass:
             self._report.interrupted += self._unfinished.finish_all(hurry=self._report.stopped)
             self._write_down(whole=whole)
             places = {path: number for number, path in enumerate(self._looked_at)}
-            self._report.sessions.sort(key=lambda one: places[one.path])
+            self._report.sessions.sort(key=lambda seen: places[seen.path])
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
         own = self._store.rows.own_times if self._store else (lambda: NOTHING_OWN)
@@ -297,7 +294,7 @@ class _Pass:
         self._looked(file, now, partial(self._change, file, now))
 
     def _looked(self, file: SessionFile, now: float, change: Callable[[], Look | None]) -> None:
-        """Note what came of one session, unless it waits to be carried out with others."""
+        """Record the result of one session, unless its plan waits in the batch."""
         look = self._look(file, change)
         if look is None:
             return
@@ -309,7 +306,7 @@ class _Pass:
         ))  # fmt: skip
 
     def _look(self, file: SessionFile, change: Callable[[], Look | None]) -> Look | None:
-        """Look at one file; whatever goes wrong with it stays its own."""
+        """Return the result of a change; an error becomes a result if it concerns this file."""
         try:
             return change()
         except Exception as error:
@@ -319,7 +316,7 @@ class _Pass:
             return look
 
     def _change(self, file: SessionFile, now: float) -> Look | None:
-        """Plan one session, to be changed now or with others; None where it waits for those."""
+        """Plan one session; None if the plan waits in the batch."""
         left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
@@ -330,51 +327,49 @@ class _Pass:
         return grown or self._whole(file, now)
 
     def _whole(self, file: SessionFile, now: float) -> Look | None:
-        """Plan a session by all of its lines; where it is excluded only what is asked for."""
+        """Plan a session from all of its lines; an excluded one only for pending requests."""
         state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
         with ExitStack() as held:
             quiet = examine_quiet(self._settings, file, state, now, self._check, check_touchable)
-            one = held.enter_context(quiet)
+            examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise UnsettledError(HELD)
-            record = self._record(one)
-            one.check_turn()
-            records = records_of(self._settings, self._store, one.session, record, now)
+            record = self._record(examined)
+            examined.check_turn()
+            records = records_of(self._settings, self._store, examined.session, record, now)
             relief, folds = asked_relief(records) is not None, bool(records.to_archive)
-            put_off = None if self._named or relief else one.kept_in_memory()
+            put_off = None if self._named or relief else examined.kept_in_memory()
             cut = not (put_off or excluded(file, self._settings, asked=relief or folds))
-            frontier = frontier_of(one, records, cut=cut and not self._report.dry_run)
-            told = Told(one, record, self._check)
+            frontier = frontier_of(examined, records, cut=cut and not self._report.dry_run)
             fitting = plan_due(
-                told, records, self._store, frontier, cut=cut, dry_run=self._report.dry_run
-            )
+                Told(examined, record, self._check), records, self._store, frontier, cut=cut,
+                dry_run=self._report.dry_run,
+            )  # fmt: skip
             planned = fitting.plan
             if store and record:
                 end_redactions(self._settings, store, record, planned, now)
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
-                planned = replace(planned, due_at=one.forgotten_at, deferred=deferred)
-            outcome = fitting.outcome(one, planned)
+                planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)
+            outcome = fitting.outcome(examined, planned)
             if changes := outcome.outcome == "changed":
-                check_alone(one.session)
+                check_alone(examined.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:
-                begin = begins_at(one, frontier, planned, record, self._memory.rules)
+                begin = begins_at(examined, frontier, planned, record, self._memory.rules)
                 self._memory.begin_at(file.path, None if changes else begin)
                 if changes:
                     kept = held.pop_all()
-                    self._batch.add(Planned(file, one, record, planned, outcome, kept, begin))
+                    self._batch.add(Planned(file, examined, record, planned, outcome, kept, begin))
                     return None
-                catalogue.record_look(store, one.session, record, planned, now)
-            return Look(
-                outcome, one.session.fingerprint, one.format.name, planned.due_at
-            )  # fmt: skip
+                catalogue.record_look(store, examined.session, record, planned, now)
+            return Look(outcome, examined.session.fingerprint, examined.format.name, planned.due_at)
 
     def _grown(
         self, file: SessionFile, state: FileState | None, now: float
     ) -> Look | Planned | None:
-        """Look at the tail alone, where that is enough."""
+        """Return the result from the tail of a session alone, None if that is not enough."""
         if self._store is None or self._report.dry_run or file.in_database:
             return None
         return look_at_growth(
@@ -382,50 +377,50 @@ class _Pass:
         )
 
     def _carry_out(self) -> None:
-        """Carry out what waits."""
+        """Carry out the plans in the batch."""
         with self._batch.taken() as waiting:
             done = carry_out_together(self._store, waiting, self._clock) if self._store else []
             self._unfinished.add(done)
-            stopped = [came for came in done if isinstance(came, StoppedError)]
-            for planned, came in zip(waiting, done, strict=True):
-                if isinstance(came, StoppedError):
-                    continue  # those behind it may have been changed: they are counted first
-                self._looked(planned.file, planned.one.now, partial(self._came, planned, came))
+            stopped = [result for result in done if isinstance(result, StoppedError)]
+            for planned, result in zip(waiting, done, strict=True):
+                if isinstance(result, StoppedError):
+                    continue  # later sessions may have been changed: they are counted first
+                self._looked(planned.file, planned.one.now, partial(self._came, planned, result))
             if stopped:
                 raise stopped[0]
 
-    def _came(self, planned: Planned, came: AnyRewrite | Exception) -> Look:
-        if isinstance(came, RefusedError):  # by then the session as such was fine
-            raise UnsettledError(str(came)) from came
-        if isinstance(came, Exception):
-            raise came
+    def _came(self, planned: Planned, result: AnyRewrite | Exception) -> Look:
+        if isinstance(result, RefusedError):  # the session itself was valid when it was planned
+            raise UnsettledError(str(result)) from result
+        if isinstance(result, Exception):
+            raise result
         if self._store:
-            self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, came))
-        return self._changed(planned.one, planned.plan, planned.outcome, came)
+            self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, result))
+        return self._changed(planned.one, planned.plan, planned.outcome, result)
 
-    def _record(self, one: Examination) -> SessionRecord | None:
-        """Return what the store says of a session, and tell it where that lies now."""
+    def _record(self, examined: Examination) -> SessionRecord | None:
+        """Return the row of a session, updated unless this is a dry run."""
         if self._store is None:
             return None
-        look = catalogue.find if self._report.dry_run else catalogue.update
-        return look(self._store, one.session)
+        find = catalogue.find if self._report.dry_run else catalogue.update
+        return find(self._store, examined.session)
 
     def _changed(
-        self, one: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
+        self, examined: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
     ) -> Look:
         if rewrite.left:
-            rules, part = one.settings.decision_rules(), replace(planned, edits=rewrite.done)
-            outcome = outcome_of(one.session.file, one.format.name, rules, part)
+            rules, part = examined.settings.decision_rules(), replace(planned, edits=rewrite.done)
+            outcome = outcome_of(examined.session.file, examined.format.name, rules, part)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full
         fingerprint = rewrite.fingerprint
         done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
         again = AGAIN if rewrite.left else None
-        return Look(done, fingerprint, one.format.name, planned.due_at, again)
+        return Look(done, fingerprint, examined.format.name, planned.due_at, again)
 
     def _write_down(self, *, whole: bool) -> None:
-        """Write down what was seen; a `whole` pass also says which roots it saw without error."""
+        """Record the results; a `whole` run without errors also forgets files that are gone."""
         if self._store is None or self._report.dry_run:
             return
         now = self._clock()
@@ -440,6 +435,7 @@ class _Pass:
         except BaseException as why:
             self._store.files.table.drop()
             if not isinstance(why, BusyError | StoreFullError):
-                raise  # losing what was seen costs time, nothing else
+                raise
+            # The loss of these records costs time, nothing else.
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))

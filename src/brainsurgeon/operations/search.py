@@ -1,9 +1,10 @@
-"""Look through what is held and what stands in the files; nothing is touched."""
+"""Search the session files and the extracted values. Writes nothing."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BrainsurgeonError, UsageError
@@ -24,19 +25,16 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
     from brainsurgeon.store import Store
 
-MOST = 50
-"""Hits that are told."""
-_READ = ("text", "thinking")
-"""Keys of a block below which something stands that somebody wrote; signatures are nobody's."""
-AROUND = 120
-"""Characters of a hit's surroundings that are told."""
+MOST = 50  # hits returned
+_READ = ("text", "thinking")  # keys of readable text in a block; signatures are not searched
+AROUND = 120  # characters of text returned with a hit
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One place where a text was found: in which value, at which byte of it, and what is there.
+    """A match: the value, the byte `offset` in it, and the text around the match.
 
-    A `held` value stands in the store, and a stub, or a summary, in its place.
+    A `held` value is in the store; the file has a placeholder or a summary in its place.
     """
 
     session: str
@@ -51,10 +49,10 @@ def search(
     settings: Settings, store: Store | None, text: str, session: str | Session | None = None,
     *, regex: bool = False, among: Iterable[Session] | None = None,
 ) -> list[Hit]:  # fmt: skip
-    """Find a text, whatever its case, in one session or in all; give the first hits.
+    """Return the first matches of a text, ignoring case, in one session, in `among`, or in all.
 
-    With `regex` it is an expression. `among` narrows to some sessions. Raise UsageError for an
-    expression that is none, NotFoundError or AmbiguousError for a session.
+    With `regex` the text is a regular expression. Raises UsageError for an invalid expression,
+    NotFoundError or AmbiguousError for a session.
     """
     try:
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
@@ -67,13 +65,8 @@ def search(
         listed = [named]
     else:
         listed = all_sessions(settings, store) if among is None else list(among)
-    found: list[Hit] = []
-    for one in listed:
-        for hit in _in_session(store, one, wanted):
-            found.append(hit)
-            if len(found) == MOST:
-                return found
-    return found
+    hits = (hit for item in listed for hit in _in_session(store, item, wanted))
+    return list(islice(hits, MOST))
 
 
 def _in_session(store: Store | None, session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:
@@ -81,19 +74,19 @@ def _in_session(store: Store | None, session: Session, wanted: re.Pattern[str]) 
     if store is None or session.record is None:
         return
     held = store.extractions.held_in(session.record.id)
-    for one in owned(store, session, held):
-        if one.blob_id is None or one.links:
+    for extraction in owned(store, session, held):
+        if extraction.blob_id is None or extraction.links:
             continue
         try:
-            value = decode(store.extractions.value(one.id))
+            value = decode(store.extractions.value(extraction.id))
         except BrainsurgeonError:
-            continue  # one damaged value hides no other
-        for path, text in _texts(one.path, value):
-            yield from _hits(session, one.entry_id, dotted(path), text, wanted, held=True)
+            continue  # a damaged value does not stop the search
+        for path, text in _texts(extraction.path, value):
+            yield from _hits(session, extraction.entry_id, dotted(path), text, wanted, held=True)
 
 
 def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what can be read in a value: it may be a whole block, of thinking or with a picture."""
+    """Yield the texts in a value, which may be a whole block of thinking or with an image."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
@@ -123,7 +116,7 @@ def _in_file(session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:
 def _hits(
     session: Session, entry_id: str, path: str, value: str, wanted: re.Pattern[str], *, held: bool
 ) -> Iterator[Hit]:
-    """Yield the first place in a value, and no other: the rest is read with `show`."""
+    """Yield the first match in a value, and no other: `show` prints the rest."""
     match = wanted.search(value)
     if match is None:
         return

@@ -1,4 +1,4 @@
-"""List the sessions: their sizes, what was saved, and whether they are settled or why not."""
+"""List the sessions: size, savings, and whether each is idle or why not."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One session. `saved` is in bytes of the file, `state` is one word, `reason` says why.
+    """One session. `size` and `saved` are bytes of the file; `state` is one word.
 
-    `started_by` is the session whose agent started this one, if it is a sub-agent's.
+    `started_by` is the parent session of a sub-agent. `changed_at` is in seconds since 1970.
     """
 
     session: str
@@ -43,8 +43,8 @@ class SessionSummary:
     changed_at: float | None = None
 
 
+# Appended to the reason of a session that is skipped or gone, as long as it is.
 LAPSED = "the relief that was asked for lapsed"
-"""What is said of a session that is left alone now, for as long as it is."""
 Sort = Literal["size", "saved", "age", "name"]
 
 
@@ -52,39 +52,38 @@ def sessions(
     settings: Settings, store: Store | None, now: float, *,
     agent: str | None = None, state: str | None = None, sort: Sort = "size",
 ) -> list[SessionSummary]:  # fmt: skip
-    """List every session below the roots and every one that only the store still knows.
+    """Return the sessions below the roots and those known only to the store.
 
-    Only those of one agent or in one state, where that is asked for; the largest come first, or
-    what saved most, or what was silent longest.
+    `agent` and `state` filter. The largest come first, or with `sort` those that saved most or
+    changed least recently, or all by name.
     """
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = [
-        one for one in listed
-        if agent in (None, one.agent) and state in (None, one.state)
+        item for item in listed
+        if agent in (None, item.agent) and state in (None, item.state)
     ]  # fmt: skip
     return sorted(chosen, key=_ORDERS[sort])
 
 
 _ORDERS: dict[Sort, Callable[[SessionSummary], tuple[float, str]]] = {
-    "size": lambda one: (-one.size, one.session),
-    "saved": lambda one: (-one.saved, one.session),
-    "age": lambda one: (one.changed_at or 0.0, one.session),
-    "name": lambda one: (0.0, one.session),
+    "size": lambda item: (-item.size, item.session),
+    "saved": lambda item: (-item.saved, item.session),
+    "age": lambda item: (item.changed_at or 0.0, item.session),
+    "name": lambda item: (0.0, item.session),
 }
 
 
 def summaries(
     settings: Settings, store: Store | None, known: Iterable[Session], now: float
 ) -> list[SessionSummary]:
-    """Sum up sessions that were found already, the largest first."""
+    """Return summaries of the given sessions, largest first."""
     totals = store.extractions.totals() if store else {}
     states = store.files.all() if store else {}
     lapsed = store.wishes.reliefs_lapsed() if store else {}
     listed = []
     for session in known:
         record = session.record
-        stands = record.id if record and session.file else None
-        extracted, saved = (0, 0) if stands is None else totals.get(stands, (0, 0))
+        extracted, saved = totals.get(record.id, (0, 0)) if record and session.file else (0, 0)
         form = record.format if record else None
         size, state, reason = 0, "gone", "only the store still knows it"
         if session.unseen:
@@ -107,7 +106,7 @@ def summaries(
 def _state(
     file: SessionFile, settings: Settings, seen: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
-    """Judge one file as the next scan would, without planning it."""
+    """Return the format, the state and its reason, as the next scan would see a file."""
     form = None
     try:
         if reason := excluded(file, settings):

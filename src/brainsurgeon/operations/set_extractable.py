@@ -1,4 +1,4 @@
-"""Set `_extractable` on an entry: pin it, force it, or give it a window of its own."""
+"""Set `_extractable` on an entry: pin it, force its extraction, or set its window."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+# In messages. JavaScript, and so an agent that writes the entry, is not exact above this number.
 LARGEST_WINDOW = 2**53
-"""Messages; beyond this number JavaScript, and so an agent that writes the entry, is not exact."""
 
 
 def set_extractable(
     settings: Settings, store: Store, entry: str, value: bool | int,
     *, clock: Callable[[], float], session: str | Session | None = None,
 ) -> FieldAnswer:  # fmt: skip
-    """Note the wish, which every decision heeds from now on, and carry it out if that can be now.
+    """Record the request, which all plans respect from now on, and set the field if possible.
 
-    Raise UsageError for a window beyond LARGEST_WINDOW, NotFoundError or AmbiguousError where no
-    entry or several are meant, ChangedError where the entry cannot be edited, GuardedError where
-    the agent keeps its sessions elsewhere now.
+    Raises UsageError for a window above LARGEST_WINDOW, NotFoundError or AmbiguousError if no
+    entry or several match, ChangedError if the entry cannot be edited, GuardedError if the agent
+    has moved its sessions elsewhere.
     """
     if value > LARGEST_WINDOW:
         raise UsageError(f"a window of {value} messages is no number that every reader keeps")
@@ -69,36 +69,37 @@ def set_extractable(
 
 
 def stands_in(store: Store, session: Session, entry: str) -> bool:
-    """Tell whether an entry, named by its id or a whole stub, stands in a session's file."""
+    """Check whether a session's file has an entry, named by its id or a whole placeholder."""
     return _id_in(store, session, id_named(entry)) is not None
 
 
 def _where(
     settings: Settings, store: Store, wanted: str, session: str | Session | None
 ) -> tuple[Session, str]:
-    """Find the session in whose file the entry stands, and the entry's own id."""
+    """Return the session whose file has the entry, and the entry's own id."""
     if session:
         chosen = session_named(settings, store, session) if isinstance(session, str) else session
         file_of(chosen)
         listed, where = [chosen], session if isinstance(session, str) else session.path
     else:
-        listed = [one for one in all_sessions(settings, store) if one.file]
-        where = "any session"
-    places = [(one, ident) for one in listed if (ident := _id_in(store, one, wanted)) is not None]
+        listed, where = all_sessions(settings, store), "any session"
+    places = [
+        (item, ident) for item in listed if (ident := _id_in(store, item, wanted)) is not None
+    ]
     if not places:
         raise NotFoundError(f"no entry {wanted!r} stands in {where}")
     if len(places) > 1:
-        titles = [one.title for one, _ in places]
+        titles = [item.title for item, _ in places]
         raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     return places[0]
 
 
 def _id_in(store: Store, session: Session, wanted: str) -> str | None:
-    """Give the id under which the wanted entry stands in this session's file, if it does."""
+    """Return the id of the wanted entry in a session's file, or None."""
     if session.file is None:
         return None
     ids = {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}
-    # An id that JSON may write in more than one way, or that we made up, has no bytes to look for.
+    # An id with several spellings in JSON, or one that the format derives, has no bytes to find.
     plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     try:

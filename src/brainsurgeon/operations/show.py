@@ -1,4 +1,4 @@
-"""Show stored values, raw; nothing is touched."""
+"""Show stored values. Writes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ShownValues:
     """The values of one entry by path, as the agent would read them; `missed` have expired.
 
-    Equal values are given once: `same_as` leads from the path of a copy to that of the value.
+    Equal values are included once: `same_as` maps the path of a copy to the path of its value.
     """
 
     entry_id: str
@@ -35,9 +35,9 @@ class ShownValues:
 def show_turn(
     settings: Settings, store: Store | None, entry: str, session: str | Session | None, now: float
 ) -> ArchivedTurn | None:
-    """Give the turn that is folded into an entry, as its agent wrote it; None where none is.
+    """Return the turn that is archived in an entry, as its agent wrote it, or None.
 
-    Raise what `show` raises, and GoneError where the session went away.
+    Raises the errors of `show`, and GoneError if the session is gone.
     """
     named = entry_named(settings, store, entry, session, to_show=True)
     if store is None or archive_in(named) is None:
@@ -51,10 +51,7 @@ def show(
     settings: Settings, store: Store | None, entry: str,
     session: str | Session | None = None, keys: Iterable[str] = (),
 ) -> ShownValues:  # fmt: skip
-    """Give the values of an entry.
-
-    Raise NotFoundError, AmbiguousError or ExpiredError where there are none.
-    """
+    """Return the values of an entry; raise NotFoundError, AmbiguousError or ExpiredError."""
     named = entry_named(settings, store, entry, session, to_show=True)
     wanted = list(keys)
     values = choose(named, wanted)

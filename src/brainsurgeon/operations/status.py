@@ -1,4 +1,4 @@
-"""How things stand: last and next runs, sessions by state, savings, the store, what blocks."""
+"""Status: last and next runs, sessions by state, savings, the store, why sessions are skipped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def describe_machine(settings: Settings, store: Store | None, report: ScanReport) -> None:
-    """Say what a dry run finds on the machine, the first one also which homes are not covered."""
+    """Add databases and open rewrites to a dry run's report, and unused homes before any scan."""
     report.databases = describe_databases(settings)
     report.interrupted = recover.waiting(store) if store else []
     if not (store and store.facts.get("last_run_at")):
@@ -50,30 +50,30 @@ def describe_machine(settings: Settings, store: Store | None, report: ScanReport
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
-    """Look at every database below the roots; nothing is left behind."""
-    found = []
+    """Return the status of every database below the roots. Leaves no files behind."""
+    listed = []
     for root in settings.root_directories():
-        for one in databases(root.path):
-            if isinstance(one, Unreadable):
-                agent = os.path.basename(os.path.dirname(os.path.dirname(one.path)))
-                found.append(DatabaseStatus(agent, one.path, None, None, one.why))
+        for item in databases(root.path):
+            if isinstance(item, Unreadable):
+                agent = os.path.basename(os.path.dirname(os.path.dirname(item.path)))
+                listed.append(DatabaseStatus(agent, item.path, None, None, item.why))
             else:
-                found.append(_describe(one, settings))
-    return found
+                listed.append(_describe(item, settings))
+    return listed
 
 
 def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
-    """Yield the databases below some roots that can be looked at."""
+    """Yield the databases below the roots that can be read."""
     for root in roots:
-        for found in databases(root.path):
-            if not isinstance(found, Unreadable):
-                yield found
+        for item in databases(root.path):
+            if not isinstance(item, Unreadable):
+                yield item
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return what tells whether an agent keeps its sessions in a database below none of the roots.
+    """Return a function that checks whether an agent's database is below none of the roots.
 
-    It is asked with the directory of the agent.
+    Its argument is the directory of the agent.
     """
     seen = {database.agent_directory for database in databases_below(roots)}
 
@@ -84,34 +84,33 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
     return hidden
 
 
-def _describe(one: Database, settings: Settings) -> DatabaseStatus:
+def _describe(item: Database, settings: Settings) -> DatabaseStatus:
     try:
-        schema = layout_of(one)
+        schema = layout_of(item)
     except (OSError, BusyError) as error:
-        return DatabaseStatus(one.agent, one.path, None, None, str(error))
+        return DatabaseStatus(item.agent, item.path, None, None, str(error))
     reasons = (
         'databases = "off"' if settings.databases == "off" else None,
-        schema.unknown, misplaced(one), unwritable(one.path), *_of_engine(one, settings),
+        schema.unknown, misplaced(item), unwritable(item.path), *_of_engine(item, settings),
     )  # fmt: skip
     reason = next((why for why in reasons if why), None)
-    return DatabaseStatus(one.agent, one.path, schema.program, schema.version, reason)
+    return DatabaseStatus(item.agent, item.path, schema.program, schema.version, reason)
 
 
-def _of_engine(one: Database, settings: Settings) -> Iterator[str | None]:
+def _of_engine(item: Database, settings: Settings) -> Iterator[str | None]:
     if settings.databases == "auto":
-        chosen = openclaw_database.selected(one.state_directory)
+        chosen = openclaw_database.selected(item.state_directory)
         yield chosen.unreadable
         yield chosen.engine and f"the context engine {chosen.engine} is selected"
 
 
-_NEWEST = 3
-"""Passes and failures that are shown."""
-_DAY = 86_400.0
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+_NEWEST = 3  # runs and failures shown
 
 
 @dataclass(frozen=True, slots=True)
 class RootStatus:
-    """One root: how many sessions, how files are replaced there, and what is wrong with it."""
+    """One root; `sessions` is their number, `protocol` the way in which files are replaced."""
 
     path: str
     sessions: int
@@ -121,7 +120,10 @@ class RootStatus:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Values that expire within a week since their sessions are out of sight, and from when on."""
+    """The values that expire within a week because their sessions are missing, and the first time.
+
+    `expires_at` is in seconds since 1970.
+    """
 
     values: int
     expires_at: float
@@ -129,10 +131,11 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything `status` shows; moments are seconds since 1970, None where unknown.
+    """The content of `status`. Times are in seconds since 1970, None if unknown.
 
-    `tokens_saved` is an estimate. `passes` are the newest, and `failures` those since the oldest
-    of them, or of the last day where that is longer, with the reliefs that lapsed; the newest last.
+    `tokens_saved` is an estimate. `passes` are the newest runs. `failures` are the failed sessions
+    and lapsed reliefs since the oldest of these runs or of the last day, whichever is longer. Both
+    lists have the newest last.
     """
 
     enabled: bool
@@ -163,7 +166,7 @@ class Status:
 
 
 def status(settings: Settings, store: Store | None, now: float) -> Status:
-    """Look at everything and touch nothing."""
+    """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
     last = store.facts.last_run_at() if store else None
@@ -180,16 +183,16 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         next_retention_run_at=_next(cron_trigger(settings.retention_cron), None, now)
         if pid and settings.retention_cron
         else None,
-        sessions_by_state=dict(Counter(one.state for one in listed)),
-        reasons=dict(Counter(one.reason for one in listed if one.state != "settled")),
-        values_extracted=sum(one.extracted for one in listed),
-        bytes_saved=sum(one.saved for one in listed),
+        sessions_by_state=dict(Counter(item.state for item in listed)),
+        reasons=dict(Counter(item.reason for item in listed if item.state != "settled")),
+        values_extracted=sum(item.extracted for item in listed),
+        bytes_saved=sum(item.saved for item in listed),
         store_path=settings.state_dir,
         store_bytes=store.size if store else 0,
         leaving=_leaving(settings, store, now, kept.get("held_back", {})) if store else None,
         wishes_open=store.wishes.count_open() if store else 0,
-        interrupted=tuple(one.path for one in rewrites if not one.stays),
-        kept_beside={one.beside: one.stays for one in rewrites if one.stays},
+        interrupted=tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
+        kept_beside={rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
         roots=tuple(_roots(settings, seen)),
         held_back=dict(kept.get("held_back", {})),
         databases=tuple(describe_databases(settings)),
@@ -203,10 +206,12 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
 
 
 def _failures(store: Store, passes: list[Pass], now: float) -> list[Event]:
-    since = min([now - _DAY, *(one.at for one in passes)])
-    found = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
-    told = (one for one in found if one.kind == "failure" or one.facts.get("action") == "relieve")
-    return list(told)[-_NEWEST:]
+    since = min([now - DAY, *(run.at for run in passes)])
+    listed = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
+    return [
+        event for event in listed
+        if event.kind == "failure" or event.facts.get("action") == "relieve"
+    ][-_NEWEST:]  # fmt: skip
 
 
 def _next(trigger: object, last: float | None, now: float) -> float | None:
@@ -219,66 +224,66 @@ def _leaving(
     settings: Settings, store: Store, now: float, held_back: Iterable[str]
 ) -> Leaving | None:
     kept = settings.retention_standing
-    found = None if kept is None else store.expiry.out_of_sight(now + NOTICE - kept, held_back)
-    return None if found is None or kept is None else Leaving(found[0], found[1] + kept)
+    if kept is None:
+        return None
+    missing = store.expiry.out_of_sight(now + NOTICE - kept, held_back)
+    return None if missing is None else Leaving(missing[0], missing[1] + kept)
 
 
 def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
     problems = {
-        one.root: one.why if one.path == one.root else f"{one.path}: {one.why}"
-        for one in seen.problems
-    }
+        problem.root:
+            problem.why if problem.path == problem.root else f"{problem.path}: {problem.why}"
+        for problem in seen.problems
+    }  # fmt: skip
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
-        here = [one.file for one in seen.sessions if one.file and one.file.root == path]
-        protocol = _protocol(root, [file for file in here if not file.in_database])
-        listed.append(RootStatus(
-            path, len(here), protocol, problems.get(path),
-        ))  # fmt: skip
+        files = [item.file for item in seen.sessions if item.file and item.file.root == path]
+        protocol = _protocol(root, [file for file in files if not file.in_database])
+        listed.append(RootStatus(path, len(files), protocol, problems.get(path)))
     return listed
 
 
 def _protocol(root: Root, files: list[SessionFile]) -> str:
-    """Tell how files are replaced below a root: by its filesystem, and a lease for an instant."""
+    """Return how files are replaced below a root, from its file system and a short test lease."""
     with suppress(OSError):
         unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:
             return f"nothing: leases prove nothing on {unproven}"
-    for one in files[:10]:
+    for file in files[:10]:
         try:
-            with open_session(one) as session:
+            with open_session(file) as session:
                 return "leases" if leases.supported(session.descriptor) else "a day of quiet"
         except (OSError, RefusedError):
             continue
     return "unknown: no sessions in files yet"
 
 
-MINUTE, HOUR, DAY = 60, 3600, 86_400
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is wrong, if anything; `age` is that of the last pass, in seconds."""
+    """The problems of a status; `age` is the age of the last run in seconds."""
 
     troubles: tuple[str, ...]
     age: float | None
 
 
 def check(now: Status, moment: float, *, max_age: float) -> Check:
-    """Judge how things stand; a pass is too old when it was more than `max_age` seconds ago."""
+    """Return the problems of a status; the last run must not be older than `max_age` seconds."""
     age = None if now.last_run_at is None else max(0.0, moment - now.last_run_at)
     troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
     if age is None:
         troubles.append("no pass was ever made")
     elif age > max_age:
         troubles.append(f"the last pass was {lasting(age)} ago")
-    states = now.sessions_by_state
-    bad = [(state, states.get(state, 0)) for state in ("failed", "unreadable")]
-    troubles += [f"{counted(number, 'session')} {state}" for state, number in bad if number]
+    troubles += [
+        f"{counted(number, 'session')} {state}"
+        for state in ("failed", "unreadable")
+        if (number := now.sessions_by_state.get(state, 0))
+    ]
     troubles += [f"{root.path}: {root.problem}" for root in now.roots if root.problem]
     troubles += [
-        f"{counted(len(listed), one, many)}"
+        counted(len(listed), one, many)
         for listed, one, many in (
             (now.interrupted, "interrupted rewrite", "interrupted rewrites"),
             (now.kept_beside, "original file beside its session", "original files beside sessions"),
@@ -294,15 +299,15 @@ def check(now: Status, moment: float, *, max_age: float) -> Check:
     return Check(tuple(troubles), age)
 
 
-def leaving(found: Leaving) -> str:
-    """Say which values are about to expire since nobody sees their sessions any more."""
-    day = datetime.fromtimestamp(found.expires_at, UTC).date()
-    values = counted(found.values, "value")
+def leaving(soon: Leaving) -> str:
+    """Return the message about values of missing sessions that expire soon."""
+    day = datetime.fromtimestamp(soon.expires_at, UTC).date()
+    values = counted(soon.values, "value")
     return f"{values} of sessions that are out of sight expire from {day} (UTC) on"
 
 
 def lasting(seconds: float) -> str:
-    """Write a span of time in its largest whole unit: 12 s, 3 min, 5 h, 2 d."""
+    """Format a duration in its largest unit, as a whole number: 12 s, 3 min, 5 h, 2 d."""
     for size, unit in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
@@ -314,7 +319,7 @@ _SHOWN = {AGAIN: "deferred", WAITS: "deferred"}
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One measure: its name without the program's, what it counts, and its samples by a label."""
+    """One metric: its name without prefix, its help text `says`, and its samples with labels."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -325,22 +330,20 @@ class Metric:
 def metrics(
     settings: Settings, store: Store | None, report: ScanReport | None = None
 ) -> list[Metric]:  # fmt: skip
-    """Measure; `report` is the pass that was just made, if one was."""
-    found = [_one("enabled", "Whether anything may be extracted.", settings.enabled)]
+    """Return the metrics of the store, and of the run in `report`, if there was one."""
+    listed = [_one("enabled", "Whether anything may be extracted.", settings.enabled)]
     if store:
-        found += _of_store(store)
-    return found + (_of_pass(report) if report else [])
+        listed += _of_store(store)
+    return listed + (_of_pass(report) if report else [])
 
 
 def _of_store(store: Store) -> list[Metric]:
     values, size = store.sums.standing()
-    files = Counter(
-        _SHOWN.get(outcome, outcome)
-        for outcome, number in store.sums.outcomes()
-        for _ in range(number)
-        if outcome != DATABASE
-    )
-    found = [
+    files: Counter[str] = Counter()
+    for outcome, number in store.sums.outcomes():
+        if outcome != DATABASE:
+            files[_SHOWN.get(outcome, outcome)] += number
+    listed = [
         Metric("extractions_total", "counter", "Values that were ever extracted.",
                (({}, store.sums.ever()),)),
         _one("extracted_values", "Values that stand extracted.", values),
@@ -350,7 +353,7 @@ def _of_store(store: Store) -> list[Metric]:
         _one("wishes", "Restores and settings that wait for a settled session.",
              store.wishes.count_open()),
         _one("interrupted_rewrites", "Rewrites that the next pass finishes or undoes.",
-             sum(not one.stays for one in store.journal.open_rewrites())),
+             sum(not rewrite.stays for rewrite in store.journal.open_rewrites())),
         Metric("sessions", "gauge", "Sessions by what the last look at them came to.",
                tuple(({"outcome": name}, number) for name, number in sorted(files.items()))),
     ]  # fmt: skip
@@ -361,8 +364,8 @@ def _of_store(store: Store) -> list[Metric]:
     for name, what, at in moments:
         if at is not None:
             says = f"When the last {what} was made, in seconds since 1970."
-            found.append(_one(f"{name}_timestamp_seconds", says, at))
-    return found
+            listed.append(_one(f"{name}_timestamp_seconds", says, at))
+    return listed
 
 
 def _of_pass(report: ScanReport) -> list[Metric]:

@@ -42,7 +42,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The size of the store's database before and after, in bytes."""
+    """The size of the store's database in bytes."""
 
     before: int
     after: int
@@ -101,9 +101,9 @@ def _newer(settings: Settings, place: str) -> Iterator[StubsLeft]:
     with ExitStack() as held:
         opened = open_to_read(place)
         store = held.enter_context(opened) if opened else None
-        for one in stubs_left(settings, store):
-            if one.orphans or not one.sure:
-                yield one
+        for session in stubs_left(settings, store):
+            if session.orphans or not session.sure:
+                yield session
 
 
 def compact(settings: Settings) -> Compaction:
@@ -122,7 +122,7 @@ def _refuse_none(settings: Settings) -> None:
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store; while placeholders of it stand anywhere only with `even_so`."""
+    """Remove the store, unless placeholders of it are left; with `even_so` also then."""
     _refuse_none(settings)
     directory = settings.state_dir
     with hold_store(directory):
@@ -133,7 +133,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
 
 
 def _in_the_way(settings: Settings) -> Iterator[StubsLeft]:
-    """Yield the sessions that need the store; all with placeholders if it cannot be opened."""
+    """Yield the sessions that need the store, or all with placeholders if it cannot be opened."""
     with ExitStack() as held:
         store = None
         with suppress(StoreUnusableError):
@@ -148,10 +148,10 @@ def stamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
+# Tables whose rows are needed to restore a value.
 _NEEDED = frozenset({"extractions", "blobs"})
-"""Tables whose rows are needed to restore a value."""
+# Tables whose lost rows are re-created by the salvage or by the next scan.
 _RECREATED = frozenset({"agents", "sessions", "placeholders", "placements", "calibration"})
-"""Tables whose lost rows are re-created, by the salvage or by the next scan."""
 
 
 @dataclass(frozen=True, slots=True)
