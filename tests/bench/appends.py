@@ -50,7 +50,7 @@ def appended(place, write, megabytes, runs):
     )  # fmt: skip
     run(ours("scan", "--once", config=config))
     left = session.stat().st_size
-    stubs = " full of stubs" if write is write_session else ""
+    placeholders = " full of placeholders" if write is write_session else ""
     place_of_copy = place / "copy"
 
     def copied():
@@ -69,7 +69,7 @@ def appended(place, write, megabytes, runs):
             taken = [one_turn(daemon, session, length) for _ in range(runs + 1)][1:]
             cpu, read, wall = map(statistics.median, zip(*taken, strict=True))
             yield Row(
-                f"{name}, appended to {left / 1e6:,.0f} MB{stubs}",
+                f"{name}, appended to {left / 1e6:,.0f} MB{placeholders}",
                 1000 * cpu, "ms",
                 "cp + fsync" if limit else "", limit, target=target,
                 note=f"reads {read / 1e6:.2f} MB, the pass takes {1000 * wall:.0f} ms wall",

@@ -11,7 +11,7 @@ import zstandard
 
 from brainsurgeon import config
 from brainsurgeon.hosts import sqlite
-from brainsurgeon.model.entries import STUB
+from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
@@ -202,11 +202,11 @@ class ClawWorld:
         """Let time pass."""
         self.clock.now += seconds
 
-    def stubs(self, session=GATEWAY):
-        """Give the entries of a session whose text is a stub now, in order."""
+    def placeholders(self, session=GATEWAY):
+        """Give the entries of a session whose text is a placeholder now, in order."""
         found = []
         for text in self.claw.texts(session):
-            said = STUB.search(text)
+            said = PLACEHOLDER.search(text)
             if said:
                 found.append(json.loads(text)["id"])
         return found

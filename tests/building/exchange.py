@@ -16,10 +16,10 @@ from building.processes import wait_until
 TEMPORARY = ".brainsurgeon-0123456789abcdef.tmp"
 NAME = "session.jsonl"
 VALUE = b"v" * 3000
-STUB = b"[[extracted-2]]"
+PLACEHOLDER = b"[[extracted-2]]"
 OLD = b'{"id":1}\n{"id":2,"value":"' + VALUE + b'"}\n{"id":3}\n'
-NEW = OLD.replace(VALUE, STUB)
-SPLICES = [(OLD.index(VALUE), OLD.index(VALUE) + len(VALUE), STUB)]
+NEW = OLD.replace(VALUE, PLACEHOLDER)
+SPLICES = [(OLD.index(VALUE), OLD.index(VALUE) + len(VALUE), PLACEHOLDER)]
 LATE = b'{"id":4,"late":true}\n'
 APPEND = "os.O_WRONLY | os.O_CREAT | os.O_APPEND"
 REWRITE = "os.O_WRONLY | os.O_CREAT | os.O_TRUNC"

@@ -208,7 +208,7 @@ def settled(world, name="s", age=3600):
 
 
 def is_cut(path, ident):
-    """Tell whether the stub stands in the file."""
+    """Tell whether the placeholder stands in the file."""
     return text_of(path, ident) == f"[[extracted-{ident}]]"
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from brainsurgeon.model.entries import stub_named, stub_token
+from brainsurgeon.model.entries import placeholder_named, placeholder_token
 from brainsurgeon.model.plans import Cut
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store import journal
@@ -49,8 +49,9 @@ def session(store, **where):
 
 def cut(entry="e1", path=("message", "content", 0, "text")):
     """Give a cut as it is planned."""
-    return Cut(0, 9, stub_token(stub_named(entry), block=False), entry, entry, path, "tool_result",
-               "exec", 7, block=False, forced=False, reason="old")  # fmt: skip
+    token = placeholder_token(placeholder_named(entry), block=False)
+    return Cut(0, 9, token, entry, entry, path, "tool_result", "exec", 7,
+               block=False, forced=False, reason="old")  # fmt: skip
 
 
 def begin(store, row, cuts=(), value=b"value", note=None):

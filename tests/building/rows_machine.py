@@ -26,7 +26,7 @@ from building.world import dump
 
 DAY = 86_400
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
-STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
+PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 which = st.integers(0, 11)
 
 
@@ -122,7 +122,7 @@ class WithRows:
     @precondition(lambda self: len(self.rows) < 3)
     @rule(at=which)
     def fork_rows(self, at):
-        """Fork a session: its rows are copied as they are, stubs and fields included."""
+        """Fork a session: its rows are copied as they are, placeholders and fields included."""
         parent = self._in_rows(at)
         if not parent or parent.open or parent.running:
             return
@@ -138,7 +138,7 @@ class WithRows:
 
     @rule(at=which, count=st.integers(1, 5))
     def reappend_rows(self, at, count):
-        """Write the end of the branch anew, with new ids; the stubs are taken over."""
+        """Write the end of the branch anew, with new ids; the placeholders are taken over."""
         session = self._in_rows(at)
         if not session or session.open or session.running or len(session.true) < 8:
             return
@@ -219,7 +219,7 @@ class WithRows:
         )  # fmt: skip
         self.pinned.pop((session.ident, ident), None)
         if answer is not None and value is False:
-            self.pinned[session.ident, ident] = self._row_stubs(session, ident)
+            self.pinned[session.ident, ident] = self._row_placeholders(session, ident)
 
     @rule(at=which)
     def agent_restores_in_rows(self, at):
@@ -246,10 +246,10 @@ class WithRows:
         silent, alive = set(), set()
         for path in self._files():
             old = self.now >= path.stat().st_mtime + 30 * DAY
-            (silent if old else alive).update(STUB.findall(path.read_bytes()))
+            (silent if old else alive).update(PLACEHOLDER.findall(path.read_bytes()))
         for session in (*self.rows.values(), *self.put_away.values()):
             old = self.now >= session.changed + 30 * DAY
-            (silent if old else alive).update(STUB.findall(b"".join(self._lines(session))))
+            (silent if old else alive).update(PLACEHOLDER.findall(b"".join(self._lines(session))))
         self.may_go |= silent - alive
         self._verb(
             lambda: retention(
@@ -261,7 +261,7 @@ class WithRows:
 
     @invariant()
     def every_row_is_there(self):
-        """Each event says what was written, or that but for stubs that lead back to it."""
+        """Each event says what was written, or that but for placeholders that lead back to it."""
         with closing(plain_connection(self.path)) as agent:
             assert agent.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             assert agent.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -287,20 +287,20 @@ class WithRows:
                 self._must_have_expired(session, json.loads(line), json.loads(true))
         for (name, ident), allowed in self.pinned.items():
             if name == session.ident:
-                assert self._row_stubs(session, ident) <= allowed, "a pinned value was cut"
+                assert self._row_placeholders(session, ident) <= allowed, "a pinned value was cut"
 
     def _must_have_expired(self, session, line, true):
         """Whatever does not come back was let go rightly: a tombstone says so."""
         for place, value in differences(line, true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
-            stub = value.get("text") if isinstance(value, dict) else value
-            stub = stub if isinstance(stub, str) else json.dumps(stub)
+            placeholder = value.get("text") if isinstance(value, dict) else value
+            placeholder = placeholder if isinstance(placeholder, str) else json.dumps(placeholder)
             rows = self.world.store._connection.execute(
                 "SELECT blob_id IS NULL, replacement FROM extractions"
                 " WHERE (name = ? AND replacement IS NULL)"
                 " OR replacement = ? OR (replacement IS NOT NULL AND entry_id = ?)",
-                (id_named(stub), json.dumps(value), true["id"]),
+                (id_named(placeholder), json.dumps(value), true["id"]),
             ).fetchall()
             assert rows, f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
             gone = any(expired for expired, _ in rows)
@@ -308,7 +308,7 @@ class WithRows:
             assert gone or (redacted and not session.plain), (
                 f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
             )
-            ident = STUB.fullmatch(stub.encode())
+            ident = PLACEHOLDER.fullmatch(placeholder.encode())
             if gone and ident is not None:
                 assert ident[1] in self.may_go, "a value went too early"
                 self.figures["tombstones"] += 1
@@ -316,15 +316,17 @@ class WithRows:
     def _check_put_away(self, session):
         if self.crashed:
             return
-        for stub in {one[0].decode() for line in self._lines(session)
-                     for one in re.finditer(STUB, line)}:  # fmt: skip
+        for placeholder in {one[0].decode() for line in self._lines(session)
+                     for one in re.finditer(PLACEHOLDER, line)}:  # fmt: skip
             found = self.world.store._connection.execute(
                 "SELECT blob_id FROM extractions WHERE name = ? AND replacement IS NULL",
-                (id_named(stub),),
+                (id_named(placeholder),),
             ).fetchall()
             held = not found or any(blob for (blob,) in found)  # some only look like ours
-            ident = STUB.fullmatch(stub.encode())[1]
-            assert held or ident in self.may_go, "a value whose stub is archived went too early"
+            ident = PLACEHOLDER.fullmatch(placeholder.encode())[1]
+            assert held or ident in self.may_go, (
+                "a value whose placeholder is archived went too early"
+            )
 
     # How it is done.
 
@@ -395,11 +397,11 @@ class WithRows:
             ).fetchone()
         return zstandard.decompress(blob).splitlines()
 
-    def _row_stubs(self, session, ident):
+    def _row_placeholders(self, session, ident):
         for seq, text in self._texts(session):
             if json.loads(text)["id"] == ident:
                 differing = differences(json.loads(text), json.loads(session.true[seq]))
-                return {where for where, value in differing if STUB.search(dump(value))}
+                return {where for where, value in differing if PLACEHOLDER.search(dump(value))}
         return set()
 
     def _extraction(self, at):
@@ -477,10 +479,13 @@ class WithRows:
 
 
 def _as_taken_over(ours, true):
-    """Say what an agent means that takes a shortened event over: its own text, but for stubs."""
+    """Say what an agent means that takes a shortened event over.
+
+    Its own text, but for placeholders.
+    """
     said, meant = json.loads(ours), json.loads(true)
     for place, value in list(differences(said, meant)):
-        if STUB.fullmatch(dump(value).strip(b'"\n')):
+        if PLACEHOLDER.fullmatch(dump(value).strip(b'"\n')):
             target, source = said, meant
             for step in place[:-1]:
                 target, source = target[step], source[step]

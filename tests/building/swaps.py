@@ -3,9 +3,9 @@
 import json
 
 BLOCK = b'{"type":"text","text":'
-STUB = b'"[[extracted-'
+PLACEHOLDER = b'"[[extracted-'
 EMPTY = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
-"""What stands where signed thinking stood: no stub, since a model would imitate it."""
+"""What stands where signed thinking stood: no placeholder, since a model would imitate it."""
 
 
 def parse(line):
@@ -23,25 +23,33 @@ def token_end(raw, at):
 
 
 def cut_tokens(old, new):
-    """Walk two versions of a line side by side; give (stub, bytes that it stands for) in order.
+    """Walk two versions of a line side by side.
 
-    This knows nothing of the program: every byte must be equal, except that a stub's token (or a
-    text block that holds nothing else) may stand where any JSON value stood, and an empty block
-    where thinking stood, which has no stub: its name is "".
+    Give (placeholder, bytes that it stands for) in order.
+
+    This knows nothing of the program: every byte must be equal, except that a placeholder's token
+    (or a text block that holds nothing else) may stand where any JSON value stood, and an empty
+    block where thinking stood, which has no placeholder: its name is "".
     """
     cuts, at, there = [], 0, 0
-    while (stub := min(new.find(mark, at) % (len(new) + 1) for mark in (STUB, EMPTY))) < len(new):
-        end = token_end(new, stub)
-        if new.startswith(EMPTY, stub):
-            assert old.startswith(new[at:stub], there), "bytes outside a swapped value changed"
-            start = there + stub - at
+    while (
+        placeholder := min(new.find(mark, at) % (len(new) + 1) for mark in (PLACEHOLDER, EMPTY))
+    ) < len(new):
+        end = token_end(new, placeholder)
+        if new.startswith(EMPTY, placeholder):
+            assert old.startswith(new[at:placeholder], there), (
+                "bytes outside a swapped value changed"
+            )
+            start = there + placeholder - at
             at, there = end, token_end(old, start)
             if old[start:there] != EMPTY:
                 cuts.append(("", old[start:there]))
             continue
-        before = new[at:stub]
-        if old.startswith(before, there) and old[there + len(before) :].startswith(new[stub:end]):
-            at, there = end, there + len(before) + end - stub
+        before = new[at:placeholder]
+        if old.startswith(before, there) and old[there + len(before) :].startswith(
+            new[placeholder:end]
+        ):
+            at, there = end, there + len(before) + end - placeholder
             continue
         if not old.startswith(before, there):
             assert before.endswith(BLOCK)
@@ -50,7 +58,7 @@ def cut_tokens(old, new):
         assert old.startswith(before, there), "bytes outside a swapped value changed"
         start = there + len(before)
         there = token_end(old, start)
-        cuts.append((json.loads(new[stub : token_end(new, stub)]), old[start:there]))
+        cuts.append((json.loads(new[placeholder : token_end(new, placeholder)]), old[start:there]))
         at = end
     assert old[there:] == new[at:], "bytes outside a swapped value changed"
     return cuts

@@ -35,14 +35,14 @@ def test_where_nobody_can_be_asked_nothing_is_replaced_or_removed(world, session
 
 
 def test_a_purge_names_what_it_would_lose(world, session, cli):
-    """While stubs stand `store purge` ends with 1 and names them; afterwards it is done."""
+    """While placeholders stand `store purge` ends with 1 and names them; afterwards it is done."""
     world.close()
     kept, told = cli("store", "purge", "--yes"), document(cli("store", "purge", "--yes", "--json"))
     cli("restore", "--all")
     gone = cli("store", "purge", "--yes")
 
     assert kept.returncode == 1
-    assert b"main/s: 1 stub" in kept.stdout
+    assert b"main/s: 1 placeholder" in kept.stdout
     assert (told["removed"], [one["session"] for one in told["in_the_way"]]) == (False, ["main/s"])
     assert (gone.returncode, world.state.exists()) == (0, False)
 

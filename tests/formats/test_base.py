@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats.base import image, leaves, parse, usable_id
-from brainsurgeon.model.entries import stub_id, stub_named, stub_token
+from brainsurgeon.model.entries import placeholder_id, placeholder_named, placeholder_token
 from building.world import SAMPLES
 
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
@@ -77,19 +77,22 @@ def test_a_name_is_text_that_can_be_kept(value, name):
 )
 def test_an_odd_id_stands_under_another_name(ident):
     """What is not URL-safe is replaced by a stable id that starts with ~, unlike any real one."""
-    name = stub_id(ident)
+    name = placeholder_id(ident)
 
-    assert name == stub_id(ident)
+    assert name == placeholder_id(ident)
     assert name[0] == "~"
     assert name[1:].isalnum()
-    assert name not in {stub_id(f"{ident}."), stub_id(f"{ident}x")}
+    assert name not in {placeholder_id(f"{ident}."), placeholder_id(f"{ident}x")}
 
 
 def test_a_plain_id_stands_as_it_is():
-    """A URL-safe id of at most 128 characters is the stub's own."""
-    assert stub_named(stub_id("4f9d2a11")) == "[[extracted-4f9d2a11]]"
-    assert stub_id("A.b_c-9" + "x" * 121) == "A.b_c-9" + "x" * 121
-    assert stub_token("[[extracted-a]]", block=True) == b'{"type":"text","text":"[[extracted-a]]"}'
+    """A URL-safe id of at most 128 characters is the placeholder's own."""
+    assert placeholder_named(placeholder_id("4f9d2a11")) == "[[extracted-4f9d2a11]]"
+    assert placeholder_id("A.b_c-9" + "x" * 121) == "A.b_c-9" + "x" * 121
+    assert (
+        placeholder_token("[[extracted-a]]", block=True)
+        == b'{"type":"text","text":"[[extracted-a]]"}'
+    )
 
 
 def test_strings_below_a_value_are_found_down_to_a_depth():
@@ -115,7 +118,10 @@ def test_strings_below_a_value_are_found_down_to_a_depth():
     ],
 )
 def test_an_image_goes_as_a_whole_block(block, chars):
-    """A stub inside base64 is refused by every provider, so that the block gives way to a text."""
+    """A placeholder inside base64 is refused by every provider.
+
+    So that the block gives way to a text.
+    """
     found = list(image(block, ("content", 0), "user", None))
 
     assert [(part.path, part.chars, part.block) for part in found] == (

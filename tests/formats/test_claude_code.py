@@ -406,7 +406,7 @@ def test_the_shape_of_what_the_screen_shows_stays(conversation, shown, paths):
 
 
 def test_images_go_as_whole_blocks(conversation):
-    """A stub inside an image would be refused: the block gives way to a text block."""
+    """A placeholder inside an image would be refused: the block gives way to a text block."""
     picture = {"type": "image", "source": {"type": "base64", "data": "aGk=", "media_type": "x"}}
     paper = {"type": "document", "source": {"type": "base64", "data": "aGk=", "media_type": "x"}}
     prompt = conversation.user([TEXT, picture, paper])

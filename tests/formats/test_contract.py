@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from brainsurgeon.formats import FORMATS, HEAD_LINES, recognise
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.formats.splice import locate, splice
-from brainsurgeon.model.entries import KINDS, OLD, stands, stub_id, stub_named, stub_token, value_at
+from brainsurgeon.model.entries import (
+    KINDS,
+    OLD,
+    placeholder_id,
+    placeholder_named,
+    placeholder_token,
+    stands,
+    value_at,
+)
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.readings import WINDOW, entries, survey
 from building.world import SAMPLES, dump
@@ -49,9 +57,11 @@ def cut_everything(form, data):
         places = locate(raw, [part.path for part in going])
         for part in going:
             start, end = places[part.path]
-            token = part.instead or stub_token(stub_named(stub_id(ident)), block=part.block)
+            token = part.instead or placeholder_token(
+                placeholder_named(placeholder_id(ident)), block=part.block
+            )
             edits.append((offset + start, offset + end, token))
-        cut[number] = (stub_named(stub_id(ident)), going)
+        cut[number] = (placeholder_named(placeholder_id(ident)), going)
     return splice(data, edits), cut
 
 
@@ -131,7 +141,10 @@ class FormatContract:
             assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
     def test_identities_are_unique_and_usable(self, sample):
-        """Every entry that has parts has a name of its own, and a stub that fits into the line."""
+        """Every entry that has parts has a name of its own.
+
+        A placeholder that fits into the line.
+        """
         data = sample.read_bytes()
         look = survey(self.form, data)
         names = [
@@ -142,7 +155,10 @@ class FormatContract:
 
         assert None not in names
         assert {name for name in names if names.count(name) > 1} <= self.twice
-        assert all(json.loads(stub_token(stub_named(stub_id(name)), block=False)) for name in names)
+        assert all(
+            json.loads(placeholder_token(placeholder_named(placeholder_id(name)), block=False))
+            for name in names
+        )
 
     def test_positions_count_back_from_the_end(self, sample):
         """From the last line back each message is one further away; others stand with the next."""
@@ -196,7 +212,7 @@ class FormatContract:
             assert now.position(new_at) == was.position(old_at)
 
     def test_what_is_cut_is_never_cut_again(self, sample):
-        """With every part cut, each part that the format still sees is a stub, or locked."""
+        """With every part cut, each part that the format still sees is a placeholder, or locked."""
         after, cut = cut_everything(self.form, sample.read_bytes())
         look = survey(self.form, after)
 

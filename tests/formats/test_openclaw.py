@@ -106,7 +106,7 @@ def test_openclaw_leaves_the_arguments_of_a_signed_call():
 
 @pytest.mark.parametrize("arguments", ['{"path":"/w/a"}', None, ["words"], 7])
 def test_openclaw_leaves_arguments_that_are_no_object(arguments):
-    """Arguments kept as text are JSON to somebody; a bare stub would not be."""
+    """Arguments kept as text are JSON to somebody; a bare placeholder would not be."""
     call = {"type": "toolCall", "id": "call_1", "name": "write", "arguments": arguments}
 
     assert parts(OPENCLAW, message("assistant", [call])) == []

@@ -143,8 +143,8 @@ def test_what_is_cut_comes_back_byte_for_byte(value, seed):
 
     cut = splice(line, [(start, end, b'"[[extracted-x]]"') for start, end in places.values()])
     entry = parse(cut)
-    stubs = locate(cut, places)
-    back = splice(cut, [(*stubs[path], line[slice(*places[path])]) for path in places])
+    placeholders = locate(cut, places)
+    back = splice(cut, [(*placeholders[path], line[slice(*places[path])]) for path in places])
 
     assert entry is not None
     assert all(value_at(entry, path) == "[[extracted-x]]" for path in places)

@@ -5,13 +5,15 @@ import pytest
 from brainsurgeon.formats.splice import UntouchableError, verify
 from brainsurgeon.model.plans import Cut
 
-STUB = b'"[[extracted-a]]"'
+PLACEHOLDER = b'"[[extracted-a]]"'
 RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
 
 
 def cut(start, end, *path):
-    """Give the edit that puts the stub in a place of the line."""
-    return Cut(start, end, STUB, "a", "[[extracted-a]]", path, "user", None, 4, False, False, "")
+    """Give the edit that puts the placeholder in a place of the line."""
+    return Cut(
+        start, end, PLACEHOLDER, "a", "[[extracted-a]]", path, "user", None, 4, False, False, ""
+    )
 
 
 def entry():

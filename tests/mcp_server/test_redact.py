@@ -386,7 +386,10 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
 
 
 def test_a_fork_sees_nothing_that_its_parent_said_later(world):
-    """A server for a fork gives what stands in it as a stub, and nothing its parent cut since."""
+    """A server for a fork gives what stands in it as a placeholder.
+
+    Nothing its parent cut since.
+    """
     parent = pruned(world)
     fork = Agent(world, session=OTHER)
     inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
@@ -448,8 +451,8 @@ def test_a_pin_where_the_file_is_gone_says_so(world):
 def test_errors_speak_of_actions_and_arguments(world):
     """What a command would be told by its words and options, an agent is told by the tool's."""
     agent = pruned(world)
-    stub, other = b"[[extracted-00000003]]", b"something else"
-    agent.path.write_bytes(agent.path.read_bytes().replace(stub, other))
+    placeholder, other = b"[[extracted-00000003]]", b"something else"
+    agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
     changed = agent.refused(**CALL, session=SESSION)
@@ -475,7 +478,7 @@ def test_a_number_that_no_reader_keeps_is_refused(world, value):
     "named", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
 )
 def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
-    """Spaces, back quotes and quotes around an id or a stub do not matter."""
+    """Spaces, back quotes and quotes around an id or a placeholder do not matter."""
     agent = pruned(world)
 
     told = agent.told(action="show", entry=named, entry_id=named, session=SESSION)

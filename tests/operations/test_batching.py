@@ -18,7 +18,7 @@ from building.world import LONG_AGO, Conversation, fork, sql
 SYNCS = 5
 """Of a commit: the journal twice, the directory twice, the database."""
 MOST = 8
-STUB = b"[[extracted-"
+PLACEHOLDER = b"[[extracted-"
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeyp
     report = world.scan(keep_recent=0)
 
     assert report.sessions_changed == len(paths)
-    assert all(STUB in path.read_bytes() for path in paths)
+    assert all(PLACEHOLDER in path.read_bytes() for path in paths)
     assert paths[2].read_bytes().endswith(late)
     assert world.leftovers() == []
 
@@ -141,7 +141,7 @@ def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
 
     assert outcomes(report).pop(paths[0].name) == "deferred"
     assert report.sessions_changed == len(paths) - 1
-    assert STUB not in paths[0].read_bytes()
+    assert PLACEHOLDER not in paths[0].read_bytes()
     assert waiting(world.store) == []
 
 

@@ -48,8 +48,8 @@ def path(world, conversation):
     return world.put(f"{SESSION}.jsonl", conversation.bytes())
 
 
-def stub(uuid):
-    """Give the stub of an entry."""
+def placeholder(uuid):
+    """Give the placeholder of an entry."""
     return f"[[extracted-{uuid}]]"
 
 
@@ -193,7 +193,7 @@ def test_a_value_that_stands_twice_is_stored_once(world, path):
     said = entries_of(path)[result]
 
     assert said["message"]["content"][0]["content"] == said["toolUseResult"]["stdout"]
-    assert said["message"]["content"][0]["content"] == stub(result)
+    assert said["message"]["content"][0]["content"] == placeholder(result)
     blobs = world.store._connection.execute("SELECT count(*) FROM blobs").fetchone()[0]
     values = world.store._connection.execute("SELECT count(*) FROM extractions").fetchone()[0]
     assert values == 2 * blobs
@@ -216,7 +216,7 @@ def test_what_the_screen_shows_goes_whatever_the_triggers(world, path, conversat
     world.scan(trigger_types=["thinking"])
     old, recent = conversation.results[0], conversation.results[-1]
 
-    assert entries_of(path)[old]["toolUseResult"]["stdout"] == stub(old)
+    assert entries_of(path)[old]["toolUseResult"]["stdout"] == placeholder(old)
     assert content(path, old).startswith("0 xxx")
     assert entries_of(path)[recent]["toolUseResult"]["stdout"].startswith("4 xxx")
 
@@ -240,7 +240,7 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, conversation):
     assert text() == "z" * 2000
     world.clock.now += HOUR
     world.scan(**wide)
-    assert text() == stub(left)
+    assert text() == placeholder(left)
 
 
 # Who is at work.
@@ -339,26 +339,29 @@ def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
     world.scan()
     old = conversation.results[0]
     copy = forked(path, OTHER, says=says)
-    pruned, stubbed = path.read_bytes(), copy.read_bytes()
+    pruned, extracted = path.read_bytes(), copy.read_bytes()
 
     printed = b"".join(cat(world.settings(), world.store, OTHER, time.time()))
-    assert stub(old).encode() not in printed
+    assert placeholder(old).encode() not in printed
     shown = show(world.settings(), world.store, old, session=OTHER, keys=["stdout"])
     assert b"0 xxx" in (shown if isinstance(shown, bytes) else str(shown).encode())
-    answer = world.restore(stub(old), session=OTHER)
+    answer = world.restore(placeholder(old), session=OTHER)
     assert not answer.pending
     assert content(copy, old).startswith("0 xxx")
     assert path.read_bytes() == pruned
     world.restore_all(OTHER, pristine=True)
-    assert stub(old).encode() not in copy.read_bytes()
-    assert copy.read_bytes() != stubbed
+    assert placeholder(old).encode() not in copy.read_bytes()
+    assert copy.read_bytes() != extracted
     world.restore_all(SESSION, pristine=True)
     assert path.read_bytes() == conversation.bytes()
 
 
 @pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
 def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, conversation, says):
-    """Every stub leads to a value, before and after days in which only the fork was there."""
+    """Every placeholder leads to a value.
+
+    Before and after days in which only the fork was there.
+    """
     world.clock = Clock()
     world.scan()
     copy = forked(path, OTHER, says=says)
@@ -387,7 +390,7 @@ def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
     middle.write_bytes(middle.read_bytes() + fresh.bytes())
     os.utime(middle, (time.time() - LONG_AGO,) * 2)
     world.scan()
-    assert content(middle, later[0]) == stub(later[0])
+    assert content(middle, later[0]) == placeholder(later[0])
     last = forked(middle, THIRD)
 
     world.restore_all(THIRD, pristine=True)
@@ -416,7 +419,7 @@ def test_a_file_that_lost_its_oldest_lines_keeps_the_other_values(world, path, c
     fresh.replace(path)
     second = conversation.results[1]
 
-    assert content(path, second) == stub(second)
+    assert content(path, second) == placeholder(second)
     world.scan()
     world.restore_all(SESSION)
     assert content(path, second).startswith("1 xxx")
@@ -425,14 +428,14 @@ def test_a_file_that_lost_its_oldest_lines_keeps_the_other_values(world, path, c
 
 
 def test_values_from_before_a_compaction_are_found(world, path, conversation):
-    """The summary tells the model to read the file, where it meets stubs."""
+    """The summary tells the model to read the file, where it meets placeholders."""
     conversation.compaction()
     conversation.assistant()
     path = world.put(f"{SESSION}.jsonl", conversation.bytes())
     world.scan()
     last = conversation.results[-1]
 
-    assert content(path, last) == stub(last)
+    assert content(path, last) == placeholder(last)
     assert show(world.settings(), world.store, last, session=SESSION)
     assert not world.restore(last).pending
     assert content(path, last).startswith("4 xxx")

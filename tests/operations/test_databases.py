@@ -77,7 +77,7 @@ class TestScanning:
 
         assert not first.failed
         assert GATEWAY in {one.session.removeprefix("main/") for one in first.sessions}
-        assert every_world.stubs()
+        assert every_world.placeholders()
         after = every_world.claw.contents()
         assert len(every_world.claw.texts(GATEWAY)) == len(before)
         second = every_world.scan()
@@ -138,7 +138,7 @@ class TestScanning:
                    keep_recent=0)  # fmt: skip
 
         assert _indexed(world) == before
-        assert world.stubs()
+        assert world.placeholders()
         told = context(world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1),
                        world.store, f"main/{GATEWAY}", LATER)  # fmt: skip
         assert any("index of its agent's database" in part.reason for part in told.kept)
@@ -148,7 +148,7 @@ class TestScanning:
         world.later(365 * DAY)
 
         assert world.outcome(KILLED) == ("deferred", "the last turn is open: a tool result")
-        assert not world.stubs(KILLED)
+        assert not world.placeholders(KILLED)
 
     def test_a_dry_run_leaves_no_trace_and_says_what_is_meant(self, every_world):
         """A dry run names the database, its version and what stays there, and touches nothing."""
@@ -309,7 +309,7 @@ class TestLeavingAlone:
     def test_a_layout_that_is_not_known_is_only_read(self, world, what):
         """Every session is skipped, status names the version, and values can still be shown."""
         world.scan()
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
         world.claw.sql(REFUSALS[what])
         before = world.claw.contents()
 
@@ -342,7 +342,7 @@ class TestLeavingAlone:
 
         done = world.scan(databases=mode)
 
-        assert bool(world.stubs()) is written
+        assert bool(world.placeholders()) is written
         assert (world.claw.contents() == before) is not written
         if mode == "off":
             assert done.files_seen == 0
@@ -463,27 +463,27 @@ class TestAsking:
         """A restored value stands in its row, with the mark, and the next pass leaves it."""
         before = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))
         world.scan()
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
 
         answer = world.restore(ident)
 
         assert not answer.pending
-        assert ident not in world.stubs()
+        assert ident not in world.placeholders()
         text = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident]
         entry = json.loads(text)
         assert entry.pop("_restored")
         assert entry == json.loads(before[ident])
         world.later(60)
         world.scan()
-        assert ident not in world.stubs()
+        assert ident not in world.placeholders()
         world.later(3600)
         world.scan()
-        assert ident in world.stubs()
+        assert ident in world.placeholders()
 
     def test_an_open_turn_gets_the_value_and_its_row_later(self, world):
         """While its agent is at work the value comes at once, and the row when it is settled."""
         world.scan()
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
         world.later(1)
         world.claw.lease()
         world.claw.sql("UPDATE session_windows SET status = 'running' WHERE session_id = ?",
@@ -493,18 +493,18 @@ class TestAsking:
 
         assert answer.pending
         assert answer.content
-        assert ident in world.stubs()
+        assert ident in world.placeholders()
         world.claw.sql("UPDATE session_windows SET status = 'done' WHERE session_id = ?",
                        (GATEWAY,))  # fmt: skip
         world.later(30)
         world.scan()
-        assert ident not in world.stubs()
+        assert ident not in world.placeholders()
 
     def test_a_restore_right_after_a_pass_is_done_at_once(self, world):
         """What we wrote ourselves a moment ago does not count as activity of the agent."""
         world.scan()
 
-        assert not world.restore(world.stubs()[0]).pending
+        assert not world.restore(world.placeholders()[0]).pending
 
     def test_a_pin_is_set_and_undone(self, world):
         """A field of ours stands at the top level of the event, and goes without a trace."""
@@ -519,11 +519,11 @@ class TestAsking:
         entry = json.loads(dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident])
         assert entry["_extractable"] is False
         world.scan()
-        assert ident not in world.stubs()
+        assert ident not in world.placeholders()
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
 
-    def test_cat_fills_every_stub(self, world):
+    def test_cat_fills_every_placeholder(self, world):
         """The whole session comes out as its agent wrote it, and nothing is touched."""
         whole = b"".join(text + b"\n" for text in world.claw.texts(GATEWAY))
         world.scan()
@@ -540,12 +540,12 @@ class TestAsking:
             assert (found.name, found.agent) == (GATEWAY, "main")
 
     def test_a_fork_made_after_the_cut_is_restored_too(self, world):
-        """Rows that its agent copied with their stubs get their values back as well."""
+        """Rows that its agent copied with their placeholders get their values back as well."""
         before = world.claw.texts(GATEWAY)
         world.scan()
         _fork(world, GATEWAY, "f0f0f0f0-0000-4000-8000-000000000000")
         fork = "f0f0f0f0-0000-4000-8000-000000000000"
-        assert world.stubs(fork) == world.stubs(GATEWAY)
+        assert world.placeholders(fork) == world.placeholders(GATEWAY)
 
         world.later(60)
         world.scan()
@@ -596,7 +596,7 @@ class TestAsking:
         monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.columns(GATEWAY)
         world.scan()
-        assert len(world.stubs()) > 6
+        assert len(world.placeholders()) > 6
 
         world.restore_all(pristine=True)
 
@@ -615,20 +615,20 @@ class TestAsking:
 
         assert outcome == "changed"
         assert "the rest waits: changed 0 s ago" in reason
-        assert 0 < len(world.stubs()) <= 2
+        assert 0 < len(world.placeholders()) <= 2
         monkeypatch.undo()
         world.later(60)
         world.scan()
-        assert len(world.stubs()) > 2
+        assert len(world.placeholders()) > 2
         world.restore_all(pristine=True)
         assert world.claw.texts(GATEWAY) == before
 
 
 class TestUndoingEverything:
-    """Who undoes everything hears of every stub that stays."""
+    """Who undoes everything hears of every placeholder that stays."""
 
     def test_archives_that_cannot_be_read_are_named(self, world):
-        """An archive that is damaged is no archive without stubs."""
+        """An archive that is damaged is no archive without placeholders."""
         world.scan()
         world.claw.sql(
             "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
@@ -641,7 +641,7 @@ class TestUndoingEverything:
 
         (told,) = [one for one in answers if one.session == str(world.claw.path)]
         assert told.unfinished
-        assert "stubs may stand there" in told.reason
+        assert "placeholders may stand there" in told.reason
 
     def test_a_step_that_nobody_can_tell_of_fulfils_no_wish(self, world):
         """Killed before a put-back, with its rows gone since: it stays to be put back."""
@@ -662,7 +662,7 @@ class TestUndoingEverything:
 
 
 class TestRetention:
-    """A stub counts wherever it stands."""
+    """A placeholder counts wherever it stands."""
 
     @pytest.fixture(autouse=True)
     def one_clock(self, world, monkeypatch):
@@ -682,8 +682,8 @@ class TestRetention:
             done = self.run(world, **keys)
         return done
 
-    def test_values_whose_stubs_stand_are_kept(self, world):
-        """Stubs in rows keep their values, also when databases are not to be looked at."""
+    def test_values_whose_placeholders_stand_are_kept(self, world):
+        """Placeholders in rows keep their values, also when databases are not to be looked at."""
         world.scan()
         held = _held(world)
 
@@ -797,17 +797,17 @@ class TestMovingIn:
         path.rename(archive / f"agent_main_x.{GATEWAY}.jsonl.imported-1795276186279")
         return texts
 
-    def test_its_stubs_are_put_back(self, world, moved):
+    def test_its_placeholders_are_put_back(self, world, moved):
         """What was cut out of the file goes back into the rows, before any pass has seen them."""
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
 
         assert not world.restore(ident).pending
-        assert ident not in world.stubs()
+        assert ident not in world.placeholders()
         world.restore_all(pristine=True)
         assert world.claw.texts(GATEWAY)[1:] == moved[1:]
 
     def test_its_values_do_not_expire(self, world, moved):
-        """The stubs in its rows stand, although the file is gone."""
+        """The placeholders in its rows stand, although the file is gone."""
         held = len(_held(world))
         for _ in range(14):
             world.later(2 * DAY)
@@ -817,7 +817,10 @@ class TestMovingIn:
         assert len(_held(world)) >= held > 0
 
     def test_a_root_without_the_database_keeps_the_values(self, world, moved, monkeypatch):
-        """Where the root is the old directory of files, nobody sees the stubs in the rows."""
+        """Where the root is the old directory of files.
+
+        Nobody sees the placeholders in the rows.
+        """
         assert moved
         monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
         alone = world.claw.root / "main" / "sessions"

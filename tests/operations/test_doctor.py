@@ -83,7 +83,9 @@ def test_a_sound_world_is_found_sound_and_left_as_it_is(pruned, doctor):
     findings, code = doctor()
     assert code == 0
     assert {level for level, *_ in findings} == {"ok"}
-    assert fitting(findings, "2 stubs stand in live files, 2 lead to a value, 0 to a tombstone")
+    assert fitting(
+        findings, "2 placeholders stand in live files, 2 lead to a value, 0 to a tombstone"
+    )
     assert fitting(findings, "2 stored values have their digest")
     assert fitting(findings, "leases work")
     assert everything(pruned) == before
@@ -154,7 +156,7 @@ def test_a_damaged_value_is_counted(pruned, doctor):
 
 
 def test_a_missing_value_is_no_sound_one(pruned, doctor):
-    """A stub whose value is simply not there any more is never said to lead to one."""
+    """A placeholder whose value is simply not there any more is never said to lead to one."""
     with database(pruned) as opened:
         opened.execute("PRAGMA foreign_keys = OFF")
         opened.execute("DELETE FROM blobs WHERE id = 1")
@@ -260,38 +262,42 @@ def test_a_file_of_ours_that_no_journal_names_is_left(pruned, doctor):
         assert stray.read_bytes() == b"perhaps the only copy\n"
 
 
-def test_a_stub_unknown_to_the_store_is_a_warning(pruned, doctor):
-    """What only looks like a stub is counted; nothing is done about it."""
+def test_a_placeholder_unknown_to_the_store_is_a_warning(pruned, doctor):
+    """What only looks like a placeholder is counted; nothing is done about it."""
     one = Conversation()
     one.turn("[[extracted-deadbeef]]")
     path = pruned.put("pasted.jsonl", one.bytes())
     findings, code = doctor("--repair")
     assert code == 0
-    level, advice = fitting(findings, "pasted: 1 text looks like a stub, unknown to the store")
+    level, advice = fitting(
+        findings, "pasted: 1 text looks like a placeholder, unknown to the store"
+    )
     assert level == "warning"
     assert "harmless" in advice
     assert path.read_bytes() == one.bytes()
 
 
-def test_with_another_store_every_stub_is_unknown(pruned, doctor):
+def test_with_another_store_every_placeholder_is_unknown(pruned, doctor):
     """Where the store was lost, the doctor says so before anybody starts to trust a new one."""
     pruned.close()
     (pruned.state / "store.db").unlink()
     findings, code = doctor()
     assert code == 0
-    level, advice = fitting(findings, "2 stubs are orphans, in 00000003")
+    level, advice = fitting(findings, "2 placeholders are orphans, in 00000003")
     assert level == "warning"
     assert "state_dir" in advice
 
 
-def test_an_expired_stub_leads_to_its_tombstone(pruned, doctor):
-    """A stub whose value retention has deleted is accounted for, and is no error."""
+def test_an_expired_placeholder_leads_to_its_tombstone(pruned, doctor):
+    """A placeholder whose value retention has deleted is accounted for, and is no error."""
     with pruned.store.transaction():
         row = pruned.store._connection.execute("SELECT min(id) FROM extractions").fetchone()[0]
         pruned.store.expiry.delete([(row, "for the test")], 0.0)
     findings, code = doctor()
     assert code == 0
-    assert fitting(findings, "2 stubs stand in live files, 1 leads to a value, 1 to a tombstone")
+    assert fitting(
+        findings, "2 placeholders stand in live files, 1 leads to a value, 1 to a tombstone"
+    )
 
 
 def test_a_missing_root_is_an_error(pruned, doctor):
@@ -345,7 +351,7 @@ def test_an_agent_that_moved_to_sqlite_is_mentioned(pruned, doctor):
 
 
 def test_the_catalogue_is_corrected_by_the_files(pruned, doctor):
-    """A stub that stands although the store says restored counts as standing after a repair."""
+    """A placeholder that stands although the store says restored counts after a repair."""
     count = "SELECT count(*) FROM placements"
     with database(pruned) as opened:
         before = opened.execute(count).fetchall()

@@ -161,7 +161,7 @@ def test_a_rewrite_whose_record_is_lost_counts(world):
     rescue(world.settings(), LATER)
 
     assert sum(one.values for one in world.restore_all()) == total
-    assert stubs_below(world) == 0
+    assert placeholders_below(world) == 0
 
 
 def test_without_the_names_of_agents_values_go_back_all_the_same(world):
@@ -179,7 +179,7 @@ def test_without_the_names_of_agents_values_go_back_all_the_same(world):
     assert sql(world, "PRAGMA foreign_key_check") == []
 
 
-def stubs_below(world):
+def placeholders_below(world):
     """Count the placeholders in the sessions of a world."""
     return sum(one.read_bytes().count(b'"[[extracted-') for one in world.root.rglob("*.jsonl"))
 
@@ -204,7 +204,7 @@ def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables)
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert sql(world, "PRAGMA foreign_key_check") == []
     assert sum(one.values for one in world.restore_all(pristine=True)) == total
-    assert stubs_below(world) == 0
+    assert placeholders_below(world) == 0
 
 
 def test_a_session_that_was_moved_meanwhile_is_known_by_its_identity(world):
@@ -215,7 +215,7 @@ def test_a_session_that_was_moved_meanwhile_is_known_by_its_identity(world):
     (world.directory / "many0.jsonl").rename(world.directory / "elsewhere.jsonl")
 
     assert sum(one.values for one in world.restore_all(pristine=True)) == total
-    assert stubs_below(world) == 0
+    assert placeholders_below(world) == 0
 
 
 def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
@@ -230,7 +230,7 @@ def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
     assert sql(world, "SELECT count(*) FROM sessions WHERE path IS NOT NULL") == [(4,)]
     assert sql(world, "SELECT count(*) FROM sessions") == [(4,)]
     world.restore_all(pristine=True)
-    assert stubs_below(world) == 0
+    assert placeholders_below(world) == 0
 
 
 def test_values_are_restored_though_nothing_is_known_of_their_sessions(world):
@@ -246,7 +246,7 @@ def test_values_are_restored_though_nothing_is_known_of_their_sessions(world):
         (None, b"/lost-with-a-damaged-store/agent-0")
     ]  # fmt: skip
     world.restore_all(pristine=True)
-    assert stubs_below(world) == 0
+    assert placeholders_below(world) == 0
 
 
 def test_a_lost_placeholder_is_never_given_out_for_another_value(world):

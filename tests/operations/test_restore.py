@@ -107,7 +107,7 @@ def test_a_mark_that_the_store_does_not_know_is_reported_too(world, conversation
     assert entry(path, ident)["_restored"] == iso(clock.now)
 
 
-def test_a_whole_pasted_stub_names_the_entry(world, pruned, path):
+def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
     """`[[extracted-<id>]]`, white space around it or not, will do wherever an entry is named."""
     pasted = f" [[extracted-{pruned}]]\n"
 
@@ -118,7 +118,10 @@ def test_a_whole_pasted_stub_names_the_entry(world, pruned, path):
 
 
 def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
-    """An id that cannot stand in a stub is known by itself, by its safe id and by the stub."""
+    """An id that cannot stand in a placeholder is known by itself.
+
+    By its safe id and by the placeholder.
+    """
     hostile = "a]] ../x\n\x1b[31m"
     conversation.user()
     conversation.call()
@@ -128,14 +131,14 @@ def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
     original = conversation.bytes()
     world.put("s.jsonl", original)
     world.scan()
-    stub = text_of(path, hostile)
-    named = stub.removeprefix("[[extracted-").removesuffix("]]")
+    placeholder = text_of(path, hostile)
+    named = placeholder.removeprefix("[[extracted-").removesuffix("]]")
 
     assert named.startswith("~")
-    for reference in (hostile, named, stub):
+    for reference in (hostile, named, placeholder):
         assert show(world, reference) == {PATH: "x" * 2000}
 
-    assert world.restore(stub, pristine=True).entry_id == hostile
+    assert world.restore(placeholder, pristine=True).entry_id == hostile
     assert path.read_bytes() == original
 
 
@@ -155,10 +158,10 @@ def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     answer = world.restore(ident, keys=keys)
-    stubs = len(swaps(conversation.bytes(), strip(path)))
+    placeholders = len(swaps(conversation.bytes(), strip(path)))
 
     assert set(answer.keys) == paths
-    assert stubs == 3 - len(paths)
+    assert placeholders == 3 - len(paths)
     assert entry(path, ident)["_restored"] == iso(clock.now)
     assert world.scan().sessions_changed == 0
 
@@ -399,7 +402,7 @@ def test_an_unknown_entry_is_an_error(world, pruned, session):
 
 @pytest.mark.parametrize("scanned", [False, True])
 def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanned):
-    """Stubs that a fork carried along are shown and restored there, and only there."""
+    """Placeholders that a fork carried along are shown and restored there, and only there."""
     copy = fork(path, OTHER)
     clock.now = int(time.time()) + 1
     if scanned:
@@ -438,7 +441,7 @@ def test_a_fork_with_cuts_of_its_own_gets_both_back(world, conversation, pruned,
     assert path.read_bytes().count(b"[[extracted-") == 1
 
 
-def test_a_whole_fork_is_printed_with_its_stubs_filled_in(world, conversation, pruned, path):
+def test_a_whole_fork_is_printed_with_its_placeholders_filled_in(world, conversation, pruned, path):
     """`cat` of a fork gives the values of its parent."""
     copy = fork(path, OTHER)
     printed = b"".join(cat(world.settings(), world.store, OTHER, world.clock()))
@@ -496,26 +499,26 @@ def test_an_entry_copied_into_another_session_takes_its_value_along(
     assert path.read_bytes() == conversation.bytes()
 
 
-def forged(conversation, stub, how):
-    """Add an entry in which somebody wrote a stub; give its id."""
-    block = [{"type": "text", "text": stub}]
+def forged(conversation, placeholder, how):
+    """Add an entry in which somebody wrote a placeholder; give its id."""
+    block = [{"type": "text", "text": placeholder}]
     if how == "typed by a user":
         ident = conversation.user(block)
         conversation.assistant()
     elif how == "pasted by a model":
-        ident = conversation.assistant(stub)
+        ident = conversation.assistant(placeholder)
     elif how == "printed by a tool":
         conversation.user()
         conversation.call(call="call_9")
-        ident = conversation.result(stub, call="call_9")
+        ident = conversation.result(placeholder, call="call_9")
         conversation.assistant()
     elif how == "in another place":
         conversation.user()
         conversation.call(call="call_9")
-        ident = conversation.result("short", call="call_9", details={"aggregated": stub})
+        ident = conversation.result("short", call="call_9", details={"aggregated": placeholder})
         conversation.assistant()
     else:
-        ident = conversation.user(f"what is {stub}?")
+        ident = conversation.user(f"what is {placeholder}?")
         conversation.assistant()
     return ident
 
@@ -527,10 +530,10 @@ def forged(conversation, stub, how):
         "within a sentence",
     ],
 )  # fmt: skip
-def test_a_stub_that_somebody_wrote_is_never_expanded(
+def test_a_placeholder_that_somebody_wrote_is_never_expanded(
     world, conversation, pruned, path, clock, how
 ):
-    """In another entry of the same session a stub that was not cut there stays what it is."""
+    """In another entry of the same session a placeholder that was not cut there stays as it is."""
     ident = forged(conversation, f"[[extracted-{pruned}]]", how)
     append(path, conversation.lines[9:])
     clock.now = int(time.time()) + 1
@@ -541,7 +544,7 @@ def test_a_stub_that_somebody_wrote_is_never_expanded(
     assert line_of(path.read_bytes(), ident) == forgery
 
 
-def test_a_stub_older_than_the_cut_is_never_expanded(world, conversation, path):
+def test_a_placeholder_older_than_the_cut_is_never_expanded(world, conversation, path):
     """A tool that printed the marker of an earlier entry word for word keeps its output."""
     ident = conversation.turn()
     forged(conversation, f"[[extracted-{ident}]]", "printed by a tool")
@@ -575,8 +578,8 @@ def entries(path):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_stub_is_found_in_a_history_with_new_ids(world, conversation, pruned, path, clock):
-    """Where the agent wrote its history anew, the stub is found by its text at its place."""
+def test_a_placeholder_is_found_in_a_history_with_new_ids(world, conversation, pruned, path, clock):
+    """Where the agent wrote its history anew, the placeholder is found by its text at its place."""
     header, *lines = entries(path)
     path.write_bytes(b"".join(map(dump, [header, *with_new_ids(lines, "eeee")])))
     clock.now = int(time.time()) + 1
@@ -592,7 +595,10 @@ def test_a_stub_is_found_in_a_history_with_new_ids(world, conversation, pruned, 
 def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
     world, conversation, path, clock
 ):
-    """A stub that a user typed later stays, though its message reads like the one that was cut."""
+    """A placeholder that a user typed later stays.
+
+    Though its message reads like the one that was cut.
+    """
     said = conversation.user("y" * 2000)
     conversation.assistant()
     conversation.turn("short")
@@ -611,7 +617,9 @@ def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
     assert typed_now["content"] == f"[[extracted-{said}]]"
 
 
-def test_a_stub_that_a_user_typed_does_not_count_as_standing(world, conversation, path, clock):
+def test_a_placeholder_that_a_user_typed_does_not_count_as_standing(
+    world, conversation, path, clock
+):
     """Restored and then typed into another message, the value stands nowhere for retention."""
     said = conversation.user("y" * 2000)
     conversation.assistant()
@@ -629,8 +637,13 @@ def test_a_stub_that_a_user_typed_does_not_count_as_standing(world, conversation
     assert sql(world, "SELECT unplaced_at IS NULL FROM extractions") == [(0,)]
 
 
-def test_a_stub_that_stands_twice_is_restored_twice(world, conversation, pruned, path, clock):
-    """Where the agent branched, the stub of the old branch and that of the new one come back."""
+def test_a_placeholder_that_stands_twice_is_restored_twice(
+    world, conversation, pruned, path, clock
+):
+    """Where the agent branched, the placeholder of the old branch.
+
+    That of the new one come back.
+    """
     lines = entries(path)[1:]
     append(path, with_new_ids(lines, "eeee"))
     clock.now = int(time.time()) + 1
@@ -656,7 +669,10 @@ def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, pa
 
 
 def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversation, path, clock):
-    """While another wish is carried out in the same rewrite, a stub that is gone is still told."""
+    """While another wish is carried out in the same rewrite.
+
+    A placeholder that is gone is still told.
+    """
     first, second = conversation.turn(), conversation.turn("y" * 2000)
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
@@ -751,15 +767,19 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
     original = conversation.bytes()
     world.put("s.jsonl", original)
     report = world.scan(keep_recent=0, trigger_types=list(KINDS))
-    cut = {stub: json.loads(token) for stub, token in swaps(original, path.read_bytes())}
+    cut = {
+        placeholder: json.loads(token) for placeholder, token in swaps(original, path.read_bytes())
+    }
 
     assert report.values_extracted == len(places)
     for ident, index in places.items():
         whole = next(line for line in conversation.lines if line["id"] == ident)
         thinks = whole["message"]["content"][index]["type"] == "thinking"
-        stub = json.loads(EMPTY) if thinks else {"type": "text", "text": f"[[extracted-{ident}]]"}
-        assert entry(path, ident)["message"]["content"][index] == stub
-        assert cut[stub.get("text", "")] == whole["message"]["content"][index]
+        placeholder = (
+            json.loads(EMPTY) if thinks else {"type": "text", "text": f"[[extracted-{ident}]]"}
+        )
+        assert entry(path, ident)["message"]["content"][index] == placeholder
+        assert cut[placeholder.get("text", "")] == whole["message"]["content"][index]
         assert show(world, ident) == {
             f"message.content.{index}": whole["message"]["content"][index]
         }

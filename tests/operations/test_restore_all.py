@@ -29,7 +29,10 @@ OTHER = "22222222-0000-4000-8000-000000000002"
 
 
 def test_everything_includes_forks(world, conversation, pruned, path, clock):
-    """`restore --all` leaves no stub in a fork, whether a scan has changed the fork or not."""
+    """`restore --all` leaves no placeholder in a fork.
+
+    Whether a scan has changed the fork or not.
+    """
     copy = fork(path, OTHER)
     clock.now = int(time.time()) + 1
     world.scan()
@@ -61,7 +64,7 @@ def test_everything_but_the_expired_comes_back(world, conversation, path):
 def test_pristine_takes_recorded_insertions_out_and_names_them(
     world, conversation, pruned, path, clock
 ):
-    """Marks and pins of ours go with the stubs, are named, and the file is as it was."""
+    """Marks and pins of ours go with the placeholders, are named, and the file is as it was."""
     world.restore(pruned)
     clock.now += 600
     world.scan()

@@ -28,7 +28,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.planning.retention import OUT_OF_SIGHT, SILENT, UNPLACED
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.placeholders import sessions_and_archives, stubs_in
+from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
 from brainsurgeon.sessions.reading import CHUNK, carry_on
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE
@@ -251,7 +251,10 @@ def came_from_activity(world, path, ident, clock):
 
 
 def came_from_a_restore(world, path, ident, clock):
-    """Restore the value twenty days later; then its agent writes the stub back from memory."""
+    """Restore the value twenty days later.
+
+    Then its agent writes the placeholder back from memory.
+    """
     clock.later(20 * DAY)
     cut, times = path.read_bytes(), path.stat()
     world.restore(ident)
@@ -399,7 +402,7 @@ def test_a_pending_request_holds_nothing_else(world, company, clock):
 
 
 def fork(world, path, clock):
-    """Let the agent fork a session, stubs and all; give the fork."""
+    """Let the agent fork a session, placeholders and all; give the fork."""
     lines = path.read_bytes().split(b"\n")
     header = json.loads(lines[0])
     header.update(id="22222222-0000-4000-8000-000000000002", parentSession=str(path))
@@ -546,13 +549,13 @@ def test_the_same_entry_id_elsewhere_holds_nothing(world, company, clock):
 
 @pytest.mark.parametrize("before", [0, 1, 8, 20, 21, 140, 159, 160, 161])
 @pytest.mark.parametrize("ident", ["0000abcd", "~" + "f" * 128])
-def test_a_stub_is_seen_wherever_it_stands(world, before, ident):
+def test_a_placeholder_is_seen_wherever_it_stands(world, before, ident):
     """Also where it begins some bytes before the end of a chunk."""
-    stub = f"[[extracted-{ident}]]"
-    world.put("s.jsonl", b"x" * (CHUNK - before) + stub.encode() + b"x" * 300)
+    placeholder = f"[[extracted-{ident}]]"
+    world.put("s.jsonl", b"x" * (CHUNK - before) + placeholder.encode() + b"x" * 300)
     [found] = sessions_and_archives([Root(str(world.root))])
 
-    assert stubs_in(found, carry_on) == {stub}
+    assert placeholders_in(found, carry_on) == {placeholder}
 
 
 def test_what_a_migrated_agent_has_never_expires_unseen(world, company, clock):

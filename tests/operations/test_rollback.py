@@ -188,7 +188,7 @@ def test_what_was_put_back_since_is_counted(world, original, path, pruned):
 
 
 def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
-    """Where the stub stands no more, nothing is guessed."""
+    """Where the placeholder stands no more, nothing is guessed."""
     text = path.read_bytes().replace(b"[[extracted-" + pruned.encode() + b"]]", b"something else")
     path.write_bytes(text)
     [one] = world.rollback(1).sessions
@@ -198,7 +198,7 @@ def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
 
 
 def test_what_expired_is_named(world, original, path, pruned):
-    """A stub whose value is gone stays, and the rollback says so and is not done."""
+    """A placeholder whose value is gone stays, and the rollback says so and is not done."""
     sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
                " expired_why = 'test'")  # fmt: skip
     [one] = world.rollback(1).sessions

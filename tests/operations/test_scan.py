@@ -896,7 +896,9 @@ def test_several_named_sessions_are_reported_in_the_order_of_their_paths(world, 
 
 
 def test_an_entry_of_many_values_is_looked_through_once(world, conversation, monkeypatch):
-    """However many stubs stand in an entry, and again in a copy of it, its parts are listed once.
+    """However many placeholders stand in an entry.
+
+    Again in a copy of it, its parts are listed once.
 
     Time is no measure on a busy machine: how often the parts are asked for is.
     """

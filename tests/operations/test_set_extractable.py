@@ -194,12 +194,12 @@ def test_an_entry_without_id_keeps_its_name_through_edits(world, path, clock):
     original = b"".join(map(dump, lines))
     world.put("s.jsonl", original)
     world.scan()
-    stub = json.loads(path.read_bytes().splitlines()[1])["output"]
-    world.restore(stub)
-    pin(world, stub, False)
+    placeholder = json.loads(path.read_bytes().splitlines()[1])["output"]
+    world.restore(placeholder)
+    pin(world, placeholder, False)
     clock.now += 700
 
-    assert stub.startswith("[[extracted-L2-")
+    assert placeholder.startswith("[[extracted-L2-")
     assert world.scan().values_extracted == 0
 
     [done] = world.restore_all(pristine=True)

@@ -5,7 +5,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.render import status as standing
 from building.world import sql
 
-STUB = len("[[extracted-00000003]]")
+PLACEHOLDER = len("[[extracted-00000003]]")
 
 
 def now_of(world, moment):
@@ -15,7 +15,7 @@ def now_of(world, moment):
 
 def test_the_tokens_saved_are_counted_as_calls_were_seen_to_take(world, pruned, clock):
     """By the rate that is known of the session, else by the usual one; an estimate, and said so."""
-    chars = 2000 - STUB
+    chars = 2000 - PLACEHOLDER
     assert now_of(world, clock()).tokens_saved == round(0.33 * chars)
     ((ident,),) = sql(world, "SELECT id FROM sessions")
     line = Calibration(0.5, 0.0, 9, "session", 0.0)

@@ -129,7 +129,10 @@ def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, mon
 
 
 def test_what_was_cut_after_a_backup_is_named_and_kept(world, pruned, target):
-    """Each session with stubs newer than the backup is named, and the old store stays beside."""
+    """Each session with placeholders newer than the backup is named.
+
+    The old store stays beside.
+    """
     store_care.back_up(world.settings(), target)
     second_session(world)
     done = replace(world, target)
@@ -303,12 +306,12 @@ def test_compacting_needs_room_before_it_begins(world, pruned, monkeypatch):
 # --- purge ---------------------------------------------------------------------------------------
 
 
-def test_a_store_whose_stubs_stand_is_not_removed(world, pruned, path):
-    """As long as one stub stands the store stays, and the session is named."""
+def test_a_store_whose_placeholders_stand_is_not_removed(world, pruned, path):
+    """As long as one placeholder stands the store stays, and the session is named."""
     world.close()
     done = store_care.purge(world.settings())
     assert not done.removed
-    assert [(one.session, one.stubs) for one in done.stubs] == [("main/s", 1)]
+    assert [(one.session, one.placeholders) for one in done.placeholders] == [("main/s", 1)]
     world.restore_all()
     world.close()
     assert store_care.purge(world.settings()).removed
@@ -316,13 +319,13 @@ def test_a_store_whose_stubs_stand_is_not_removed(world, pruned, path):
     assert text_of(path, pruned) == "x" * 2000
 
 
-def test_a_stub_in_an_archive_keeps_the_store(world, pruned, path):
+def test_a_placeholder_in_an_archive_keeps_the_store(world, pruned, path):
     """What an agent put away counts: only the store still leads on from there."""
     world.close()
     path.rename(path.with_name("s.jsonl.deleted.2026-11-01T10-00-00.000Z"))
     done = store_care.purge(world.settings())
 
-    assert [(one.stubs, one.note) for one in done.stubs] == [
+    assert [(one.placeholders, one.note) for one in done.placeholders] == [
         (1, "put away by its agent; archives are not written")
     ]
     assert (world.state / "store.db").exists()
@@ -339,13 +342,13 @@ def test_even_so_the_store_goes_and_what_is_not_ours_stays(world, pruned):
     assert os.listdir(world.state) == ["mine.txt"]
 
 
-def test_of_an_unusable_store_every_stub_counts(world, pruned):
-    """Where nobody can tell whose a stub is, it keeps the store in its place."""
+def test_of_an_unusable_store_every_placeholder_counts(world, pruned):
+    """Where nobody can tell whose a placeholder is, it keeps the store in its place."""
     world.close()
     (world.state / "store.db").write_bytes(b"\xff" * 3000)
     done = store_care.purge(world.settings())
 
-    assert (done.removed, [one.stubs for one in done.stubs]) == (False, [1])
+    assert (done.removed, [one.placeholders for one in done.placeholders]) == (False, [1])
 
 
 def test_the_locks_of_all_sessions_are_one_lock(world, pruned):

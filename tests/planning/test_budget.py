@@ -103,7 +103,7 @@ def test_of_51_messages_the_oldest_loses_its_values():
 
 
 def test_arguments_of_calls_stay_unless_a_rule_speaks_of_them():
-    """A model copies what it sees, so a cap alone does not put stubs into calls."""
+    """A model copies what it sees, so a cap alone does not put placeholders into calls."""
     capped = Rules((), max_messages=5)
     asked = Rules((Rule("tool_call", (), 500, 3),), max_messages=5)
 

@@ -24,13 +24,13 @@ from brainsurgeon.planning.rules import (
 )
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
-STUB = "[[extracted-a1]]"
+PLACEHOLDER = "[[extracted-a1]]"
 RULES = Rules(
     rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)),
     keep_after_restore=600.0,
 )
 PART = Part(("message", "content", 0, "text"), "tool_result", 501, tool="exec")
-ENTRY = EntryState("a1", 3, stubs=frozenset({STUB}))
+ENTRY = EntryState("a1", 3, placeholders=frozenset({PLACEHOLDER}))
 
 
 def decide(part=PART, value="x" * 501, rules=RULES, now=NOW, **standing):
@@ -128,9 +128,9 @@ def locked(case):
     case["part"] = replace(case["part"], locked="thinking signed by its provider")
 
 
-def stubbed(case):
+def extracted(case):
     """Row 3."""
-    case["value"] = STUB
+    case["value"] = PLACEHOLDER
 
 
 def pinned(case):
@@ -172,7 +172,7 @@ TABLE = {
     disabled: "disabled",
     nameless: "not extractable: the entry has no usable id",
     locked: "not extractable: thinking signed by its provider",
-    stubbed: "already extracted",
+    extracted: "already extracted",
     pinned: "pinned",
     forced: None,
     restored: "restored 60 s ago",
@@ -325,37 +325,42 @@ def test_the_named_cases_hold(name, standing, protection, goes):
 
 
 @pytest.mark.parametrize(
-    ("stub", "value", "forced_too", "nothing"),
+    ("placeholder", "value", "forced_too", "nothing"),
     [(18, 17, False, True), (18, 18, False, True), (18, 19, False, False), (18, 1, True, False)],
 )
-def test_a_cut_has_to_gain_something(stub, value, forced_too, nothing):
-    """A stub that is not shorter than the value, in bytes, gains nothing, unless it is forced."""
-    assert no_gain(Extract("why", forced=forced_too), stub=stub, value=value) is nothing
+def test_a_cut_has_to_gain_something(placeholder, value, forced_too, nothing):
+    """A placeholder that is not shorter than the value, in bytes, gains nothing.
+
+    Unless it is forced.
+    """
+    assert (
+        no_gain(Extract("why", forced=forced_too), placeholder=placeholder, value=value) is nothing
+    )
 
 
 def test_redactions_are_never_extracted():
-    """An entry that we redacted has nothing left that is worth a stub."""
+    """An entry that we redacted has nothing left that is worth a placeholder."""
     assert reason(decide(redacted=True, extractable=True)) == "not extractable: redacted"
 
 
 @pytest.mark.parametrize(
     ("value", "own"),
     [
-        (STUB, True),
-        ({"type": "text", "text": STUB}, True),
-        (f"{STUB} ", False),
-        (f"it says {STUB}", False),
+        (PLACEHOLDER, True),
+        ({"type": "text", "text": PLACEHOLDER}, True),
+        (f"{PLACEHOLDER} ", False),
+        (f"it says {PLACEHOLDER}", False),
         ("[[extracted-b2]]", False),
         ({"type": "text", "text": "[[extracted-b2]]"}, False),
-        ({"type": "text", "text": STUB, "more": 1}, False),
+        ({"type": "text", "text": PLACEHOLDER, "more": 1}, False),
         ({"type": "text"}, False),
-        ([STUB], False),
+        ([PLACEHOLDER], False),
         (None, False),
         ("", False),
     ],
 )
-def test_only_the_own_stub_is_one(value, own):
-    """A value is this entry's stub when all of it is, as a string or as a text block."""
+def test_only_the_own_placeholder_is_one(value, own):
+    """A value is this entry's placeholder when all of it is, as a string or as a text block."""
     assert reason(decide(value=value)) == ("already extracted" if own else None)
 
 

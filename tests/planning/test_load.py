@@ -231,9 +231,9 @@ def test_one_api_message_is_one_call():
 
 def test_a_call_made_before_a_cut_carried_what_was_cut():
     """The length of a value is recorded, and when it went: calls after that did not carry it."""
-    stub = "[[extracted-00000001]]"
+    placeholder = "[[extracted-00000001]]"
     result = {"role": "toolResult", "toolCallId": "c", "toolName": "exec",
-              "content": [{"type": "text", "text": stub}]}  # fmt: skip
+              "content": [{"type": "text", "text": placeholder}]}  # fmt: skip
     cut = Extraction(
         1, 1, "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec",
         block=False, replacement=None, anchor="c", rest=None, chars=5000, size=5000, digest=b"",
@@ -243,8 +243,8 @@ def test_a_call_made_before_a_cut_carried_what_was_cut():
     )  # fmt: skip
     found = measured(claw(result, said(tokens=9), said(tokens=9)), cut)
 
-    assert [one.chars for one in found.calls] == [5000, len(stub) + 2]
-    assert found.chars == len(stub) + 4
+    assert [one.chars for one in found.calls] == [5000, len(placeholder) + 2]
+    assert found.chars == len(placeholder) + 4
 
 
 def test_what_is_never_sent_weighs_nothing():

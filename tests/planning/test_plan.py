@@ -64,9 +64,11 @@ def test_a_larger_window_is_looked_at_from_further_back(planned):
 
 
 def test_a_value_that_gains_nothing_stays_unless_forced(planned):
-    """A value as short as its stub is not swapped for it; one that is forced is, whatever it costs.
+    """A value as short as its placeholder is not swapped for it.
 
-    The stub of a long id is longer than many a value.
+    One that is forced is, whatever it costs.
+
+    The placeholder of a long id is longer than many a value.
     """
     ident = "i" * 100
     conversation = Conversation()

@@ -34,7 +34,7 @@ class Left:
     offset: int
     number: int
     cursor: str
-    stubs: bool
+    placeholders: bool
 
 
 class Reader:
@@ -84,7 +84,9 @@ class Reader:
         if survey.cursor != self.left.cursor:
             return None
         frontier = Frontier(
-            self._since(survey), remembers=self.habits.remembers, stubs=self.left.stubs
+            self._since(survey),
+            remembers=self.habits.remembers,
+            placeholders=self.left.placeholders,
         )
         return self._plan(lines, survey, now, frontier), frontier
 
@@ -94,7 +96,7 @@ class Reader:
             return
         survey = self.form.survey(self._lines(size, *begin), self.rules.window)
         if survey.cursor is not None:
-            self.left = Left(*begin, survey.cursor, frontier.stubs)
+            self.left = Left(*begin, survey.cursor, frontier.placeholders)
 
 
 TEXT = st.sampled_from([SHORT, LONG])
@@ -214,7 +216,7 @@ def check(reader, size, whole, resumed):
     elif not any(ident.encode() in front(reader, before) for ident in ids(tail)):
         assert not whole.deferred
         assert wanted == found, "the tail alone plans something else"
-    elif not before.stubs:
+    elif not before.placeholders:
         twice = {kept for kept in whole.kept if "twice" in kept.reason}
         assert whole.deferred or twice or wanted == found
     assert whole.due_at == tail.due_at or harmless(reader, size, whole, tail)

@@ -114,7 +114,7 @@ def test_what_stands_behind_the_first_change_leaves():
 
 
 def test_a_value_put_back_is_a_change_like_any_other():
-    """A seal made behind a stub does not fit the value that comes back."""
+    """A seal made behind a placeholder does not fit the value that comes back."""
     assert places(judged([seal(100), seal(300)], [putback(200)])) == [300]
 
 
@@ -164,7 +164,10 @@ def test_sessions_can_be_left_alone_instead():
 
 
 def test_an_agent_that_remembers_seals_in_front_of_what_it_remembers():
-    """Behind stubs its newer seals are doubtful: they leave for themselves, whatever it gains."""
+    """Behind placeholders its newer seals are doubtful.
+
+    They leave for themselves, whatever it gains.
+    """
     standing = [seal(100), seal(300), seal(500, stays="its turn is open"), seal(700)]
 
     verdict = judged(standing, [cut(600)], left=[200], remembers=True)
@@ -177,7 +180,7 @@ def test_an_agent_that_remembers_seals_in_front_of_what_it_remembers():
 
 
 def test_a_pristine_undo_keeps_every_seal_and_names_those_that_fit_no_more():
-    """All bytes come back; seals that were made behind stubs are named and not touched."""
+    """All bytes come back; seals that were made behind placeholders are named and not touched."""
     verdict = judged([seal(100), seal(300)], [putback(200)], pristine=True, remembers=True)
 
     assert verdict == Verdict(unfit=("e300",))

@@ -1,4 +1,6 @@
-"""The agents' own readers load a pruned session as they load the original, apart from the stubs.
+"""The agents' own readers load a pruned session as they load the original.
+
+Apart from the placeholders.
 
 pi's session manager (which OpenClaw's is a copy of) and pi-ai's providers run here as published;
 each provider builds the request that it would send, and is stopped before it sends anything.
@@ -15,7 +17,7 @@ from building.swaps import EMPTY
 from building.world import SAMPLES, dump
 from proofs.agent_readers import LOOK, reader
 
-STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 EVERYTHING = {"trigger_types": KINDS, "keep_recent": 0, "min_value_length": 60}
 IMAGE = {"type": "image", "data": "iVBORw0KGgo" * 200, "mimeType": "image/png"}
 
@@ -30,8 +32,8 @@ def look(tmp_path):
 def pruned(world, look):
     """Give pi's view of a session before and after a scan, and the pass that lay between.
 
-    The view before is one without the thinking that left without a stub, which no provider is
-    shown (see test_sealed_readers.py), and the pass counts the other values.
+    The view before is one without the thinking that left without a placeholder, which no provider
+    is shown (see test_sealed_readers.py), and the pass counts the other values.
     """
 
     def compare(data, **settings):
@@ -78,7 +80,7 @@ def differences(before, after, where=()):
 
 
 def check_entries(before, after):
-    """Check that entries differ by their own stubs only; give how many there are."""
+    """Check that entries differ by their own placeholders only; give how many there are."""
     changed = list(differences(before["entries"], after["entries"]))
     for where, _, now in changed:
         own = f"[[extracted-{after['entries'][where[0]]['id']}]]"
@@ -90,22 +92,28 @@ def check_entries(before, after):
 
 
 def check_messages(before, after):
-    """Check that what would be replayed differs by stubs only, where one stands for a value."""
+    """Check that what would be replayed differs by placeholders only.
+
+    Where one stands for a value.
+    """
     assert [one["role"] for one in before] == [one["role"] for one in after]
     for where, was, now in differences(before, after):
         text = now["text"] if isinstance(now, dict) else now
-        assert STUB.fullmatch(text), where
+        assert PLACEHOLDER.fullmatch(text), where
         assert was, where
 
 
 def check_requests(before, after):
-    """Check that each provider would send the same apart from stubs, and no text became empty."""
+    """Check that each provider would send the same apart from placeholders.
+
+    No text became empty.
+    """
     assert len(before) == len(after) >= 4
     for one, other in zip(before, after, strict=True):
         for where, was, now in differences(one, other):
             assert isinstance(was, str | dict), where
             text = now["text"] if isinstance(now, dict) else now
-            assert STUB.search(text), (one["api"], where)
+            assert PLACEHOLDER.search(text), (one["api"], where)
             if where[-1] == "arguments":
                 assert json.loads(text).keys() == json.loads(was).keys()
         assert paired(one) == paired(other)
@@ -124,7 +132,7 @@ def blank(request):
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
 @pytest.mark.parametrize("settings", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_pi_loads_a_pruned_session_as_it_loads_the_original(pruned, sample, settings):
-    """Entries, order, roles and blocks stay, and only what a stub stands for is not sent."""
+    """Entries, order, roles and blocks stay, and only what a placeholder stands for is not sent."""
     before, after, report = pruned(SAMPLES.joinpath(*sample).read_bytes(), **settings)
 
     assert check_entries(before, after) == report.values_extracted > 0
@@ -197,7 +205,7 @@ def test_signed_thinking_goes_whole_before_the_last_question(pruned, look, conve
     assert blocks(after, "thinking") == was[2:]
     assert "sig-first" not in json.dumps(after)
     assert blocks(after, "redacted_thinking") == blocks(before, "redacted_thinking") != []
-    assert len(STUB.findall(json.dumps(after))) >= 3
+    assert len(PLACEHOLDER.findall(json.dumps(after))) >= 3
 
 
 def test_a_reasoning_item_stays_with_its_call_and_its_message(pruned, conversation):
@@ -234,7 +242,7 @@ def test_named_reasoning_keeps_the_name_of_its_field(pruned, conversation):
     was = [one["reasoning_content"] for one in walk(before["messages"]) if "tool_calls" in one]
     now = [one["reasoning_content"] for one in walk(after["messages"]) if "tool_calls" in one]
     assert len(was) == len(now) == 2
-    assert all(map(STUB.fullmatch, now))
+    assert all(map(PLACEHOLDER.fullmatch, now))
 
 
 def test_thought_signatures_of_google_stay_with_what_they_sign(pruned, conversation):
@@ -258,7 +266,10 @@ def test_thought_signatures_of_google_stay_with_what_they_sign(pruned, conversat
     "api", ["anthropic-messages", "openai-responses", "openai-completions", "google-generative-ai"]
 )
 def test_providers_take_a_session_whose_images_are_gone(pruned, conversation, api):
-    """An image gives way as a whole: no request holds a stub as image data or an empty text."""
+    """An image gives way as a whole.
+
+    No request holds a placeholder as image data or an empty text.
+    """
     question = {"type": "text", "text": "what do you see?"}
     conversation.entry(message={"role": "user", "content": [question, IMAGE], "timestamp": 1})
     for number, shown in enumerate(([IMAGE], [question, IMAGE])):
@@ -281,19 +292,19 @@ def test_providers_take_a_session_whose_images_are_gone(pruned, conversation, ap
         sent = json.dumps(now)
         assert IMAGE["data"] not in sent
         assert "image/png" not in sent
-        assert len(set(STUB.findall(sent))) == 3
+        assert len(set(PLACEHOLDER.findall(sent))) == 3
         assert blank(now) == 0
 
 
-def test_a_stub_beside_a_signature_would_be_noticed(look, conversation):
+def test_a_placeholder_beside_a_signature_would_be_noticed(look, conversation):
     """The instrument works: thinking cut without its signature, or a cut reasoning item, fails."""
     data = two_turns(conversation, "anthropic-messages", sign=lambda tag: f"sig-{tag}")
     view = look(data)
-    stub = "[[extracted-00000002]]"
+    placeholder = "[[extracted-00000002]]"
     text = thought("first call", "")["thinking"]
     assert text.encode() in data
 
-    damaged = look(data.replace(text.encode(), stub.encode()))
+    damaged = look(data.replace(text.encode(), placeholder.encode()))
 
     check_messages(view["messages"], damaged["messages"])
     with pytest.raises(AssertionError, match="anthropic-messages"):

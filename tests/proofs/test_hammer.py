@@ -212,9 +212,9 @@ def hammer(world, monkeypatch, style, seconds):
     seen["snapshots"] = watched["snapshots"]
     world.restore_all(pristine=True)
     until = time.monotonic() + PATIENCE
-    while seen["stubs"] < seen["turns"] and time.monotonic() < until:
+    while seen["placeholders"] < seen["turns"] and time.monotonic() < until:
         world.scan(keep_recent=0, keep_after_restore_seconds=0)
-        seen["stubs"] = session.read_bytes().count(b"[[extracted-")
+        seen["placeholders"] = session.read_bytes().count(b"[[extracted-")
     recovered = recover.recover(world.store)
     world.restore_all(pristine=True)
     got = session.read_bytes()
@@ -228,7 +228,7 @@ def hammer(world, monkeypatch, style, seconds):
     assert len(got) == sum(one.stat().st_size for one in references)
     assert watched["bad"] == []
     assert seen["failed"] == 0
-    assert seen["stubs"] >= seen["turns"]
+    assert seen["placeholders"] >= seen["turns"]
     assert recovered == []
     assert world.leftovers() == []
     return seen

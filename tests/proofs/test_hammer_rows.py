@@ -34,7 +34,7 @@ def test_no_append_is_lost_beside_two_cutters(tmp_path, rows):
     claw, report = hammer(tmp_path, rows, cutters=2)
 
     assert report["lost"] == report["changed"] == 0
-    assert report["stubs"] > rows / 10
+    assert report["placeholders"] > rows / 10
     assert all(told["transactions"] > 3 for told in report["cutters"])
     assert claw.sound() == []
     print(json.dumps({**report, "cutters": [told["transactions"] for told in report["cutters"]]}))
@@ -46,7 +46,7 @@ def test_a_hundred_killed_cutters_lose_nothing(tmp_path):
     claw, report = hammer(tmp_path, 6000, cutters=1, kills=100)
 
     assert report["lost"] == report["changed"] == 0
-    assert report["stubs"] > 300
+    assert report["placeholders"] > 300
     assert claw.sound() == []
 
 
@@ -97,7 +97,7 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
     assert appended["errors"] == []
     assert set(appended["ids"]) <= texts.keys()
     assert counts["changed"] == 0
-    assert counts["stub"] > 300
+    assert counts["placeholder"] > 300
     assert claw.sound() == []
 
 
@@ -113,7 +113,7 @@ def _became(text, digest, originals):
     whole = before["message"]["content"][0].pop("text")
     now["message"]["content"][0].pop("text")
     same = before == now and hashlib.sha256(whole.encode()).hexdigest() == digest
-    return "stub" if same else "changed"
+    return "placeholder" if same else "changed"
 
 
 def hammer(base, rows, cutters, kills=0):
@@ -168,7 +168,7 @@ def judged(claw, appended, originals):
     with closing(plain_connection(claw.path)) as agent:
         agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     texts = {json.loads(text)["id"]: text for text in claw.texts(GATEWAY)}
-    report = {"lost": 0, "changed": 0, "stubs": 0, "whole": 0}
+    report = {"lost": 0, "changed": 0, "placeholders": 0, "whole": 0}
     for ident, digest in appended.items():
         text = texts.get(ident)
         if text is None:
@@ -176,7 +176,7 @@ def judged(claw, appended, originals):
         elif hashlib.sha256(text).hexdigest() == digest:
             report["whole"] += 1
         elif _is_cut(text, digest, originals):
-            report["stubs"] += 1
+            report["placeholders"] += 1
         else:
             report["changed"] += 1
     return report

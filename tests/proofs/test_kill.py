@@ -93,8 +93,8 @@ def found(trials, scenario, fault, extent="kinds"):
 def test_nothing_is_lost_wherever_it_stops(trials, scenario, fault, extent):
     """Stopped at any change to the disk, each session is as before or as after, and undoable.
 
-    After recovery every stub resolves, nothing of ours stands beside a session, the journal is
-    empty and the store whole; doing it again ends as if nothing had happened; undoing everything
+    After recovery every placeholder resolves, nothing of ours stands beside a session, the journal
+    is empty and the store whole; doing it again ends as if nothing had happened; undoing everything
     gives back the original bytes, mode and times, with every late line in its place. Before each
     commit that happens to be for each kind of change, in a long run for every single one.
     """

@@ -32,9 +32,9 @@ TRIALS = [
 def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault, extent):
     """Stopped at any change, each row is as before or as after, and everything can be undone.
 
-    After recovery every stub resolves, both databases are whole, the journal is empty and nothing
-    stands beside the agent's database; doing it again ends as if nothing had happened; undoing
-    everything gives back the original columns.
+    After recovery every placeholder resolves, both databases are whole, the journal is empty and
+    nothing stands beside the agent's database; doing it again ends as if nothing had happened;
+    undoing everything gives back the original columns.
     """
     report = json.loads(trial(WORKER, tmp_path, scenario, fault, extent).splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")

@@ -33,7 +33,7 @@ FAULTS = {"KILL": "signal=KILL", "EIO": "error=EIO", "ENOSPC": "error=ENOSPC"}
 VERBS = {"cut": (), "put-back": ("cut",), "pin": ("cut",), "let-go": ("cut", "undo")}
 """What is struck, and what had been done before."""
 PATIENCE = 60.0
-STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
+PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 
 
 CANNOT = why_not()
@@ -154,9 +154,9 @@ class Ground:
             content = Path(self.session).read_bytes()
             if not content.endswith(late):
                 yield "lines of the agent are lost, doubled, torn or moved"
-            for stub in STUB.findall(content):
-                if not _resolves(store, stub.decode()):
-                    yield "a stub leads nowhere"
+            for placeholder in PLACEHOLDER.findall(content):
+                if not _resolves(store, placeholder.decode()):
+                    yield "a placeholder leads nowhere"
             bare = "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND expired_at IS NULL"
             if store._connection.execute(bare).fetchone()[0]:
                 yield "bytes went without a tombstone"
@@ -169,11 +169,11 @@ class Ground:
             store.close()
 
 
-def _resolves(store, stub):
+def _resolves(store, placeholder):
     rows = store._connection.execute(
         "SELECT blob_id, digest FROM extractions WHERE name = ? AND replacement IS NULL"
         " AND blob_id IS NOT NULL AND journal_id IS NULL",
-        (id_named(stub),),
+        (id_named(placeholder),),
     ).fetchall()
     return rows and all(store.blobs.get(*row) for row in rows)
 
@@ -200,11 +200,11 @@ def strike(place, verb, fault, *, appending, wanted):
             with agent if appending else contextlib.nullcontext():
                 pid, code = striker.do(ground.base, verb, kind, number)
             assert code in (0, 3, -9), f"{kind} {number}: {code}"
-            changed = bool(STUB.search(Path(ground.session).read_bytes()))
+            changed = bool(PLACEHOLDER.search(Path(ground.session).read_bytes()))
             said = {0: "went on", 3: "raised", -9: "killed"}[code]
             if code == 0 and striker.calls(pid)[kind] < striking.STRIKE:
                 said = "over before"  # how often a lease is looked at depends on the time it takes
-            outcomes[f"{said}, {'with' if changed else 'without'} stubs"] += 1
+            outcomes[f"{said}, {'with' if changed else 'without'} placeholders"] += 1
             bad += [(kind, number, why) for why in ground.problems(agent.sent)]
     finally:
         striker.close()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long(
 QUIET = 2
 PROTECTION = 30
 DEADLINE = 90
-STUB = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
 VALUE = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
 FORM = FORMATS["claude-code"]
 PAGE = (TOP / "deploy" / "claude-code" / "README.md").read_text()
@@ -117,14 +117,16 @@ def refused(request):
     return [text_of(block["content"]) for block in blocks if block.get("is_error")]
 
 
-def stubs(request):
-    """Name the stubs that the model was shown as results."""
-    return set(STUB.findall(json.dumps(list(sent(request).values()))))
+def placeholders(request):
+    """Name the placeholders that the model was shown as results."""
+    return set(PLACEHOLDER.findall(json.dumps(list(sent(request).values()))))
 
 
 def pruned(path):
-    """Name the results of a session that are stubs."""
-    return {stub for text in results(path).values() for stub in STUB.findall(text)}
+    """Name the results of a session that are placeholders."""
+    return {
+        placeholder for text in results(path).values() for placeholder in PLACEHOLDER.findall(text)
+    }
 
 
 def live(path):
@@ -174,7 +176,7 @@ def running(tmp_path):
 
 @pytest.mark.parametrize("words", [native, javascript], ids=["2.1.330", "2.1.112"])
 def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, words):
-    """No turn fails, stubs reach the model, values asked for come back, nothing is lost."""
+    """No turn fails, placeholders reach the model, values asked for come back, nothing is lost."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, words(), model)
         (tmp_path / "config.toml").write_text(
@@ -205,7 +207,7 @@ def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, words):
         assert claude.path.read_bytes() == original
         assert pruned(agent) == pruned(fork) == set()
         requests = claude.turn([printing("after all")])
-        assert stubs(requests[0]) == set()
+        assert placeholders(requests[0]) == set()
         print(
             f"{claude.turns} turns of {min(claude.seconds):.1f} to {max(claude.seconds):.1f} s, "
             f"all ok; {witness.states} states of the file seen; {len(original):,} bytes written "
@@ -219,7 +221,10 @@ def _all_cut(path):
 
 
 def _several_turns(claude):
-    """Let five turns pass, each pruned before the next; the model is shown more and more stubs."""
+    """Let five turns pass, each pruned before the next.
+
+    The model is shown more and more placeholders.
+    """
     shown = [set()]
     for number in range(1, 6):
         wait("the turn is pruned", lambda: _all_cut(claude.path))
@@ -232,8 +237,8 @@ def _several_turns(claude):
         told = sent(requests[0])  # to the last of them Claude Code may add a reminder of its own
         assert told.keys() == expected.keys()
         assert all(told[call].startswith(text) for call, text in expected.items())
-        assert shown[-1] < stubs(requests[0])
-        shown.append(stubs(requests[0]))
+        assert shown[-1] < placeholders(requests[0])
+        shown.append(placeholders(requests[0]))
     assert len(shown[-1]) >= 9
 
 
@@ -256,7 +261,7 @@ def _restore_by_the_shell(claude):
     assert VALUE in told
     wait("it is back and its call redacted", lambda: _put_back(claude.path, ident, told))
     requests = claude.turn([printing("the turn after")])
-    assert ident not in stubs(requests[0])
+    assert ident not in placeholders(requests[0])
     assert VALUE in sent(requests[0]).values()
     wait("it is cut again", lambda: ident in pruned(claude.path))
 
@@ -317,11 +322,11 @@ def _one_process_for_several_turns(claude):
         requests = say([printing("one process again")], [printing("and again")])
         claude.model.during = None
         assert [one["outcome"] for one in tried] == ["deferred"]
-        assert not beside & stubs(requests[0])
+        assert not beside & placeholders(requests[0])
         say([printing("the last of one process")])
     wait("all is pruned when it has gone", lambda: _all_cut(claude.path))
     requests = claude.turn([printing("another process")])
-    assert beside < stubs(requests[0])
+    assert beside < placeholders(requests[0])
 
 
 def _sub_agent(claude):
@@ -366,7 +371,7 @@ def _compaction(claude):
         [("Bash", {"command": f"{look} --key content", "description": "look"})],
         [("Bash", {"command": f"brainsurgeon restore {ident}", "description": "restore"})],
     )
-    assert ident not in stubs(requests[0])
+    assert ident not in placeholders(requests[0])
     assert f"extracted-{ident}" in answers(requests[1])[0]
     assert VALUE in answers(requests[1])[0]
     [told] = answers(requests[2])

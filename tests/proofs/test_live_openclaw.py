@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long(
 QUIET = 3
 PROTECTION = 40
 DEADLINE = 300
-STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 def text(entry):
@@ -49,14 +49,17 @@ def writing(path, tag):
     return "write", {"path": str(path), "content": f"{tag} is written down.\n" * 150}
 
 
-def stubs(request):
-    """Name the stubs that the model was shown as tool results."""
+def placeholders(request):
+    """Name the placeholders that the model was shown as tool results."""
     shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
-    return set(STUB.findall(json.dumps(shown)))
+    return set(PLACEHOLDER.findall(json.dumps(shown)))
 
 
 def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
-    """No turn fails, stubs reach the model, a value asked for comes back, nothing is lost."""
+    """No turn fails, placeholders reach the model, a value asked for comes back.
+
+    Nothing is lost.
+    """
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(
@@ -82,7 +85,7 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
         original = b"".join(witness.lines)
         assert claw.path.read_bytes() == original
         requests = claw.turn([printing("the turn after all")])
-        assert stubs(requests[0]) == set()
+        assert placeholders(requests[0]) == set()
         print(
             f"{claw.turns} turns of {min(claw.seconds):.1f} to {max(claw.seconds):.1f} s, all ok; "
             f"{witness.states} states of the file seen; {len(original):,} bytes written by "
@@ -108,7 +111,7 @@ def test_twenty_turns_leave_no_wish_open(tmp_path, start):
         asked = []
         for number in range(20):
             if number >= 2:
-                wait("something is extracted", lambda: _stubs_standing(claw))
+                wait("something is extracted", lambda: _placeholders_standing(claw))
             asked += _ASKING[number % len(_ASKING) if number >= 2 else 0](claw)
         wait("every wish is ended", lambda: not _wishes(tmp_path, "state = 'open'"))
         results = {one["message"]["toolCallId"]: one for one in claw.results()}
@@ -131,9 +134,9 @@ def test_twenty_turns_leave_no_wish_open(tmp_path, start):
 WAITS = "state = 'open' AND action = 'restore'"
 
 
-def _stubs_standing(claw):
-    """Give the ids of the results that stand as stubs, the oldest first."""
-    return [one["id"] for one in claw.results() if STUB.fullmatch(text(one))]
+def _placeholders_standing(claw):
+    """Give the ids of the results that stand as placeholders, the oldest first."""
+    return [one["id"] for one in claw.results() if PLACEHOLDER.fullmatch(text(one))]
 
 
 def _wishes(base, where):
@@ -148,7 +151,7 @@ def _just_work(claw):
 
 def _by_exec(claw, option=""):
     """Ask by the shell, with something printed before and the log among it."""
-    ident = _stubs_standing(claw)[0]
+    ident = _placeholders_standing(claw)[0]
     command = f"echo looking; date; brainsurgeon restore{option} {ident}; echo done"
     requests = claw.turn([running(command), printing(f"turn {claw.turns}")])
     assert '"event": "restoration"' in json.dumps(requests[-1]).replace('\\"', '"')
@@ -160,7 +163,7 @@ def _by_exec_in_json(claw):
 
 
 def _by_mcp(claw):
-    ident = _stubs_standing(claw)[0]
+    ident = _placeholders_standing(claw)[0]
     requests = claw.turn(
         [("brainsurgeon__purge_control", {"action": "restore", "entry": ident})],
         [printing(f"turn {claw.turns}")],
@@ -181,8 +184,11 @@ def _by_a_person(claw):
         said.append((done.returncode, done.stdout.decode()))
 
     asked = partial(_wishes, claw.base, WAITS)  # by earlier turns, of the very same value
-    wait("a stub stands that nobody asked for", lambda: not asked() and _stubs_standing(claw))
-    ident = _stubs_standing(claw)[0]
+    wait(
+        "a placeholder stands that nobody asked for",
+        lambda: not asked() and _placeholders_standing(claw),
+    )
+    ident = _placeholders_standing(claw)[0]
     asking = threading.Thread(target=person)
     asking.start()
     claw.turn([running(command), printing("beside a person")])
@@ -204,7 +210,10 @@ _ASKING = (_just_work, _by_exec, _by_mcp, _by_exec_in_json, _by_a_person)
 
 
 def _several_turns(claw):
-    """Let three turns pass, each pruned before the next; the model is shown more and more stubs."""
+    """Let three turns pass, each pruned before the next.
+
+    The model is shown more and more placeholders.
+    """
     shown = [set()]
     for number in range(3):
         report = claw.base / "workspace" / f"{number}.txt"
@@ -212,19 +221,25 @@ def _several_turns(claw):
             [printing(f"turn {number}"), writing(report, f"turn {number}")],
             [("read", {"path": str(report)}), printing(f"turn {number}, more", lines=200)],
         )
-        assert shown[-1] <= stubs(requests[0])
-        shown.append(stubs(requests[0]))
+        assert shown[-1] <= placeholders(requests[0])
+        shown.append(placeholders(requests[0]))
         wait("the turn is pruned", lambda least=3 * (number + 1): _pruned(claw) >= least)
     assert len(shown[-1]) == 6
 
 
 def _pruned(claw):
-    return len({stub for entry in claw.results() for stub in STUB.findall(text(entry))})
+    return len(
+        {
+            placeholder
+            for entry in claw.results()
+            for placeholder in PLACEHOLDER.findall(text(entry))
+        }
+    )
 
 
 def _restore_in_a_turn(claw):
     """Let the model ask for a value by its exec tool; give the id of its entry."""
-    ident = STUB.fullmatch(text(claw.results()[0]))[1]
+    ident = PLACEHOLDER.fullmatch(text(claw.results()[0]))[1]
     look = f"stat -c '%i %s %y %z' {claw.path}"
     requests = claw.turn(
         [("exec", {"command": f"{look} > before; brainsurgeon restore '[[extracted-{ident}]]'; "
@@ -257,16 +272,16 @@ def _put_back(claw, ident, call):
 
 
 def _protected_then_cut_again(claw, ident):
-    """Check that the next turn sees the value whole, and a stub after its protection."""
+    """Check that the next turn sees the value whole, and a placeholder after its protection."""
     protected_until = datetime.fromisoformat(claw.result(ident)["_restored"]).timestamp()
     protected_until += PROTECTION
     requests = claw.turn([printing("the turn after")])
     if time.time() < protected_until:  # a very busy machine takes longer for a turn
-        assert ident not in stubs(requests[0])
-    assert len(stubs(requests[0])) >= 5
+        assert ident not in placeholders(requests[0])
+    assert len(placeholders(requests[0])) >= 5
     wait("it is cut again", lambda: text(claw.result(ident)) == f"[[extracted-{ident}]]")
     requests = claw.turn([printing("the last turn")])
-    assert ident in stubs(requests[0])
+    assert ident in placeholders(requests[0])
 
 
 def _restore_by_the_tool(claw, ident):

@@ -13,7 +13,7 @@ import pytest
 
 from building.processes import WORKERS
 from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_NOW
-from proofs.live.databases import Databases, Planned, Rows, stubs, wait
+from proofs.live.databases import Databases, Planned, Rows, placeholders, wait
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
@@ -89,7 +89,7 @@ def life(request, tmp_path, start):
     """Give the gateway of each release with a session of one turn, and somebody who watches it.
 
     Afterwards everything is put back: every event stands as it was written, both SQLite and
-    OpenClaw's own doctor find nothing wrong, and the next turn is shown no stub.
+    OpenClaw's own doctor find nothing wrong, and the next turn is shown no placeholder.
     """
     with Planned() as model:
         life = Life(tmp_path, start, model, request.param)
@@ -106,7 +106,7 @@ def life(request, tmp_path, start):
             life.undo()
         assert witness.differing() == []
         assert claw.sound() == []
-        assert stubs(claw.ask(life.one, [printing("the turn after all")])[0]) == set()
+        assert placeholders(claw.ask(life.one, [printing("the turn after all")])[0]) == set()
         claw.end()
         found = json.loads(claw.run("doctor", "--session-sqlite", "inspect", "--json"))
         assert [issue for one in found["targets"] for issue in one["issues"]] == []
@@ -115,7 +115,10 @@ def life(request, tmp_path, start):
 
 
 def test_two_sessions_at_once(life):
-    """No turn of two sessions fails while both are pruned, and the model is shown their stubs."""
+    """No turn of two sessions fails while both are pruned.
+
+    The model is shown their placeholders.
+    """
     _two_at_once(life.claw, life.one, life.other)
     _latency(life, life.one)
 
@@ -144,7 +147,7 @@ def _several(claw, session):
     """Do some turns, and wait until they are pruned."""
     for number in range(FEW):
         claw.ask(session, [printing(f"few {number}"), printing(f"few {number}, too")])
-    wait("they are pruned", lambda: len(claw.stubs(session)) > FEW)
+    wait("they are pruned", lambda: len(claw.placeholders(session)) > FEW)
 
 
 def _latency(life, session):
@@ -182,24 +185,24 @@ def _two_at_once(claw, one, other):
     with ThreadPoolExecutor(2) as both:
         done = list(both.map(work, (one, other)))
     for requests in done:
-        shown = [stubs(each[0]) for each in requests]
+        shown = [placeholders(each[0]) for each in requests]
         assert len(shown[-1]) > 0, [len(each) for each in shown]
-        print(f"stubs shown at the beginning of each turn: {[len(each) for each in shown]}")
+        print(f"placeholders shown at the beginning of each turn: {[len(each) for each in shown]}")
 
 
 def _restored_in_a_turn(claw, session):
     """Let the model ask for values by its shell and by our server; both come back."""
-    by_exec, by_tool = claw.stubs(session)[:2]
+    by_exec, by_tool = claw.placeholders(session)[:2]
     requests = claw.ask(session, [running(f"brainsurgeon restore {by_exec}")])
     assert "which says nothing" in _answer(requests[1])
-    wait("it is back", lambda: by_exec not in claw.stubs(session))
+    wait("it is back", lambda: by_exec not in claw.placeholders(session))
     wait("its call is shortened", lambda: f"Restored {by_exec}." in _all(claw, session))
     asked = _purging(requests[-1], {"action": "restore", "entry": by_tool})
     requests = claw.ask(session, [asked], [printing("beside it")])
     assert "which says nothing" in _answer(requests[1])
-    wait("it is back", lambda: by_tool not in claw.stubs(session))
+    wait("it is back", lambda: by_tool not in claw.placeholders(session))
     wait("its call is shortened", lambda: f"Restored {by_tool}." in _all(claw, session))
-    wait("both are cut again", lambda: {by_exec, by_tool} <= set(claw.stubs(session)))
+    wait("both are cut again", lambda: {by_exec, by_tool} <= set(claw.placeholders(session)))
 
 
 def _purging(request, arguments):
@@ -216,9 +219,9 @@ def _restarted(life, one, other):
     claw.end()
     for number in range(3):
         claw.ask(other, [printing(f"at home {number}", lines=150)], local=True)
-        wait("it is pruned", lambda least=number: len(claw.stubs(other)) > least)
+        wait("it is pruned", lambda least=number: len(claw.placeholders(other)) > least)
     claw.open()
-    assert len(stubs(claw.ask(one, [printing("after a restart")])[0])) > FEW
+    assert len(placeholders(claw.ask(one, [printing("after a restart")])[0])) > FEW
     claw.ask(other, [printing("by the gateway now")])
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operati
 
 QUIET = 2
 MODEL = "claude-fable-5-1"
-STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 class Sealed(OnMessages):
@@ -32,8 +32,8 @@ def printing(tag, lines=80):
 
 
 def shown(request):
-    """Name the stubs that the model was shown."""
-    return set(STUB.findall(json.dumps(request["messages"])))
+    """Name the placeholders that the model was shown."""
+    return set(PLACEHOLDER.findall(json.dumps(request["messages"])))
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
@@ -86,6 +86,6 @@ def test_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
         assert claw.path.read_bytes() == original
         print(
             f"{claw.turns} turns, {len(requests)} requests, none refused; "
-            f"{len(shown(requests[-1]))} stubs in the last; {len(original):,} bytes, "
+            f"{len(shown(requests[-1]))} placeholders in the last; {len(original):,} bytes, "
             f"{pruned:,} when pruned"
         )

@@ -14,7 +14,7 @@ import uuid
 import pytest
 
 from proofs.agent_packages import OPENCLAW, OPENCLAW_NOW, package
-from proofs.live.databases import STUB, Databases, Planned, stubs, wait
+from proofs.live.databases import PLACEHOLDER, Databases, Planned, placeholders, wait
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "lookup", "cli")
@@ -53,13 +53,13 @@ class Upgraded:
         """Read the lines of a session's file, and keep each as it was first."""
         lines = self.file(session).read_bytes().splitlines()
         for line in lines:
-            if not STUB.search(line.decode()):
+            if not PLACEHOLDER.search(line.decode()):
                 self.first.setdefault((session, json.loads(line).get("id")), line)
         return lines
 
-    def stubs_in_file(self, session):
-        """Name the stubs that stand in a session's file."""
-        return [one for line in self.lines(session) for one in STUB.findall(line.decode())]
+    def placeholders_in_file(self, session):
+        """Name the placeholders that stand in a session's file."""
+        return [one for line in self.lines(session) for one in PLACEHOLDER.findall(line.decode())]
 
     def brainsurgeon(self, *words, code=0):
         """Run a command of ours; give what it prints."""
@@ -102,11 +102,11 @@ class Upgraded:
         ]  # fmt: skip
 
 
-def test_stubs_go_from_files_into_the_database(tmp_path, start):
+def test_placeholders_go_from_files_into_the_database(tmp_path, start):
     """What was cut out of files is shown, asked for and put back in the database they went into.
 
-    No turn fails before or after, the model is shown the stubs by both releases, what was put
-    back says what it said at first, and no file that OpenClaw left is written.
+    No turn fails before or after, the model is shown the placeholders by both releases, what was
+    put back says what it said at first, and no file that OpenClaw left is written.
     """
     with Planned() as model:
         life = Upgraded(tmp_path, start, model)
@@ -114,7 +114,7 @@ def test_stubs_go_from_files_into_the_database(tmp_path, start):
         pruned = _with_files(life)
         life.upgrade()
         left = life.files()
-        assert {session: claw.stubs(session) for session in life.sessions} == pruned
+        assert {session: claw.placeholders(session) for session in life.sessions} == pruned
         claw.open()
         _asked_for(life, one, pruned[one])
         _shown_and_asked_for_in_a_turn(life, other, pruned[other])
@@ -123,23 +123,27 @@ def test_stubs_go_from_files_into_the_database(tmp_path, start):
         life.brainsurgeon("scan", "--once")
         _undo(life)
         for session in life.sessions:
-            assert claw.stubs(session) == []
+            assert claw.placeholders(session) == []
             assert life.undone(session) == []
         assert life.files() == left
         assert claw.sound() == []
         claw.open()
-        assert stubs(claw.ask(one, [printing("after all")])[0]) == set()
+        assert placeholders(claw.ask(one, [printing("after all")])[0]) == set()
         claw.end()
         found = json.loads(claw.run("doctor", "--session-sqlite", "inspect", "--json"))
         assert [issue for each in found["targets"] for issue in each["issues"]] == []
         print(
-            f"{claw.turns} turns, 0 failed; {sum(map(len, pruned.values()))} stubs taken over,"
-            f" {len(life.first)} lines as they were at first, {len(left)} files left as they are"
+            f"{claw.turns} turns, 0 failed; {sum(map(len, pruned.values()))} placeholders taken"
+            " over, "
+            f"{len(life.first)} lines as they were at first, {len(left)} files left as they are"
         )
 
 
 def _with_files(life):
-    """Work with the older release, prune, work on, prune again; give the stubs of each session."""
+    """Work with the older release, prune, work on, prune again.
+
+    Give the placeholders of each session.
+    """
     claw = life.claw
     claw.open()
     for number in range(2):
@@ -147,21 +151,21 @@ def _with_files(life):
             claw.ask(session, [printing(f"{session} {number}"), printing(f"{number}, too")])
     assert life.prune()["values_extracted"] >= 8
     for session in life.sessions:
-        requests = claw.ask(session, [printing(f"{session} with stubs")])
-        assert len(stubs(requests[0])) >= 4
+        requests = claw.ask(session, [printing(f"{session} with placeholders")])
+        assert len(placeholders(requests[0])) >= 4
     claw.end()
     assert life.prune()["values_extracted"] >= 2
     assert not claw.path.exists()
-    return {session: life.stubs_in_file(session) for session in life.sessions}
+    return {session: life.placeholders_in_file(session) for session in life.sessions}
 
 
 def _asked_for(life, session, pruned):
     """Look at values, and put one back, beside the gateway that has taken the session over."""
     before = life.files()
-    first, second = list(dict.fromkeys(pruned))[:2]  # an entry may have several stubs
+    first, second = list(dict.fromkeys(pruned))[:2]  # an entry may have several placeholders
     assert "which says nothing" in life.brainsurgeon("show", first, "--session", session)
     whole = life.brainsurgeon("cat", session)
-    assert STUB.search(whole) is None
+    assert PLACEHOLDER.search(whole) is None
     told = json.loads(life.brainsurgeon("context", session, "--json"))
     assert {each["entry_id"] for each in told["extracted"]} >= set(pruned)
     wait("the session is settled", lambda: life.claw.settled(session))
@@ -169,25 +173,28 @@ def _asked_for(life, session, pruned):
     answer = json.loads(life.brainsurgeon("restore", second, "--session", session, "--json"))
     assert answer["restored"]
     assert not answer["pending"]
-    assert second not in life.claw.stubs(session)
-    assert first in life.claw.stubs(session)
+    assert second not in life.claw.placeholders(session)
+    assert first in life.claw.placeholders(session)
     assert life.files() == before
 
 
 def _shown_and_asked_for_in_a_turn(life, session, pruned):
-    """Let the model be shown the stubs, and ask for one of them by its shell."""
+    """Let the model be shown the placeholders, and ask for one of them by its shell."""
     requests = life.claw.ask(session, [running(f"brainsurgeon restore {pruned[0]}")])
-    assert stubs(requests[0]) == set(pruned)
+    assert placeholders(requests[0]) == set(pruned)
     answered = [one for one in requests[1]["messages"] if one["role"] == "tool"][-1]
     assert "which says nothing" in json.dumps(answered["content"])
     wait("the session is settled", lambda: life.claw.settled(session))
     time.sleep(QUIET + 0.5)
     life.brainsurgeon("scan", "--once")
-    assert pruned[0] not in life.claw.stubs(session)
+    assert pruned[0] not in life.claw.placeholders(session)
 
 
 def _undo(life):
-    """Put everything back; stubs stay in the files alone that OpenClaw archived, and are named."""
+    """Put everything back; placeholders stay in the files alone that OpenClaw archived.
+
+    Are named.
+    """
     told = json.loads(life.brainsurgeon("restore", "--all", "--pristine", "--json", code=1))
     left = [each for each in told["sessions"] if each["left"]]
     assert {each["state"] for each in left} == {"put away by its agent"}

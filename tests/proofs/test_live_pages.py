@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long(proves=("formats", "hosts", "lookup", "operations"
 PAGES = {name: (TOP / "deploy" / name / "README.md").read_text() for name in ("pi", "codex")}
 TITLES = {"pi": "Prune its sessions", "codex": "See its sessions"}
 SKILL = (TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md").read_text()
-STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 LINE = "this is a line of turn {}, which says nothing"
 VALUE = "\n".join([LINE.format(0)] * 60)
 QUIET = 31
@@ -93,7 +93,9 @@ def told(request):
 
 
 def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
-    """Its sessions are pruned, pi learns what a stub is, and each line of ours works in its shell.
+    """Its sessions are pruned, pi learns what a placeholder is.
+
+    Each line of ours works in its shell.
 
     What a running pi shows its model of a session that was pruned beside it is as the page says.
     """
@@ -106,18 +108,18 @@ def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
             running.turn([printing("in memory")])
             account.waits()
             shown = account.types(*typed("pi", "Prune its sessions"))
-            cut = set(STUB.findall(pi.path.read_text()))
+            cut = set(PLACEHOLDER.findall(pi.path.read_text()))
             assert len(cut) == 4
             assert f"pi:{pi.path.parent.name}/" in shown
-            assert STUB.search(json.dumps(running.turn()[0]["messages"])) is None
+            assert PLACEHOLDER.search(json.dumps(running.turn()[0]["messages"])) is None
         lesson = re.search(r"```text\n(.*?)```", PAGES["pi"], re.DOTALL)[1]
         ident = next(iter(results(pi)))
         (pi.place / "AGENTS.md").write_text(lesson.replace("4f9d2a11", ident))
         lines = re.findall(r"`(brainsurgeon [^`]*)`", (pi.place / "AGENTS.md").read_text())
         named = f'brainsurgeon show {ident} --session "$PI_SESSION_ID"'
         requests = pi.turn(*([("bash", {"command": line})] for line in (named, *lines)))
-        assert "Never write a stub yourself" in json.dumps(requests[0]["system"])
-        assert ident in STUB.findall(json.dumps(requests[0]["messages"]))
+        assert "Never write a placeholder yourself" in json.dumps(requests[0]["system"])
+        assert ident in PLACEHOLDER.findall(json.dumps(requests[0]["messages"]))
         assert len(lines) == 2
         assert all(VALUE in told(request) for request in requests[1:])
         account.waits()
@@ -156,7 +158,7 @@ def _give_pi_the_tool(account, pi, ident):
 
 def _another(pi, ident):
     """Name a result that was cut, other than one."""
-    return next(one for one in STUB.findall(pi.path.read_text()) if one != ident)
+    return next(one for one in PLACEHOLDER.findall(pi.path.read_text()) if one != ident)
 
 
 @pytest.mark.parametrize("agent", PAGES)
@@ -213,7 +215,7 @@ def test_the_page_of_codex_is_followed_word_by_word(tmp_path):
         account.types("brainsurgeon scan --once")
         assert codex.path.read_bytes() == before
         account.types(*typed("codex", "Give it the tool"))
-        _ask_from_codex(codex, STUB.findall(place.read_text())[0])
+        _ask_from_codex(codex, PLACEHOLDER.findall(place.read_text())[0])
 
 
 def _ask_from_codex(codex, ident):

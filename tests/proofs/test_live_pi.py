@@ -17,7 +17,7 @@ from proofs.live.witness import Witness
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
 
 DEADLINE = 60
-STUB = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 def wait(what, until):
@@ -72,13 +72,13 @@ def entries(path):
 
 
 def pruned(path):
-    """Name the entries of a session whose text is a stub."""
-    return set(STUB.findall(path.read_text()))
+    """Name the entries of a session whose text is a placeholder."""
+    return set(PLACEHOLDER.findall(path.read_text()))
 
 
 def shown(request):
-    """Name the stubs that the model was shown."""
-    return set(STUB.findall(json.dumps(request["messages"])))
+    """Name the placeholders that the model was shown."""
+    return set(PLACEHOLDER.findall(json.dumps(request["messages"])))
 
 
 def longest(path):
@@ -142,7 +142,7 @@ def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
             wait("it is pruned", lambda: len(pruned(pi.path)) >= 15)
         assert model.refused == []
         assert len(shown(requests[-1])) >= 10
-        assert not any(STUB.search(text) for text in assistant_texts(requests[-1]))
+        assert not any(PLACEHOLDER.search(text) for text in assistant_texts(requests[-1]))
         assert 0 < thoughts(requests[-1]) < len(requests)
         ours(pi, "scan", "--once")
         lean = pi.path.stat().st_size
@@ -151,12 +151,15 @@ def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
         assert pi.path.read_bytes() == original
         print(
             f"{pi.turns} turns, {len(requests)} requests, none refused; {len(shown(requests[-1]))} "
-            f"stubs in the last; {len(original):,} bytes, {lean:,} when pruned"
+            f"placeholders in the last; {len(original):,} bytes, {lean:,} when pruned"
         )
 
 
 def test_pi_branches_forks_compacts_and_edits_beside_the_daemon(tmp_path):
-    """No turn fails, in one process or in many, and the model is shown stubs for old values."""
+    """No turn fails, in one process or in many.
+
+    The model is shown placeholders for old values.
+    """
     with Messages() as model:
         pi = Pi(tmp_path, model, name="claude-sonnet-4-5")
         pi.turn([printing("zero")], [printing("zero b")])
@@ -191,4 +194,7 @@ def test_pi_branches_forks_compacts_and_edits_beside_the_daemon(tmp_path):
             last = pi.turn([printing("the end")], session=("--session", str(clone)))
         assert model.refused == []
         assert shown(last[0])
-        print(f"{pi.turns} turns, none refused; {len(shown(last[0]))} stubs in the last request")
+        print(
+            f"{pi.turns} turns, none refused; "
+            f"{len(shown(last[0]))} placeholders in the last request"
+        )

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.model.entries import stub_named
+from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.turns import LINK, MARK
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.rewrite import recover
@@ -35,7 +35,7 @@ TOGETHER = "together"
 """Two sessions are cut in one pass, and share their commits."""
 FOLDING = ["fold", "unfold"]
 """Turns fold into their last answers, and come back."""
-STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
+PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 STANDS = """EXISTS (SELECT 1 FROM placements p
     WHERE p.extraction_id = e.id AND p.session_id = e.session_id)"""
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
 
 
 HARMLESS = "followed", "what is said to be cut is not"
-"""The old file got its name back after the rewrite counted: records without a stub."""
+"""The old file got its name back after the rewrite counted: records without a placeholder."""
 
 
 class Traced:
@@ -245,7 +245,7 @@ def _tails(verb):
 def _differs(store, content, path=""):
     """Say where the store and the file contradict each other after recovery."""
     held = {
-        stub_named(name).encode(): (blob, stands)
+        placeholder_named(name).encode(): (blob, stands)
         for name, blob, stands in store._connection.execute(
             f"SELECT e.name, e.blob_id, {STANDS} FROM extractions e JOIN sessions s"
             " ON s.id = e.session_id WHERE e.replacement IS NULL AND e.journal_id IS NULL"
@@ -253,13 +253,13 @@ def _differs(store, content, path=""):
             (path,),
         )
     }
-    for stub in STUB.findall(content):
-        if held.get(stub, (None,))[0] is None:
-            return "a stub leads nowhere"
-        if not held[stub][1]:
+    for placeholder in PLACEHOLDER.findall(content):
+        if held.get(placeholder, (None,))[0] is None:
+            return "a placeholder leads nowhere"
+        if not held[placeholder][1]:
             return "what is said to be put back is not"
-    for stub, (_, stands) in held.items():
-        if stands and stub not in content:
+    for placeholder, (_, stands) in held.items():
+        if stands and placeholder not in content:
             return "what is said to be cut is not"
     if why := _differs_in_archives(store, content):
         return why
@@ -441,12 +441,12 @@ def test_every_sync_is_needed_or_has_its_reason(traced):
 
 
 def test_without_directory_syncs_values_are_lost(traced):
-    """Were the directory never synced, stubs would come back after their values had gone."""
+    """Were the directory never synced, placeholders would come back after their values had gone."""
     one = traced("undo-and-let-go")
     syncs = [index for index, role in roles(one.disk.operations).items() if role[0] == "session"]
     found = violations(one, one.disk.states(syncs[1:], coarse=True))
     print(f"power loss, {one.verb} without directory syncs: {found}")
-    assert "a stub leads nowhere" in found
+    assert "a placeholder leads nowhere" in found
 
 
 def test_the_operations_do_what_their_names_say(traced):
@@ -463,7 +463,7 @@ def test_the_operations_do_what_their_names_say(traced):
     original = traced("cut").original
     assert [ends[verb][1:] for verb in VERBS] == [(2, 0, 0), (2, 1, 0), (0, 0, 0), (2, 0, 1)]
     assert ends["undo-and-let-go"][0] == original
-    assert len(STUB.findall(ends["cut"][0])) == 2
+    assert len(PLACEHOLDER.findall(ends["cut"][0])) == 2
     assert b'"_extractable":false' in ends["pin"][0]
 
 
@@ -483,7 +483,7 @@ def test_the_relief_takes_what_it_can(traced):
     one = traced(RELIEF)
     one._materialise(next(iter(one.disk.ends())))
     relieved = Path(one.session).read_bytes()
-    assert len(STUB.findall(relieved)) >= 2
+    assert len(PLACEHOLDER.findall(relieved)) >= 2
     assert len(relieved) < len(one.original)
 
 

@@ -23,7 +23,7 @@ class Recorded:
 
     def __init__(self, process, path):
         self._process, self.path = process, path
-        self.stubs, self.gaps, self.written, self.turns = [], [], b"", 0
+        self.placeholders, self.gaps, self.written, self.turns = [], [], b"", 0
 
     def turn(self, *rounds, may_fail=False):
         """Have it do one turn; whatever we do meanwhile, the turn succeeds."""
@@ -35,7 +35,7 @@ class Recorded:
         assert answer, "the agent died"
         told = json.loads(answer)
         assert told["ok"] or may_fail, told["why"]
-        self.stubs.append(told["stubs"])
+        self.placeholders.append(told["placeholders"])
         self.gaps, self.written = told["gaps"], told["written"].encode()
         return told
 
@@ -121,8 +121,8 @@ def results(entries):
     return [entry for entry in entries if entry.get("message", {}).get("role") == "toolResult"]
 
 
-def stubbed(agent, ident=None):
-    """Give the first tool result (or this one) once a stub stands in it."""
+def extracted(agent, ident=None):
+    """Give the first tool result (or this one) once a placeholder stands in it."""
 
     def look():
         found = results(agent.entries())
@@ -131,7 +131,7 @@ def stubbed(agent, ident=None):
              and ident in (None, one["id"])), None,
         )  # fmt: skip
 
-    return wait("a stub stands in the session", look)
+    return wait("a placeholder stands in the session", look)
 
 
 def circle(agent, between, turns):
@@ -140,21 +140,21 @@ def circle(agent, between, turns):
     for number in range(turns):
         between()
         agent.turn([printing(f"turn {number}")], [printing(f"turn {number}, more", lines=200)])
-    ident = stubbed(agent)["id"]
+    ident = extracted(agent)["id"]
 
     told = agent.turn([f"brainsurgeon restore '[[extracted-{ident}]]'"], ["echo short"])
 
     assert first["outputs"][0] in told["outputs"][0]
-    assert agent.stubs[-1] > 0
+    assert agent.placeholders[-1] > 0
     call = results(agent.entries())[-2]["id"]
     back, redacted = wait("the value is back", lambda: _restored(agent, ident, call))
     assert text(back) == first["outputs"][0] == back["message"]["details"]["aggregated"]
     assert redacted["_redacted"] is True
     assert text(redacted) == f"Restored {ident}."
     assert first["outputs"][0] not in json.dumps(redacted)
-    stubbed(agent, ident)
+    extracted(agent, ident)
     agent.turn([printing("the last turn")])
-    assert agent.stubs[-1] > 0
+    assert agent.placeholders[-1] > 0
     return ident
 
 
@@ -186,10 +186,10 @@ def test_a_recorded_agent_completes_the_circle(world, started, agent):
     )  # fmt: skip
 
     with daemon(started, world):
-        circle(agent, between=lambda: stubbed(agent), turns=0)
+        circle(agent, between=lambda: extracted(agent), turns=0)
 
     undone(world, agent)
-    assert len(agent.stubs) == agent.turns
+    assert len(agent.placeholders) == agent.turns
 
 
 def test_without_quiet_time_lock_status_and_turn_protect(world, started, agent):
@@ -199,7 +199,7 @@ def test_without_quiet_time_lock_status_and_turn_protect(world, started, agent):
 
     with scans(started, world) as told:
         circle(agent, between=lambda: time.sleep(dice.uniform(0.0, 0.4)), turns=1)
-        stubbed(agent)
+        extracted(agent)
 
     undone(world, agent)
     print(f"{told['passes']} passes, {told['changed']} rewrites, {told['deferred']} deferrals, "

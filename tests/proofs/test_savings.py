@@ -37,7 +37,7 @@ def measured(path):
     finally:
         os.close(descriptor)
     live = [cut for cut in done.extracted if (cut.entry_id, cut.path) not in dead]
-    spared = sum(cut.chars - len(cut.stub) for cut in live)
+    spared = sum(cut.chars - len(cut.placeholder) for cut in live)
     return size, size - sum(cut.gain for cut in live), size - done.gain, sent, sent - spared
 
 

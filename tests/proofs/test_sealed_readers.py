@@ -16,7 +16,7 @@ from proofs.agent_readers import AGENTS, CONVERTED, reader
 from proofs.live.binding import prefixes
 from proofs.live.messages import _ids
 
-STUB = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 API = "anthropic-messages"
 SEALS, OLDER = "claude-fable-5-1", "claude-sonnet-4-5"
 NAME = "11111111-0000-4000-8000-000000000001.jsonl"
@@ -108,7 +108,10 @@ def all_blocks(messages):
 
 
 def check(messages):
-    """Check what a provider checks beside seals, and that no stub stands in the model's mouth."""
+    """Check what a provider checks beside seals.
+
+    That no placeholder stands in the model's mouth.
+    """
     assert messages[0]["role"] == "user"
     for message in messages:
         assert blocks_of(message)
@@ -116,7 +119,7 @@ def check(messages):
             assert block.get("text", "words").strip()
             assert block["type"] != "thinking" or block["signature"].strip()
             if message["role"] == "assistant" and block["type"] == "text":
-                assert not STUB.search(block["text"])
+                assert not PLACEHOLDER.search(block["text"])
     calls = [call for one in messages for call in _ids(one, "tool_use", "id")]
     results = [call for one in messages for call in _ids(one, "tool_result", "tool_use_id")]
     assert calls == results != []
@@ -139,7 +142,7 @@ def test_no_seal_stands_behind_a_change(world, converted, conversation):
     after = converted(path.read_bytes())
     assert broken(after) == []
     check(after)
-    assert len(STUB.findall(json.dumps(after))) == 3
+    assert len(PLACEHOLDER.findall(json.dumps(after))) == 3
     assert "sign-0a" in json.dumps(after)
     assert "sign-0b" not in json.dumps(after)
 
@@ -208,7 +211,9 @@ def test_everything_that_may_go_leaves_a_valid_request(world, converted, convers
     after = converted(path.read_bytes())
     assert broken(after) == []
     check([
-        {**one, "content": [b for b in blocks_of(one) if not STUB.fullmatch(b.get("text", ""))]}
+        {**one, "content": [
+            b for b in blocks_of(one) if not PLACEHOLDER.fullmatch(b.get("text", ""))
+        ]}
         for one in after
     ])  # fmt: skip
 

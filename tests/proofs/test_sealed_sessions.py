@@ -77,7 +77,7 @@ def test_every_seal_behind_the_first_cut_leaves_with_it(world, talk):
 
 
 def test_a_seal_is_listed_and_shown_by_its_entry(world, talk):
-    """It left no stub: `context` lists it, and `show` gives the block as it stood."""
+    """It left no placeholder: `context` lists it, and `show` gives the block as it stood."""
     *_, answer = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -92,7 +92,10 @@ def test_a_seal_is_listed_and_shown_by_its_entry(world, talk):
 
 
 def test_a_value_put_back_takes_newer_seals_out(world, talk):
-    """Seals made behind the stub that it fills would break, and the old ones would not fit."""
+    """Seals made behind the placeholder that it fills would break.
+
+    The old ones would not fit.
+    """
     _, _, result, _ = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -127,7 +130,9 @@ def test_a_seal_goes_back_only_where_it_fits(world, talk):
 
 
 def test_everything_put_back_brings_the_seals_that_fit(world, talk):
-    """What was sealed in front of originals fits them again; what was sealed behind stubs does not.
+    """What was sealed in front of originals fits them again.
+
+    What was sealed behind placeholders does not.
 
     A pristine undo brings every byte back all the same, and says in which session that is so.
     """

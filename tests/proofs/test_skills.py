@@ -50,7 +50,7 @@ def test_every_command_in_a_skill_is_one_that_the_program_takes(skill):
 
 
 def test_a_skill_has_the_head_that_hosts_read(skill):
-    """It begins with its name and a description that names the stub, and names the tool."""
+    """It begins with its name and a description that names the placeholder, and names the tool."""
     text, tool = skill
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1]
     fields = dict(line.split(": ", 1) for line in head.splitlines())

@@ -63,7 +63,7 @@ FOLDS = {
 }  # fmt: skip
 ARCHIVED = b'"[archived turn]'
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
-STUB = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
+PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 MEANWHILE = "something was asked for meanwhile"
 """Said of a session of which something was asked for where another one lies since."""
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
@@ -77,7 +77,7 @@ figures = dict.fromkeys(
         "steps",
         "crashes",
         "lines",
-        "stubs",
+        "placeholders",
         "tombstones",
         "moves",
         "late",
@@ -344,7 +344,7 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.sessions) < 4)
     @rule(at=which, share=st.floats(0.2, 1))
     def fork(self, at, share):
-        """Fork a session: a new file carries its lines over, stubs and fields included."""
+        """Fork a session: a new file carries its lines over, placeholders and fields included."""
         parent = self._session(at)
         if not parent:
             return
@@ -446,9 +446,9 @@ class Agents(RuleBasedStateMachine):
             made.name, made.source, made.scanned_at = name, session, None
             made.plain &= not any(OURS.search(line) for line in self._read(session))
             shutil.copy2(self._path(session), self._path(made))
-            for (owner, ident), stubs in list(self.pinned.items()):
+            for (owner, ident), placeholders in list(self.pinned.items()):
                 if owner == session.name:
-                    self.pinned[name, ident] = stubs
+                    self.pinned[name, ident] = placeholders
 
     def _take_along(self, session, name, agent):
         """Move a session's file, and all that is known of it."""
@@ -456,8 +456,8 @@ class Agents(RuleBasedStateMachine):
         old = self._path(session)
         del self.sessions[session.name]
         self.pinned = {
-            (name if owner == session.name else owner, ident): stubs
-            for (owner, ident), stubs in self.pinned.items()
+            (name if owner == session.name else owner, ident): placeholders
+            for (owner, ident), placeholders in self.pinned.items()
         }
         session.name, session.agent = name, agent
         self.sessions[name] = session
@@ -593,7 +593,7 @@ class Agents(RuleBasedStateMachine):
             raw = b"".join(self._read(session))
             ours = b"".join(map(dump, session.lines))
             assert OURS.sub(b"", raw) == OURS.sub(b"", ours)
-            figures["whole again"] += STUB.search(raw) is None
+            figures["whole again"] += PLACEHOLDER.search(raw) is None
 
     def _is_known(self, session):
         """Check whether a pass is known to have changed this file.
@@ -643,7 +643,7 @@ class Agents(RuleBasedStateMachine):
         )  # fmt: skip
         self.pinned.pop((session.name, ident), None)
         if answer is not None and value is False:
-            self.pinned[session.name, ident] = self._stubs_of(session, ident)
+            self.pinned[session.name, ident] = self._placeholders_of(session, ident)
 
     @rule(at=which, pick=which)
     def agent_restores(self, at, pick):
@@ -671,7 +671,7 @@ class Agents(RuleBasedStateMachine):
         silent, alive = set(), set()
         for path in self._files():
             old = self.now >= path.stat().st_mtime + 30 * DAY
-            (silent if old else alive).update(STUB.findall(path.read_bytes()))
+            (silent if old else alive).update(PLACEHOLDER.findall(path.read_bytes()))
         self.may_go |= silent - alive
         self._verb(
             lambda: retention(self.world.settings(**KEYS), self.world.store, clock=self.world.clock)
@@ -744,7 +744,7 @@ class Agents(RuleBasedStateMachine):
 
     @invariant()
     def every_byte_is_there(self):
-        """Each line stands as written, or as written but for stubs that lead back to it."""
+        """Each line stands as written, or as written but for placeholders that lead back to it."""
         figures["steps"] += 1
         if not self.crashed:
             self._store_is_sound()
@@ -760,9 +760,9 @@ class Agents(RuleBasedStateMachine):
         assert os.stat(path).st_mtime == session.mtime
         figures["lines"] += len(raw)
         whole = b"".join(raw)
-        if self.crashed or not (STUB.search(whole) or ARCHIVED in whole):
+        if self.crashed or not (PLACEHOLDER.search(whole) or ARCHIVED in whole):
             for line, true in zip(raw, session.lines, strict=True):
-                if not self.crashed and _without_stubs(line) not in (None, true):
+                if not self.crashed and _without_placeholders(line) not in (None, true):
                     self._must_be_expired(session, line, true)  # and its field was taken out
             if self.crashed:
                 return
@@ -773,7 +773,7 @@ class Agents(RuleBasedStateMachine):
                 self._must_be_expired(session, line, true)
         for (name, ident), allowed in self.pinned.items():
             if name == session.name:
-                assert self._stubs_of(session, ident) <= allowed, "a pinned value was cut"
+                assert self._placeholders_of(session, ident) <= allowed, "a pinned value was cut"
 
     def _must_be_expired(self, session, line, true):
         """Whatever does not come back was let go rightly: a tombstone says so."""
@@ -798,7 +798,7 @@ class Agents(RuleBasedStateMachine):
                 ),  # arguments gave way as a whole, and their entry may bear a new id since
             ).fetchone()
             assert row[0] is not None, f"{place} of {true['id']} is lost: {value!r:.80}"
-            ident = STUB.fullmatch(_text(value).encode())
+            ident = PLACEHOLDER.fullmatch(_text(value).encode())
             assert ident is None or ident[1] in self.may_go, "a value went too early"
             figures["tombstones"] += 1
 
@@ -827,15 +827,15 @@ class Agents(RuleBasedStateMachine):
             return
         for line, true in zip(raw.splitlines(keepends=True), session.lines, strict=True):
             for place, value in differences(json.loads(line), true):
-                if place[0].startswith("_") or not STUB.fullmatch(_text(value).encode()):
+                if place[0].startswith("_") or not PLACEHOLDER.fullmatch(_text(value).encode()):
                     continue
-                ident = STUB.fullmatch(_text(value).encode())[1].decode()
+                ident = PLACEHOLDER.fullmatch(_text(value).encode())[1].decode()
                 held = self.world.store._connection.execute(
                     "SELECT 1 FROM extractions WHERE name = ? AND replacement IS NULL"
                     " AND blob_id IS NOT NULL",
                     (ident,),
                 ).fetchone()
-                went = "a value whose stub is archived went too early"
+                went = "a value whose placeholder is archived went too early"
                 assert held or ident.encode() in self.may_go, went
 
     def _store_is_sound(self):
@@ -852,7 +852,7 @@ class Agents(RuleBasedStateMachine):
         for blob, digest in connection.execute(
             "SELECT blob_id, digest FROM extractions WHERE blob_id IS NOT NULL"
         ).fetchall():
-            figures["stubs"] += 1
+            figures["placeholders"] += 1
             assert self.world.store.blobs.get(blob, digest)
 
     # How it is done.
@@ -998,7 +998,7 @@ class Agents(RuleBasedStateMachine):
         self._touch(session)
 
     def _text(self, size, odd):
-        """Make a value: new, said before, with odd characters, or looking like a stub."""
+        """Make a value: new, said before, with odd characters, or looking like a placeholder."""
         self.counter += 1
         if odd == 1 and self.texts:
             return self.texts[self.counter % len(self.texts)]
@@ -1010,11 +1010,11 @@ class Agents(RuleBasedStateMachine):
         return text
 
     def _said(self, odd):
-        """Say something; now and then a stub that stands somewhere, or may do so soon."""
+        """Say something; now and then a placeholder that stands somewhere, or may do so soon."""
         if odd != 2:
             return "go on"
         written = b"".join(path.read_bytes() for path in self._files() if path.suffix == ".jsonl")
-        ids = sorted({ident.decode() for ident in STUB.findall(written)})
+        ids = sorted({ident.decode() for ident in PLACEHOLDER.findall(written)})
         ids = ids or [ident for session in self.sessions.values() for ident in session.ids()]
         return f"[[extracted-{ids[self.counter % len(ids)]}]]" if ids else "go on"
 
@@ -1029,7 +1029,7 @@ class Agents(RuleBasedStateMachine):
             if lines[number].get("_redacted") and lines[number] is not true:
                 said = copy.deepcopy(lines[number]["message"])
                 for place, value in differences(said, true["message"]):
-                    if STUB.fullmatch(_text(value).encode()):
+                    if PLACEHOLDER.fullmatch(_text(value).encode()):
                         _put(said, place, _at(true["message"], [str(step) for step in place]))
                 true["message"] = said
             self.pinned.pop((session.name, true["id"]), None)
@@ -1064,11 +1064,11 @@ class Agents(RuleBasedStateMachine):
         ]  # fmt: skip
         return rows[at % len(rows)] if rows else None
 
-    def _stubs_of(self, session, ident):
+    def _placeholders_of(self, session, ident):
         for raw, true in zip(self._read(session), session.lines, strict=True):
             if true.get("id") == ident:
                 return {place for place, value in differences(json.loads(raw), true)
-                        if STUB.fullmatch(_text(value).encode())}  # fmt: skip
+                        if PLACEHOLDER.fullmatch(_text(value).encode())}  # fmt: skip
         return set()
 
     def _inodes(self):
@@ -1088,9 +1088,9 @@ def _text(value):
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _without_stubs(line):
+def _without_placeholders(line):
     """Parse a line; None where something of ours stands in it."""
-    ours = STUB.search(line) or OURS.search(line) or ARCHIVED in line
+    ours = PLACEHOLDER.search(line) or OURS.search(line) or ARCHIVED in line
     return None if ours else json.loads(line)
 
 
@@ -1143,7 +1143,7 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     """Every byte that the agent wrote is in the file or in the store after every step."""
     _run(max_examples=90, stateful_step_count=40, derandomize=True)
     assert figures["crashes"] > 10
-    assert figures["stubs"] > 1000
+    assert figures["placeholders"] > 1000
     assert figures["rolled back"] > 5
     assert figures["whole again"] > 0
     assert figures["cuts in tails"] > 3
@@ -1160,7 +1160,7 @@ def test_nothing_is_lost_in_a_database_either():
     """Every event that an agent wrote is in its database or in the store after every step."""
     _run(AgentsWithRows, max_examples=30, stateful_step_count=30, derandomize=True)
     assert figures["crashes"] > 3
-    assert figures["stubs"] > 300
+    assert figures["placeholders"] > 300
 
 
 @pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))

@@ -779,8 +779,8 @@ def import_sessions(claw, scanned, *, everything=False):
 def test_an_imported_session_is_one_session(claw, scanned):
     """Its values are shown and restored by the entry alone, and everything is undone."""
     texts = import_sessions(claw, scanned)
-    one, other = claw.stubs()[-2:]
-    assert not {one, other} & set(claw.stubs(FORK))
+    one, other = claw.placeholders()[-2:]
+    assert not {one, other} & set(claw.placeholders(FORK))
     said = {json.loads(text)["id"]: text for text in texts[1:]}
     for ident in (one, other):
         shown = show(claw.settings(), claw.store, ident)
@@ -788,7 +788,7 @@ def test_an_imported_session_is_one_session(claw, scanned):
         assert all(dump_value(text) in said[ident] for text in shown.content.values())
         assert show(claw.settings(), claw.store, ident, session=GATEWAY) == shown
     assert not claw.restore(one, session=None).pending
-    assert one not in claw.stubs()
+    assert one not in claw.placeholders()
     claw.restore_all(pristine=True)
 
     assert claw.claw.texts(GATEWAY)[1:] == texts[1:]
@@ -857,7 +857,7 @@ def test_after_a_lost_store_every_orphan_is_named(world):
     assert len(done) == 3
     assert all(one.unfinished and one.left[0].startswith("00000003: ") for one in done)
     assert all(one.left[0].endswith(NOBODYS) and "state_dir" in one.reason for one in done)
-    orphans = [one for one in findings if "1 stub is an orphan, in 00000003" in one.what]
+    orphans = [one for one in findings if "1 placeholder is an orphan, in 00000003" in one.what]
     assert len(orphans) == 3
     assert all("state_dir" in one.advice for one in orphans)
 

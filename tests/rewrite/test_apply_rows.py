@@ -113,19 +113,22 @@ class TestTroubles:
             f"2 rows changed, then: {world.claw.path}: it cannot be written (SQLITE_READONLY); this"
             " step changed nothing"
         )
-        assert 0 < len(world.stubs()) <= 2
+        assert 0 < len(world.placeholders()) <= 2
         monkeypatch.undo()
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
 
 
 class TestRecords:
-    """What was seen of other stubs is written down together with what was changed."""
+    """What was seen of other placeholders is written down together with what was changed."""
 
-    def test_a_stub_that_stands_again_counts_as_standing(self, world):
-        """Its agent brought the stub of a restored value back: the records say that it stands."""
+    def test_a_placeholder_that_stands_again_counts_as_standing(self, world):
+        """Its agent brought the placeholder of a restored value back.
+
+        The records say that it stands.
+        """
         world.scan()
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
         cut = texts_by_id(world)[ident]
         world.restore(ident)
         assert states(world, ident) == {"restored"}
@@ -134,10 +137,13 @@ class TestRecords:
 
         assert states(world, ident) == {"standing"}
 
-    def test_a_stub_that_is_gone_counts_as_standing_no_more(self, world):
-        """Its agent wrote something short in its place: the records do not wait for the stub."""
+    def test_a_placeholder_that_is_gone_counts_as_standing_no_more(self, world):
+        """Its agent wrote something short in its place.
+
+        The records do not wait for the placeholder.
+        """
         world.scan()
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
         entry = json.loads(texts_by_id(world)[ident])
         entry["message"] |= {"content": [{"type": "text", "text": "short"}], "details": {}}
         assert states(world, ident) == {"standing"}
@@ -170,12 +176,12 @@ class TestFilesystems:
         before = world.claw.columns(GATEWAY)
         roots = [{"path": str(world.claw.root), "exclusive": True}]
         world.scan(roots=roots)
-        ident = world.stubs()[0]
+        ident = world.placeholders()[0]
 
         answer = world.restore(ident, settings={"roots": roots})
 
         assert not answer.pending
-        assert ident not in world.stubs()
+        assert ident not in world.placeholders()
         told = world.restore_all(roots=roots, pristine=True)
         assert {one.state for one in told} == {"restored"}
         assert world.claw.columns(GATEWAY) == before
@@ -223,4 +229,4 @@ def works(world):
             claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), int(WRITTEN * 1000))
     world.later(3600)
     assert world.outcome(GATEWAY, keep_recent=0)[0] == "changed"
-    assert "new-1" in world.stubs()
+    assert "new-1" in world.placeholders()

@@ -22,9 +22,9 @@ from building.exchange import (
     NAME,
     NEW,
     OLD,
+    PLACEHOLDER,
     REWRITE,
     SPLICES,
-    STUB,
     TEMPORARY,
     VALUE,
     Signs,
@@ -302,7 +302,7 @@ def test_a_late_opener_who_rewrites_the_whole_file_is_not_lost(
     if done:
         settle(session, done)
 
-    assert path.read_bytes().replace(STUB, VALUE) == data
+    assert path.read_bytes().replace(PLACEHOLDER, VALUE) == data
     assert names(path) == [NAME]
 
 

@@ -38,7 +38,7 @@ from building.claw import (
 )
 from building.edits import Swap, know_nothing
 
-STUB = b'"[[extracted-x]]"'
+PLACEHOLDER = b'"[[extracted-x]]"'
 NOBODY = 65534
 
 
@@ -64,7 +64,7 @@ def cuts(session, largest=1000):
         token = json.dumps(message["content"][0]["text"], ensure_ascii=False).encode()
         at = line.raw.find(token)
         if len(token) > largest and at >= 0:
-            edits.append(Swap(line.offset + at, line.offset + at + len(token), STUB))
+            edits.append(Swap(line.offset + at, line.offset + at + len(token), PLACEHOLDER))
     return edits
 
 
@@ -319,7 +319,7 @@ class TestChanging:
         assert [b for a, b in zip(*windows, strict=True) if a != b] == [done.at]
         now = every_claw.texts(GATEWAY)
         assert len(now) == len(texts)
-        assert b"".join(now).count(STUB) == len(edits)
+        assert b"".join(now).count(PLACEHOLDER) == len(edits)
         assert every_claw.sound() == []
 
     def test_a_row_of_ours_is_text_alone(self, claw):
@@ -345,12 +345,12 @@ class TestChanging:
             assert again.window == after_our_write(session.window, written.at, written.generation)
             back = []
             for line in again.lines:
-                at, place = line.raw.find(STUB), again.lines.index[line.number - 1]
+                at, place = line.raw.find(PLACEHOLDER), again.lines.index[line.number - 1]
                 if at >= 0:
                     old = values[place.seq]
-                    end = len(old) - (place.size - at - len(STUB))
+                    end = len(old) - (place.size - at - len(PLACEHOLDER))
                     start = line.offset + at
-                    back.append(Swap(start, start + len(STUB), old[at:end]))
+                    back.append(Swap(start, start + len(PLACEHOLDER), old[at:end]))
             undo = prepared(again, back, originals.items())
         write(every_claw, again, undo, durable=True)
 
@@ -469,7 +469,7 @@ class TestChanging:
         assert claw.sql("SELECT model FROM session_windows WHERE session_id = ?", (LOCAL,)) == [
             ("new",)
         ]
-        assert b"".join(claw.texts(GATEWAY)).count(STUB) == len(edits)
+        assert b"".join(claw.texts(GATEWAY)).count(PLACEHOLDER) == len(edits)
 
     def test_an_error_in_the_middle_leaves_everything_as_it_was(self, claw):
         """Whatever is raised under the lock, the transaction is rolled back."""
@@ -526,7 +526,7 @@ class TestChanging:
         keeper.execute("SELECT * FROM schema_meta").fetchall()
         with open_rows(claw.session(GATEWAY)) as opened:
             place = opened.lines.index[len(opened.lines.index) - 1]
-        edit = RowEdit(seq, plain(text, compressing=True), plain(STUB, compressing=True))
+        edit = RowEdit(seq, plain(text, compressing=True), plain(PLACEHOLDER, compressing=True))
         read = []
 
         with row_writing.writing(str(claw.path)) as writer:
@@ -559,7 +559,7 @@ class TestChanging:
         assert "stood still under the lock" in worker.communicate()[0]
         assert impatient.execute("BEGIN IMMEDIATE")
         impatient.close()
-        assert b"".join(claw.texts(GATEWAY)).count(STUB) == 0
+        assert b"".join(claw.texts(GATEWAY)).count(PLACEHOLDER) == 0
 
     @pytest.mark.parametrize("at", [0, 1, 2])
     def test_a_link_that_was_put_into_its_path_is_refused(self, claw, at):

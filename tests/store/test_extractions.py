@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.model.entries import stub_id
+from brainsurgeon.model.entries import placeholder_id
 from building.rows import begin, confirm, cut, session
 
 
@@ -45,7 +45,7 @@ def test_an_id_with_a_number_finds_that_placeholder_alone(store, rows):
 def test_an_id_that_no_placeholder_can_hold_is_found(store):
     """A long id, or one with a space in it, has another one derived from it."""
     row, long = session(store), "an id " * 30
-    derived = stub_id(long)
+    derived = placeholder_id(long)
     confirm(store, row, begin(store, row, [cut(long).named(derived)]))
 
     assert derived != long

@@ -57,7 +57,10 @@ def test_an_abandoned_rewrite_never_was(store):
 
 
 def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
-    """Where somebody may have read the new content, its stubs still resolve, and count for none."""
+    """Where somebody may have read the new content, its placeholders still resolve.
+
+    Count for none.
+    """
     row = session(store)
     entry = begin(store, row, [cut("e1")])
     with store.transaction():
@@ -115,7 +118,7 @@ def test_another_value_of_a_place_keeps_the_record_of_the_first(store):
     put_back(store, row, 1)
     confirm(store, row, begin(store, row, [cut("e1")], b"another"))
 
-    assert [(one.stub, one.state) for one in store.extractions.of_session(row.id)] == [
+    assert [(one.placeholder, one.state) for one in store.extractions.of_session(row.id)] == [
         ("[[extracted-e1]]", "restored"), ("[[extracted-e1~2]]", "standing"),
     ]  # fmt: skip
 

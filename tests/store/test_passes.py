@@ -109,7 +109,7 @@ def test_a_pass_that_still_has_something_under_way_stays(store):
     assert store.passes.named(number).facts["extracted"] == 1
 
 
-def test_a_pass_whose_stubs_were_seen_for_an_instant_stays(store):
+def test_a_pass_whose_placeholders_were_seen_for_an_instant_stays(store):
     """What may be written again names its pass, also where another rewrite of it was given up."""
     row = session(store)
     with store.passes.run("scan", 5.0), store.transaction():

@@ -43,7 +43,10 @@ def test_a_rewrite_that_did_not_happen_is_not_told(store):
 
 
 def test_a_call_that_was_shortened_is_a_redaction(store):
-    """What gives way to another text than a stub is told apart, but not thinking without a word."""
+    """What gives way to another text than a placeholder is told apart.
+
+    But not thinking without a word.
+    """
     row = session(store)
     short = replace(cut("e1"), new=b'"short"', redacts=True)
     emptied = replace(cut("e2"), new=b"{}", empties=True, kind="thinking", tool=None)

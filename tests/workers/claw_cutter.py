@@ -98,8 +98,8 @@ def cut(line, directory):
         file.write(line.raw)
         file.flush()
         os.fsync(file.fileno())
-    stub = f'"[[extracted-{digest}]]"'.encode()
-    return Swap(line.offset + at, line.offset + at + len(token), stub)
+    placeholder = f'"[[extracted-{digest}]]"'.encode()
+    return Swap(line.offset + at, line.offset + at + len(token), placeholder)
 
 
 if __name__ == "__main__":

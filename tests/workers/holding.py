@@ -22,8 +22,8 @@ def main():
     with open_rows(row_session(path, session)) as opened:
         place = opened.lines.index[6]
         before = opened.lines.row(place)
-    stub = before.event().replace(b"exec", b'[[extracted-x]]"')
-    edit = RowEdit(place.seq, before, plain(stub, compressing=True))
+    placeholder = before.event().replace(b"exec", b'[[extracted-x]]"')
+    edit = RowEdit(place.seq, before, plain(placeholder, compressing=True))
 
     def gate(_):
         print("holding", flush=True)

@@ -54,7 +54,7 @@ SOMEBODY = 65534
 LATE = b'{"type":"custom","id":"late","data":1}\n'
 LATER = b'{"type":"custom","id":"later","data":2}\n'
 BEAT = b'{"type":"beat"}\n'
-STUB = re.compile(rb"\[\[extracted-[^\]]*\]\]")
+PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 NUMBER = re.compile(rb"~[0-9]+\]\]")
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH")
 UNLOCK = struct.pack("h", fcntl.F_UNLCK)
@@ -595,8 +595,8 @@ def check(world, scenario, before, after, attributes):
             bad.append(f"{name} is neither as before nor as after ({content[-80:]!r})")
         for line in content.splitlines():
             json.loads(line)
-        bad += [f"{name}: {stub!r} resolves to nothing" for stub in STUB.findall(content)
-                if not _resolves(store, stub.decode())]  # fmt: skip
+        bad += [f"{name}: {text!r} resolves to nothing" for text in PLACEHOLDER.findall(content)
+                if not _resolves(store, text.decode())]  # fmt: skip
     bad += [f"left beside: {name}" for name in os.listdir(world.sessions)
             if not name.endswith(".jsonl")]  # fmt: skip
     bad += _store_problems(store)
@@ -642,11 +642,11 @@ def _kept_apart(world, store):
         yield "the file beside has no name in the journal"
 
 
-def _resolves(store, stub):
+def _resolves(store, placeholder):
     rows = store._connection.execute(
         "SELECT blob_id, digest FROM extractions WHERE name = ? AND replacement IS NULL"
         " AND blob_id IS NOT NULL AND journal_id IS NULL",
-        (id_named(stub),),
+        (id_named(placeholder),),
     ).fetchall()
     return rows and all(store.blobs.get(blob, name) for blob, name in rows)
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from killing import KILLED, STUB, Shim, _resolves, _store_problems, chosen, forked, hurry
+from killing import KILLED, PLACEHOLDER, Shim, _resolves, _store_problems, chosen, forked, hurry
 
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
@@ -109,7 +109,9 @@ def put_back(world, store):
     """Put one value back, with the field that says so."""
     with contextlib.suppress(BrainsurgeonError):
         ident = next(
-            json.loads(text)["id"] for text in world.claw.texts(COMPACTED) if STUB.search(text)
+            json.loads(text)["id"]
+            for text in world.claw.texts(COMPACTED)
+            if PLACEHOLDER.search(text)
         )
         restore(world.settings, store, ident, clock=clock, session=COMPACTED)
     return {"failed": False, "deferred": False}
@@ -172,7 +174,7 @@ def made(world, scenario):
 
 
 def started(world, scenario):
-    """Make the database, and prune it where the scenario begins with stubs."""
+    """Make the database, and prune it where the scenario begins with placeholders."""
     prepare()
     world.make()
     original = world.columns()
@@ -195,8 +197,9 @@ def check(world, scenario, before, after, original):
             allowed = (_plain(before[session][seq]), _plain(after[session][seq]))
             if _plain(text) not in allowed:
                 bad.append(f"row {seq} of {session} is neither as before nor as after")
-        bad += [f"{stub!r} resolves to nothing" for text in texts for stub in STUB.findall(text)
-                if not _resolves(store, stub.decode())]  # fmt: skip
+        bad += [f"{one!r} resolves to nothing"
+                for text in texts for one in PLACEHOLDER.findall(text)
+                if not _resolves(store, one.decode())]  # fmt: skip
     bad += world.claw.sound() + _store_problems(store)
     MOMENT[0] += QUIET  # what was written last may not be known as ours any more
     ACTS[scenario](world, store)

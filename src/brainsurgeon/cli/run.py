@@ -49,7 +49,7 @@ def scan(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Swap large old values for stubs, in one pass over all sessions.
+    """Swap large old values for placeholders, in one pass over all sessions.
 
     Without --once this is the daemon, as `run`.
 
@@ -182,7 +182,7 @@ def doctor(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check configuration, permissions, roots, the store, and where every stub leads.
+    """Check configuration, permissions, roots, the store, and where every placeholder leads.
 
     \b
     Examples:

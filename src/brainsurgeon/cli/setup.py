@@ -182,7 +182,7 @@ def _state_directory(config: str | None) -> str:
 
 def _say_what_stays(record: Record) -> None:
     if os.path.lexists(os.path.join(record.directory, "store.db")):
-        say(f"the values in {record.directory} stay, and so do stubs in sessions;")
+        say(f"the values in {record.directory} stay, and so do placeholders in sessions;")
         say("to put everything back first: brainsurgeon restore --all --pristine")
 
 

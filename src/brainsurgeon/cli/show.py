@@ -208,7 +208,7 @@ def search(
 
 
 def cat(session: SessionName, json: Json = False, config: Config = None) -> None:
-    """Print a whole session with every stub filled in; the file is not touched.
+    """Print a whole session with every placeholder filled in; the file is not touched.
 
     With --json the lines are strings in a list; a byte that is no UTF-8 is written as \\udc80 to
     \\udcff.

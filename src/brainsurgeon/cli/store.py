@@ -63,8 +63,8 @@ def restore(
 ) -> None:
     """Put a backup in the place of the store; the old one stays beside it.
 
-    It is read whole first, and each session is named with stubs that are newer than it: what was
-    cut there since is only in the store of now. No daemon may run meanwhile.
+    It is read whole first, and each session is named with placeholders that are newer than it:
+    what was cut there since is only in the store of now. No daemon may run meanwhile.
 
     \b
     Examples:
@@ -105,13 +105,13 @@ def compact(json: Json = False, config: Config = None) -> None:
 def purge(
     even_so: Annotated[
         bool,
-        typer.Option("--even-so", help="Also where stubs stand whose values are then gone."),
+        typer.Option("--even-so", help="Also where placeholders stand whose values are then gone."),
     ] = False,
     yes: Yes = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Remove the store, when no stub of it stands in any session or archive.
+    """Remove the store, when no placeholder of it stands in any session or archive.
 
     Put everything back first: brainsurgeon restore --all. No daemon may run meanwhile.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from brainsurgeon.model.entries import Part, stub_in
+from brainsurgeon.model.entries import Part, placeholder_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -226,7 +226,7 @@ def leaves(
 
 
 def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
-    """Yield an image as a whole block: a stub inside `data` is refused by every provider."""
+    """Yield an image as a whole block: a placeholder inside `data` is refused by every provider."""
     data = block.get("data")
     source = block.get("source")
     if not isinstance(data, str) and isinstance(source, dict):
@@ -251,13 +251,15 @@ def references(entry: Entry) -> tuple[str, ...]:
 def files_in(arguments: Any) -> tuple[str, ...]:
     """Give the files that the arguments of a call name."""
     named = (arguments.get(key) for key in FILE_KEYS) if isinstance(arguments, dict) else ()
-    return tuple(name for name in named if isinstance(name, str) and name and not stub_in(name))
+    return tuple(
+        name for name in named if isinstance(name, str) and name and not placeholder_in(name)
+    )
 
 
 def first_line(texts: Iterable[object]) -> str:
     """Give the first line of some texts that says something and was not cut out."""
     for text in texts:
-        if isinstance(text, str) and not stub_in(text):
+        if isinstance(text, str) and not placeholder_in(text):
             for line in text.splitlines():
                 if line.strip():
                     return line.strip()

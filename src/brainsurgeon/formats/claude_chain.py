@@ -433,7 +433,7 @@ READ_CACHE_GONE = (2, 1, 112)
 """The first version seen that does not fill the cache from the session any more (2.1.37 does).
 
 Where a file changed since, the versions before send what differs from the cached text: all of it,
-if a stub stands there.
+if a placeholder stands there.
 """
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brainsurgeon.formats.base import parse
-from brainsurgeon.model.entries import FIELDS, ID, STUB, STUB_PREFIX, stub_id
+from brainsurgeon.model.entries import FIELDS, ID, PLACEHOLDER, PLACEHOLDER_PREFIX, placeholder_id
 from brainsurgeon.model.turns import MARK
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
 # Searched for one by one, each is found by its literal beginning: together they took twice as long.
-_TEXTS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, MARK.encode()))))
+_TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 _EMPTIED = b'"thinking":""'
-_PREFIX, _SUFFIX = len(STUB_PREFIX), len("]]")
+_PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ def marks_in(lines: Iterable[Line], form: Format) -> Marks:
         entry = parse(line.raw)
         if entry is None:
             continue
-        names.update(text[_PREFIX:-_SUFFIX].decode() for text in STUB.findall(line.raw))
+        names.update(text[_PREFIX:-_SUFFIX].decode() for text in PLACEHOLDER.findall(line.raw))
         names.update(text.decode() for text in _ARCHIVE.findall(line.raw))
         ident = form.identity(entry, line.raw, line.number)
         if ident is not None:
-            names.add(stub_id(ident))
+            names.add(placeholder_id(ident))
             if any(name in entry for name in FIELDS):
                 entries.add(ident)
     return Marks(frozenset(names), frozenset(entries))

@@ -17,7 +17,13 @@ from brainsurgeon.errors import (
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.lookup.values import chosen, newest
-from brainsurgeon.model.entries import STUB, dotted, id_named, is_placeholder, stub_named
+from brainsurgeon.model.entries import (
+    PLACEHOLDER,
+    dotted,
+    id_named,
+    is_placeholder,
+    placeholder_named,
+)
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -101,7 +107,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
         here = [value for value in values if value.session_id == record.id]
     if not here and values:  # a fork or a copy that no scan has seen yet
         standing = _placeholders_in(session)
-        here = [value for value in values if value.stub.encode() in standing]
+        here = [value for value in values if value.placeholder.encode() in standing]
     if not here:
         raise _nothing_extracted(session, id_named(reference))
     return EntryValues(session, here[-1].entry_id, newest(here))
@@ -122,7 +128,7 @@ def _check_all_owned(store: Store, named: EntryValues) -> None:
         return
     placed = store.placements.of_session(session.record.id) if session.record else frozenset()
     standing = _placeholders_in(session)
-    if any(value.id in placed or value.stub.encode() in standing for value in foreign):
+    if any(value.id in placed or value.placeholder.encode() in standing for value in foreign):
         raise _nothing_extracted(session, named.entry_id)
 
 
@@ -156,7 +162,7 @@ def _of_any_session(
     if len(live) > 1 and not (to_show and _agree(values)):
         several = len({one.name for one in values}) > 1
         shown = [
-            f"{session.title}  {stub_named(here[-1].name)}" if several else session.title
+            f"{session.title}  {placeholder_named(here[-1].name)}" if several else session.title
             for session, here in live
         ]
         hint = "name the session with --session" + (", or paste the placeholder" * several)
@@ -191,7 +197,7 @@ def _in_calling_session(
 
 
 def _placeholders_in(session: Session) -> frozenset[bytes]:
-    return frozenset(text for raw in _lines_of(session) for text in STUB.findall(raw))
+    return frozenset(text for raw in _lines_of(session) for text in PLACEHOLDER.findall(raw))
 
 
 def _lines_of(session: Session) -> Iterator[bytes]:

@@ -156,7 +156,7 @@ def understood(arguments: dict[str, Any]) -> Call:
     if call.action == "search" and not call.text:
         raise UsageError("text: search wants a text")
     if call.action not in _OF_NO_ENTRY and not call.entry:
-        raise UsageError(f"entry: {call.action} wants the id of an entry, or its whole stub")
+        raise UsageError(f"entry: {call.action} wants the id of an entry, or its whole placeholder")
     if call.action == "set_extractable" and call.value is None:
         raise UsageError("value: set_extractable wants true, false, or a whole number from 0")
     return call

@@ -1,4 +1,4 @@
-"""What one line of a session says: its entry, the parts of it, and the shape of a stub."""
+"""What one line of a session says: its entry, the parts of it, and the shape of a placeholder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 PREFIX, SUFFIX = "[[extracted-", "]]"
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 """The id in a placeholder; the number behind a tilde tells equal ids of different values apart."""
-WHOLE_STUB = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
+WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
 
-def stub_named(ident: str) -> str:
-    """Give the text of the stub in which this very id stands."""
+def placeholder_named(ident: str) -> str:
+    """Give the text of the placeholder in which this very id stands."""
     return f"{PREFIX}{ident}{SUFFIX}"
 
 
@@ -31,15 +31,18 @@ def unnumbered(name: str) -> str:
 
 
 def id_named(reference: str) -> str:
-    """Give the entry id out of what was typed or pasted: an id, or a whole stub, also in quotes."""
+    """Give the entry id out of what was typed or pasted.
+
+    An id, or a whole placeholder, also in quotes.
+    """
     bare = reference.strip(" \t\r\n`")
-    match = WHOLE_STUB.fullmatch(bare.strip("'\""))
+    match = WHOLE_PLACEHOLDER.fullmatch(bare.strip("'\""))
     return match[1] if match else bare
 
 
 def is_placeholder(reference: str) -> bool:
     """Check whether what was typed or pasted is a whole placeholder, also in quotes."""
-    return WHOLE_STUB.fullmatch(reference.strip(" \t\r\n`'\"")) is not None
+    return WHOLE_PLACEHOLDER.fullmatch(reference.strip(" \t\r\n`'\"")) is not None
 
 
 def dotted(path: KeyPath) -> str:
@@ -88,11 +91,12 @@ class Lines(Protocol):
 class Part:
     """One value inside an entry that could be cut.
 
-    `block` says that the whole object at `path` gives way to a text block, because a stub inside
-    it would be refused by the provider (images, signed thinking). `locked` is the reason why the
-    value must stay whatever the rules say, or None. A `dead` part is never sent to a model, even
-    where its entry is: only the agent's own screen shows it. `instead` is the token that stands
-    there afterwards where that is no stub, because a model would imitate it (signed thinking).
+    `block` says that the whole object at `path` gives way to a text block, because a placeholder
+    inside it would be refused by the provider (images, signed thinking). `locked` is the reason why
+    the value must stay whatever the rules say, or None. A `dead` part is never sent to a model,
+    even where its entry is: only the agent's own screen shows it. `instead` is the token that
+    stands there afterwards where that is no placeholder, because a model would imitate it (signed
+    thinking).
     """
 
     path: KeyPath
@@ -117,21 +121,23 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
 
 
 _REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
-STUB_PREFIX = PREFIX.encode()
-"""How the text of every stub begins."""
-STUB = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
-"""The text of a stub, wherever it stands in a file's bytes."""
-LONGEST_STUB = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
-"""Bytes of the longest text that is a stub."""
+PLACEHOLDER_PREFIX = PREFIX.encode()
+"""How the text of every placeholder begins."""
+PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
+"""The text of a placeholder, wherever it stands in a file's bytes."""
+LONGEST_PLACEHOLDER = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
+"""Bytes of the longest text that is a placeholder."""
 
 
 def is_safe(entry_id: str) -> bool:
-    """Tell whether an id is URL-safe and short enough to stand in a stub as it is."""
+    """Tell whether an id is URL-safe and short enough to stand in a placeholder as it is."""
     return _REAL_ID.fullmatch(entry_id) is not None
 
 
-def stub_id(entry_id: str) -> str:
-    """Give the id that stands in the stub: the entry's own, or a derived one that starts with ~.
+def placeholder_id(entry_id: str) -> str:
+    """Give the id that stands in the placeholder.
+
+    The entry's own, or a derived one that starts with ~.
 
     A tilde cannot start a URL-safe id, so that a derived id never equals a real one.
     """
@@ -140,25 +146,29 @@ def stub_id(entry_id: str) -> str:
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
 
 
-def is_own_stub(value: object, entry_id: str) -> bool:
+def is_own_placeholder(value: object, entry_id: str) -> bool:
     """Check whether a string is a placeholder that names this entry, with or without a number."""
-    if not isinstance(value, str) or not value.startswith(PREFIX) or len(value) > LONGEST_STUB:
+    if (
+        not isinstance(value, str)
+        or not value.startswith(PREFIX)
+        or len(value) > LONGEST_PLACEHOLDER
+    ):
         return False
-    named = WHOLE_STUB.fullmatch(value)
-    return named is not None and unnumbered(named[1]) == stub_id(entry_id)
+    named = WHOLE_PLACEHOLDER.fullmatch(value)
+    return named is not None and unnumbered(named[1]) == placeholder_id(entry_id)
 
 
-def stub_token(stub: str, *, block: bool) -> bytes:
-    """Give the stub as it is written into a line, as a string or as a whole text block."""
-    token = json.dumps(stub)
+def placeholder_token(placeholder: str, *, block: bool) -> bytes:
+    """Give the placeholder as it is written into a line, as a string or as a whole text block."""
+    token = json.dumps(placeholder)
     return (f'{{"type":"text","text":{token}}}' if block else token).encode()
 
 
-def stands(value: object, stub: str, *, block: bool) -> bool:
-    """Tell whether `value`, as parsed, is exactly this stub."""
-    return value == ({"type": "text", "text": stub} if block else stub)
+def stands(value: object, placeholder: str, *, block: bool) -> bool:
+    """Tell whether `value`, as parsed, is exactly this placeholder."""
+    return value == ({"type": "text", "text": placeholder} if block else placeholder)
 
 
-def stub_in(value: object) -> str | None:
-    """Give the stub's text when the whole value has the shape of one."""
-    return value if isinstance(value, str) and WHOLE_STUB.fullmatch(value) else None
+def placeholder_in(value: object) -> str | None:
+    """Give the placeholder's text when the whole value has the shape of one."""
+    return value if isinstance(value, str) and WHOLE_PLACEHOLDER.fullmatch(value) else None

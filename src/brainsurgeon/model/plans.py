@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from brainsurgeon.model.entries import stub_named, stub_token, value_at
+from brainsurgeon.model.entries import placeholder_named, placeholder_token, value_at
 from brainsurgeon.model.turns import LINK, NOTHING, Sent, folded_text
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Cut:
     takes_over: int | None = None
 
     @property
-    def stub(self) -> str:
+    def placeholder(self) -> str:
         """The placeholder's text, empty where something else stands there afterwards."""
-        return "" if self.replacement is not None else stub_named(self.name)
+        return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
     def is_named(self) -> bool:
@@ -69,12 +69,12 @@ class Cut:
         if self.folds:
             old, new = (json.dumps(f"archive: {one}\n")[1:-1] for one in (self.name, name))
             return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
-        token = stub_token(stub_named(name), block=self.block)
+        token = placeholder_token(placeholder_named(name), block=self.block)
         return replace(self, name=name, new=token)
 
     @property
     def replacement(self) -> bytes | None:
-        """What stands there afterwards where that is no stub."""
+        """What stands there afterwards where that is no placeholder."""
         return self.new if self.redacts or self.empties or self.folds else None
 
     @property
@@ -102,7 +102,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Putback:
-    """A stub that gives way to the bytes it stood for, `size` of them.
+    """A placeholder that gives way to the bytes it stood for, `size` of them.
 
     They are read from the store, and compared with their digest, only when they are written.
     """
@@ -133,7 +133,7 @@ class Putback:
         return True
 
     def blank(self, entry: Entry) -> None:
-        """Take nothing out: the stub still stands in both when they are compared."""
+        """Take nothing out: the placeholder still stands in both when they are compared."""
 
 
 UNRECORDED = 0
@@ -204,20 +204,20 @@ class Amount:
 class Plan:
     """Everything that would happen to one session; nothing does until it is carried out.
 
-    `edits` are in the order of the file. `gain` is how many bytes the file would lose. `due_at`
-    is when a decision next changes by time alone. `sighted` are the extractions that stand in the
+    `edits` are in the order of the file. `gain` is how many bytes the file would lose. `due_at` is
+    when a decision next changes by time alone. `sighted` are the extractions that stand in the
     file. Of those that stood in it when it was last read, `gone` do not any more although their
     entries stand, and of `missing` the entries do not stand either. `foreign` are placeholders in
-    the file that are a whole value and that no record explains.
-    `missed` says, entry by entry, what was asked for and could not be done.
-    `restored` names the entries that the store is to remember as restored, `wishes` the wishes
-    that are fulfilled by it; `unanswered` are wishes to redact that are over although nothing was
-    found to redact. `asked_until` is the newest wish that it took into account. `deferred` is why
-    nothing may be changed although something was due. `unfit` names the entries whose signed
-    thinking was asked for and does not fit any more. `unsent` counts what no request carries.
-    `left` says, entry by entry, where a stub of ours stays although everything was to be put back.
-    `lighter` is what the next request carries less, where that was asked for. `archives` are the
-    turns that fold, `turns` says of each turn that was decided about why it does or not.
+    the file that are a whole value and that no record explains. `missed` says, entry by entry, what
+    was asked for and could not be done. `restored` names the entries that the store is to remember
+    as restored, `wishes` the wishes that are fulfilled by it; `unanswered` are wishes to redact
+    that are over although nothing was found to redact. `asked_until` is the newest wish that it
+    took into account. `deferred` is why nothing may be changed although something was due. `unfit`
+    names the entries whose signed thinking was asked for and does not fit any more. `unsent` counts
+    what no request carries. `left` says, entry by entry, where a placeholder of ours stays although
+    everything was to be put back. `lighter` is what the next request carries less, where that was
+    asked for. `archives` are the turns that fold, `turns` says of each turn that was decided about
+    why it does or not.
     """
 
     edits: tuple[Edit, ...] = ()

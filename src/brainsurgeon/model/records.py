@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.entries import EXTRACTABLE, stub_named
+from brainsurgeon.model.entries import EXTRACTABLE, placeholder_named
 from brainsurgeon.model.turns import LINK
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class Extraction:
     damaged: bool = False
 
     @property
-    def stub(self) -> str:
+    def placeholder(self) -> str:
         """The placeholder's text, empty where something else stands for the value."""
-        return "" if self.replacement is not None else stub_named(self.name)
+        return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
     def links(self) -> bool:

@@ -168,7 +168,7 @@ class RestoreAnswer:
 class SessionRestore:
     """What `--all` did with one session; `note` is what there is to know of its seals.
 
-    `left` names the entries in which a stub of ours stays.
+    `left` names the entries in which a placeholder of ours stays.
     """
 
     session: str

@@ -235,7 +235,7 @@ class Resume:
     same of what stands in front of it (`cursor`). `fingerprint` is the file as it was looked at
     and `mark` a digest of bytes of it, by which one that only grew is known. `rules` are those
     that were looked with, `session_id` is the session's record and None where it had none.
-    `stubs` tells whether something of ours may stand in front.
+    `placeholders` tells whether something of ours may stand in front.
     """
 
     fingerprint: Fingerprint
@@ -247,7 +247,7 @@ class Resume:
     offset: int
     number: int
     cursor: str
-    stubs: bool
+    placeholders: bool
 
     def may_go_on(self, now: Fingerprint) -> bool:
         """Tell whether a file in this state may be the same one, grown or not changed at all."""

@@ -16,7 +16,7 @@ from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.left_behind import stubs_of
+from brainsurgeon.operations.left_behind import placeholders_of
 from brainsurgeon.operations.status import describe_databases, out_of_sight
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import moved_away
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brainsurgeon.config import Settings
-    from brainsurgeon.operations.left_behind import Stubs
+    from brainsurgeon.operations.left_behind import Placeholders
     from brainsurgeon.store import Store
 
 # For placeholders that no record explains.
@@ -182,7 +182,7 @@ def _sessions(
 ) -> Iterator[Finding]:
     """Look for placeholders without a value, leftover temporary files and migrated agents."""
     named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
-    stubs = unknown = gone = 0
+    placeholders = unknown = gone = 0
     migrated: set[str] = set()
     left: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
@@ -207,13 +207,15 @@ def _sessions(
         if result is None:
             continue
         seen, obstacle = result
-        stubs += len(seen.standing)
+        placeholders += len(seen.standing)
         gone += seen.expired
         unknown += seen.unknown + len(seen.orphans)
         if obstacle:
             left[item.agent, obstacle] += 1
         if seen.unknown:
-            odd = counted(seen.unknown, "text looks like a stub", "texts look like stubs")
+            odd = counted(
+                seen.unknown, "text looks like a placeholder", "texts look like placeholders"
+            )
             yield Finding(
                 "warning", f"{item.title}: {odd}, unknown to the store",
                 "typed or pasted ones are harmless",
@@ -221,15 +223,18 @@ def _sessions(
         if seen.orphans:
             names = ", ".join(entry for entry, _ in seen.orphans[:_MOST])
             more = " …" if len(seen.orphans) > _MOST else ""
-            orphans = counted(len(seen.orphans), "stub is an orphan", "stubs are orphans")
+            orphans = counted(
+                len(seen.orphans), "placeholder is an orphan", "placeholders are orphans"
+            )
             yield Finding(
                 "warning", f"{item.title}: {orphans}, in {names}{more}", ADVICE,
             )  # fmt: skip
     for (agent, why), number in left.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
     level: Level = "ok" if not unknown else "note"
-    yield Finding(level, f"{counted(stubs, 'stub stands', 'stubs stand')} in live files, "
-                         f"{counted(stubs - gone, 'leads', 'lead')} to a value, "
+    standing = counted(placeholders, "placeholder stands", "placeholders stand")
+    yield Finding(level, f"{standing} in live files, "
+                         f"{counted(placeholders - gone, 'leads', 'lead')} to a value, "
                          f"{gone} to a tombstone")  # fmt: skip
 
 
@@ -262,19 +267,19 @@ def _ours_or_session(name: str) -> bool:
 
 def _looked(
     settings: Settings, file: SessionFile, store: Store | None, *, repair: bool
-) -> tuple[Stubs, str | None] | Finding | None:
+) -> tuple[Placeholders, str | None] | Finding | None:
     """Return the placeholders of a session and why it is never changed, if so.
 
     With `repair`, record the placeholders in the store.
     """
     try:
         with open_session(file) as session:
-            stubs, obstacle = stubs_of(settings, store, session), session.obstacle
+            placeholders, obstacle = placeholders_of(settings, store, session), session.obstacle
     except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
         return None  # it was removed, is being replaced by brainsurgeon, or is no session
     except OSError as error:
         return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
-    if repair and store and stubs.standing and stubs.session_id is not None:
+    if repair and store and placeholders.standing and placeholders.session_id is not None:
         with store.transaction():
-            store.placements.add(stubs.session_id, stubs.standing)
-    return stubs, obstacle
+            store.placements.add(placeholders.session_id, placeholders.standing)
+    return placeholders, obstacle

@@ -12,7 +12,7 @@ from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.sessions import walk
-from brainsurgeon.model.entries import STUB_PREFIX, stub_in, value_at
+from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, placeholder_in, value_at
 from brainsurgeon.model.records import Wish
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.operations.status import databases_below
@@ -22,9 +22,9 @@ from brainsurgeon.rewrite.inspect import records_of
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.placeholders import (
     archived,
-    entries_with_stubs,
+    entries_with_placeholders,
     sessions_and_archives,
-    with_own_stubs,
+    with_own_placeholders,
 )
 from brainsurgeon.sessions.reading import RefusedError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stubs:
+class Placeholders:
     """The placeholders of one session; `session_id` is its row, if it has one.
 
     `standing` are the ids of their extractions, `expired` the number of these that are tombstones.
@@ -53,7 +53,7 @@ class Stubs:
     session_id: int | None = None
 
 
-def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs:
+def placeholders_of(settings: Settings, store: Store | None, session: AnyOpen) -> Placeholders:
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
     survey = form.survey(session.lines, 0)
@@ -71,7 +71,7 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
         (entry, why) for entry, why in planned.left if why in (NOBODYS, ANOTHERS, SEVERAL)
     )
     texts = sum(1 for _ in _texts(session))
-    return Stubs(
+    return Placeholders(
         standing, sum(gone[ident] for ident in standing), orphans,
         texts - len(standing) - len(orphans), records.own,
     )  # fmt: skip
@@ -80,9 +80,9 @@ def stubs_of(settings: Settings, store: Store | None, session: AnyOpen) -> Stubs
 def _texts(session: AnyOpen) -> Iterator[str]:
     """Yield the values of entries that have the form of a placeholder."""
     for line in session.lines:
-        entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
+        entry = parse(line.raw) if line.raw and PLACEHOLDER_PREFIX in line.raw else None
         for part in session.format.parts(entry, NO_SURVEY, None) if entry else ():
-            text = stub_in(value_at(entry, part.path)) if entry else None
+            text = placeholder_in(value_at(entry, part.path)) if entry else None
             if text is not None:
                 yield text
 
@@ -91,7 +91,7 @@ ARCHIVED = "put away by its agent; archives are not written"
 
 
 @dataclass(frozen=True, slots=True)
-class StubsLeft:
+class PlaceholdersLeft:
     """The number of placeholders in one session, `led` with and `orphans` without a record.
 
     `sure` is false if the place could not be read; `note` is then the reason. `entries` are the
@@ -106,29 +106,29 @@ class StubsLeft:
     entries: tuple[str, ...] = ()
 
     @property
-    def stubs(self) -> int:
+    def placeholders(self) -> int:
         return self.led + self.orphans
 
 
-def stubs_left(settings: Settings, store: Store | None) -> Iterator[StubsLeft]:
+def placeholders_left(settings: Settings, store: Store | None) -> Iterator[PlaceholdersLeft]:
     """Yield the sessions with placeholders, and the places that cannot be read."""
     seen = walk(settings, store, beyond=True)
     for problem in seen.problems:
         if problem.failed:
             yield _unsure(problem.path, problem.why)
     for session in seen.sessions:
-        stubs = _of(settings, store, session)
-        if stubs and (stubs.stubs or not stubs.sure):
-            yield stubs
+        placeholders = _of(settings, store, session)
+        if placeholders and (placeholders.placeholders or not placeholders.sure):
+            yield placeholders
 
 
-def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
+def placeholders_put_away(settings: Settings) -> Iterator[PlaceholdersLeft]:
     """Yield the agents' archives below the roots that have placeholders or cannot be read."""
     for file in sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):
             continue
         try:
-            yield from _put_away(file.path, entries_with_stubs(file))
+            yield from _put_away(file.path, entries_with_placeholders(file))
         except RefusedError:
             continue
         except OSError as why:
@@ -136,33 +136,33 @@ def stubs_put_away(settings: Settings) -> Iterator[StubsLeft]:
     for database in databases_below(settings.root_directories()):
         try:
             for session, lines in archived(database):
-                entries = with_own_stubs(lines, OpenClawRows())
+                entries = with_own_placeholders(lines, OpenClawRows())
                 yield from _put_away(f"{database.path}/{session}", entries)
         except (OSError, RefusedError, BusyError) as why:
             yield _unsure(database.path, f"its archives cannot be read ({why})")
 
 
-def _put_away(archive: str, entries: Iterable[str]) -> Iterator[StubsLeft]:
+def _put_away(archive: str, entries: Iterable[str]) -> Iterator[PlaceholdersLeft]:
     if ids := tuple(entries):
-        yield StubsLeft(archive, 0, len(ids), ARCHIVED, entries=ids)
+        yield PlaceholdersLeft(archive, 0, len(ids), ARCHIVED, entries=ids)
 
 
-def _of(settings: Settings, store: Store | None, session: Session) -> StubsLeft | None:
+def _of(settings: Settings, store: Store | None, session: Session) -> PlaceholdersLeft | None:
     if session.file is None:
         return _gone(store, session)
     try:
         with open_session(session.file) as opened:
-            stubs = stubs_of(settings, store, opened)
+            placeholders = placeholders_of(settings, store, opened)
     except (FileNotFoundError, RefusedError):
         return None  # it was removed, or is no session
     except (BlockingIOError, BusyError):
         return _unsure(session.title, "it is being written just now")
     except OSError as why:
         return _unsure(session.title, why.strerror or type(why).__name__)
-    return StubsLeft(session.title, len(stubs.standing), len(stubs.orphans))
+    return PlaceholdersLeft(session.title, len(placeholders.standing), len(placeholders.orphans))
 
 
-def _gone(store: Store | None, session: Session) -> StubsLeft | None:
+def _gone(store: Store | None, session: Session) -> PlaceholdersLeft | None:
     """Report a missing session whose root cannot be read: its file may still exist."""
     record = session.record
     if record is None or store is None or not store.placements.of_session(record.id):
@@ -174,5 +174,5 @@ def _gone(store: Store | None, session: Session) -> StubsLeft | None:
     return None
 
 
-def _unsure(session: str, why: str) -> StubsLeft:
-    return StubsLeft(session, 0, 0, why, sure=False)
+def _unsure(session: str, why: str) -> PlaceholdersLeft:
+    return PlaceholdersLeft(session, 0, 0, why, sure=False)

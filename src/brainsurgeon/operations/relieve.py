@@ -10,7 +10,7 @@ from brainsurgeon.errors import BusyError, FailedError, GoneError, GuardedError
 from brainsurgeon.formats import base
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.sessions import file_of, session_named
-from brainsurgeon.model.entries import stub_in, value_at
+from brainsurgeon.model.entries import placeholder_in, value_at
 from brainsurgeon.model.plans import Amount
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
@@ -185,7 +185,7 @@ def _live(examined: Examination) -> Iterator[tuple[object, _Sort, int]]:
             continue
         ident = examined.format.identity(entry, line.raw, line.number)
         for part in examined.format.parts(entry, examined.survey, line.offset):
-            if not part.dead and stub_in(value_at(entry, part.path)) is None:
+            if not part.dead and placeholder_in(value_at(entry, part.path)) is None:
                 yield (ident, part.path), (part.kind, part.tool), part.chars
 
 

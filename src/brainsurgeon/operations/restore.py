@@ -193,7 +193,7 @@ def _answer_when_done(
     back = {dotted(edit.path) for edit in planned.putbacks if edit.entry_id == ident}
     if not _done(planned, ident):
         reasons = [why for entry, why in planned.missed if entry == ident]
-        reason = ", ".join(reasons) or "its stub no longer stands there"
+        reason = ", ".join(reasons) or "its placeholder no longer stands there"
         raise ChangedError(
             f"{answer.session} {ident}: {reason}; the entry was left as it is. "
             "`brainsurgeon show` still prints the value"

@@ -25,7 +25,7 @@ from brainsurgeon.model.records import Wish
 from brainsurgeon.model.reports import SessionRestore
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.left_behind import stubs_put_away
+from brainsurgeon.operations.left_behind import placeholders_put_away
 from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.change import carry_out
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 LOST = "cut by a store that this one is not: name that one's directory as state_dir, if it is there"
 PUT_AWAY = "put away by its agent"
-UNSEEN = "stubs may stand there"
+UNSEEN = "placeholders may stand there"
 ARCHIVED = "archives are not written; `brainsurgeon show` prints what stood there"
 
 
@@ -153,10 +153,14 @@ def _unknown(
     except RefusedError:
         return SessionRestore(session.title, "nothing to undo", 0)
     except BusyError as why:
-        return SessionRestore(session.title, "failed", 0, reason=f"{why}; nobody knows its stubs")
+        return SessionRestore(
+            session.title, "failed", 0, reason=f"{why}; nobody knows its placeholders"
+        )
     except OSError as why:
         error = why.strerror or type(why).__name__
-        return SessionRestore(session.title, "failed", 0, reason=f"{error}; nobody knows its stubs")
+        return SessionRestore(
+            session.title, "failed", 0, reason=f"{error}; nobody knows its placeholders"
+        )
     if planned.putbacks or planned.fields:
         return None
     state = "nothing put back" if planned.left else "nothing to undo"
@@ -176,9 +180,12 @@ def _gone(store: Store, session: Session) -> SessionRestore:
             os.stat(record.path)
         at = row_at([Root(record.root)], record.path)
         if isinstance(at, Unreadable):
-            hidden = f"{at.path} cannot be looked into ({at.why}): its stubs may stand there"
+            hidden = f"{at.path} cannot be looked into ({at.why}): its placeholders may stand there"
     except OSError as why:
-        hidden = f"{record.root} cannot be looked into ({why.strerror}): its stubs may stand there"
+        hidden = (
+            f"{record.root} cannot be looked into ({why.strerror}): its placeholders may stand "
+            "there"
+        )
     if not hidden or not store.placements.of_session(record.id):
         return SessionRestore(session.title, "gone", 0, reason="its file is gone")
     return SessionRestore(session.title, "failed", 0, reason=hidden, left=(record.path,))
@@ -186,9 +193,11 @@ def _gone(store: Store, session: Session) -> SessionRestore:
 
 def _archives(settings: Settings) -> Iterator[SessionRestore]:
     """Yield a result for each archive of an agent with placeholders. Archives are only read."""
-    for stubs in stubs_put_away(settings):
-        if stubs.sure:
-            left = tuple(f"{entry}: {ARCHIVED}" for entry in stubs.entries)
-            yield SessionRestore(stubs.session, PUT_AWAY, 0, left=left)
+    for placeholders in placeholders_put_away(settings):
+        if placeholders.sure:
+            left = tuple(f"{entry}: {ARCHIVED}" for entry in placeholders.entries)
+            yield SessionRestore(placeholders.session, PUT_AWAY, 0, left=left)
         else:
-            yield SessionRestore(stubs.session, "failed", 0, reason=f"{stubs.note}; {UNSEEN}")
+            yield SessionRestore(
+                placeholders.session, "failed", 0, reason=f"{placeholders.note}; {UNSEEN}"
+            )

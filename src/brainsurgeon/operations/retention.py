@@ -23,10 +23,10 @@ from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.placeholders import (
-    loose_stubs,
+    loose_placeholders,
+    placeholders_in,
+    placeholders_in_rows,
     sessions_and_archives,
-    stubs_in,
-    stubs_in_rows,
 )
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import list_rows
@@ -223,15 +223,19 @@ class _Run:
             if file.fingerprint.mtime_ns / 1e9 <= since:
                 continue
             try:
-                stubs = (stubs_in_rows if file.in_database else stubs_in)(file, self._check)
+                placeholders = (placeholders_in_rows if file.in_database else placeholders_in)(
+                    file, self._check
+                )
             except OSError as error:
                 self._hold_back(file.root, file.path, error)
             else:
-                self._candidates.spare(map(id_named, stubs))
+                self._candidates.spare(map(id_named, placeholders))
         for database in databases_below(self._roots):
             try:
-                loose = loose_stubs(database, self._check)
-                self._candidates.spare(id_named(stub) for stub, at in loose if at > since)
+                loose = loose_placeholders(database, self._check)
+                self._candidates.spare(
+                    id_named(placeholder) for placeholder, at in loose if at > since
+                )
             except OSError as error:
                 self._hold_back(database.root, database.path, error)
 

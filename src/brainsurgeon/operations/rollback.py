@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
-EXPIRED, PUT_BACK, CHANGED = "expired", "put back since", "changed since: no stub stands there"
+EXPIRED, PUT_BACK, CHANGED = (
+    "expired",
+    "put back since",
+    "changed since: no placeholder stands there",
+)
 
 
 def rollback(

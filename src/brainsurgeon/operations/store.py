@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from brainsurgeon.errors import StoreUnusableError, UsageError
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import Finding
-from brainsurgeon.operations.left_behind import StubsLeft, stubs_left, stubs_put_away
+from brainsurgeon.operations.left_behind import (
+    PlaceholdersLeft,
+    placeholders_left,
+    placeholders_put_away,
+)
 from brainsurgeon.store import backup, open_store, open_to_read
 from brainsurgeon.store.database import database_path, hold_sessions, hold_store, make_directory
 from brainsurgeon.store.salvage import salvage
@@ -36,7 +40,7 @@ class Replacement:
     source: str
     size: int
     values: int
-    newer: tuple[StubsLeft, ...]
+    newer: tuple[PlaceholdersLeft, ...]
     kept: str | None = None
 
 
@@ -52,11 +56,12 @@ class Compaction:
 class Purge:
     """The outcome of removing the store.
 
-    `stubs` are the placeholders that prevented it, `left` the files of others in its directory.
+    `placeholders` are the placeholders that prevented it, `left` the files of others in its
+    directory.
     """
 
     directory: str
-    stubs: tuple[StubsLeft, ...]
+    placeholders: tuple[PlaceholdersLeft, ...]
     removed: bool = False
     left: tuple[str, ...] = ()
 
@@ -96,12 +101,12 @@ class PendingReplacement:
         return replace(self.found, kept=kept)
 
 
-def _newer(settings: Settings, place: str) -> Iterator[StubsLeft]:
+def _newer(settings: Settings, place: str) -> Iterator[PlaceholdersLeft]:
     """Yield the sessions with placeholders that the store in a directory has no record of."""
     with ExitStack() as held:
         opened = open_to_read(place)
         store = held.enter_context(opened) if opened else None
-        for session in stubs_left(settings, store):
+        for session in placeholders_left(settings, store):
             if session.orphans or not session.sure:
                 yield session
 
@@ -126,21 +131,21 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
     _refuse_none(settings)
     directory = settings.state_dir
     with hold_store(directory):
-        stubs = () if even_so else tuple(_in_the_way(settings))
-        if stubs:
-            return Purge(directory, stubs)
+        placeholders = () if even_so else tuple(_in_the_way(settings))
+        if placeholders:
+            return Purge(directory, placeholders)
         return Purge(directory, (), removed=True, left=tuple(backup.remove(directory)))
 
 
-def _in_the_way(settings: Settings) -> Iterator[StubsLeft]:
+def _in_the_way(settings: Settings) -> Iterator[PlaceholdersLeft]:
     """Yield the sessions that need the store, or all with placeholders if it cannot be opened."""
     with ExitStack() as held:
         store = None
         with suppress(StoreUnusableError):
             if opened := open_to_read(settings.state_dir):
                 store = held.enter_context(opened)
-        yield from stubs_left(settings, store)
-        yield from stubs_put_away(settings)
+        yield from placeholders_left(settings, store)
+        yield from placeholders_put_away(settings)
 
 
 def stamp(now: float) -> str:

@@ -124,7 +124,7 @@ def _taken(
             yield one.extracted_at, NOTHING if one.links else Sent(chars_of(less))
         elif one.path not in unsent:
             picture = one.block and one.kind != "thinking"
-            chars = -len(one.stub) if picture else one.chars - len(one.stub)
+            chars = -len(one.placeholder) if picture else one.chars - len(one.placeholder)
             yield one.extracted_at, Sent(chars, int(picture))
 
 
@@ -298,7 +298,7 @@ class Budget:
 
 
 SHORTEST = 200
-"""Characters that a value must have at most to be worth a stub, from the first step on."""
+"""Characters that a value must have at most to be worth a placeholder, from the first step on."""
 KEPT_TURNS = 2
 """Live turns that stay as they are where the others fold."""
 GIANT = 0.1

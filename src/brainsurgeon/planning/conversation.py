@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.formats import base
 from brainsurgeon.formats.weight import DIALECTS
-from brainsurgeon.model.entries import OLD, stub_in, value_at
+from brainsurgeon.model.entries import OLD, placeholder_in, value_at
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.turns import MARK, Turn
 from brainsurgeon.planning.drafts import Ids, Twice
@@ -245,7 +245,7 @@ def unformed(talk: Conversation, one: Gathered, form: Format) -> str | None:
         return None
     if one.prompt.ident is None or closing.ident is None:
         return "an entry of it has no usable id"
-    if stub_in(closing.said.text):
+    if placeholder_in(closing.said.text):
         return "its last answer is extracted"
     if form.archives == "flat":
         ends = (one.prompt.ident, closing.ident)

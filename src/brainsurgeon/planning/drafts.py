@@ -15,12 +15,12 @@ from brainsurgeon.formats import splice
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     FIELDS,
+    PLACEHOLDER_PREFIX,
     REDACTED,
     RESTORED,
-    STUB_PREFIX,
-    stub_id,
-    stub_named,
-    stub_token,
+    placeholder_id,
+    placeholder_named,
+    placeholder_token,
     value_at,
 )
 from brainsurgeon.model.plans import Amount, Cut, KeptPart, Putback
@@ -190,7 +190,8 @@ class Judge:
         stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
         return EntryState(
             ident, self._survey.position(line.offset), override, max(stamps, default=None),
-            bool(entry.get(REDACTED)), frozenset(one.stub for one in standing if one.stub),
+            bool(entry.get(REDACTED)),
+            frozenset(one.placeholder for one in standing if one.placeholder),
             self._dead(line.offset),
         )  # fmt: skip
 
@@ -208,7 +209,7 @@ Going = list[tuple["Part", "Extract"]]
 
 
 def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback]:
-    """Draft the edits that put values back whose stubs stand in a line."""
+    """Draft the edits that put values back whose placeholders stand in a line."""
     places = splice.locate(raw, [one.path for one in back]) if back else {}
     for one in back:
         start, end = _in_file(line, places[one.path])
@@ -219,13 +220,13 @@ def cuts(
     line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally
 ) -> Iterator[Cut]:  # fmt: skip
     """Draft the cuts of a line; what would gain nothing stays and is counted."""
-    name, rest = stub_id(ident), form.rest(entry)
-    stub = stub_named(name)
+    name, rest = placeholder_id(ident), form.rest(entry)
+    placeholder = placeholder_named(name)
     places = splice.places(raw, entry, [part.path for part, _ in going])
     for part, decision in going:
         start, end = _in_file(line, places[part.path])
-        token = part.instead or stub_token(stub, block=part.block)
-        if no_gain(decision, stub=len(token), value=end - start):
+        token = part.instead or placeholder_token(placeholder, block=part.block)
+        if no_gain(decision, placeholder=len(token), value=end - start):
             tally.keep(part, Keep("no gain"))
             continue
         yield Cut(
@@ -254,8 +255,8 @@ def folded(
         start, end = _in_file(line, places[path])
         taken = before.get(path)
         yield Cut(
-            start, end, json.dumps(new).encode(), ident, stub_id(ident), path, "assistant", None,
-            chars, block=False, forced=True, reason="archived turn",
+            start, end, json.dumps(new).encode(), ident, placeholder_id(ident), path, "assistant",
+            None, chars, block=False, forced=True, reason="archived turn",
             anchor=taken.anchor if taken else anchor, rest=rest, folds=True,
             takes_over=taken.id if taken else None,
         )  # fmt: skip
@@ -270,8 +271,9 @@ def redaction(
     for one in listed:
         start, end = _in_file(line, places[one.path])
         yield Cut(
-            start, end, one.token, ident, stub_id(ident), one.path, one.kind, None, one.chars,
-            block=False, forced=True, reason="the agent's own restore call", redacts=True,
+            start, end, one.token, ident, placeholder_id(ident), one.path, one.kind, None,
+            one.chars, block=False, forced=True, reason="the agent's own restore call",
+            redacts=True,
             rest=rest,
         )  # fmt: skip
     yield from splice.put(raw, line.offset, ident, REDACTED, b"true")
@@ -408,7 +410,9 @@ def _newness(wish: Wish) -> float:
 
 _UNSURE = "nobody can tell whether it is the entry that was recorded"
 _OURS = re.compile(
-    b"|".join(map(re.escape, (STUB_PREFIX, MARK.encode(), *(name.encode() for name in FIELDS))))
+    b"|".join(
+        map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode(), *(name.encode() for name in FIELDS)))
+    )
 )
 
 
@@ -491,8 +495,8 @@ class Findings:
     `sighted` are the extractions that stand there; of those that are `supposed` to, the entry has
     another id than the recorded one. `waits` are the ids of entries (None: one without an id) in a
     last line that has no newline yet: what is wished for there waits. `asked` are the extractions
-    whose stubs stand and are to go, each with its entry's id; `unexplained` are stubs of ours that
-    no record puts back.
+    whose placeholders stand and are to go, each with its entry's id; `unexplained` are placeholders
+    of ours that no record puts back.
     """
 
     sighted: list[int] = field(default_factory=list)
@@ -504,7 +508,10 @@ class Findings:
     waits: set[str | None] = field(default_factory=set)
 
     def left(self, back: set[int]) -> Iterator[tuple[str, str]]:
-        """Say of each stub that was to go and does not, with those put `back`, why it stays."""
+        """Say of each placeholder that was to go and does not, with those put `back`.
+
+        Why it stays.
+        """
         reasons = dict(self.missed)
         for ident, entry_id in self.asked.items():
             if ident not in back:
@@ -514,7 +521,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """Tells whether a short line may hold a stub or field of ours, or is one asked for."""
+    """Tells whether a short line may hold a placeholder or field of ours, or is one asked for."""
 
     asked: frozenset[str]
     fields: FieldWishes

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 from brainsurgeon.formats.base import parse
 from brainsurgeon.model.entries import (
     ID,
-    STUB,
-    STUB_PREFIX,
-    is_own_stub,
+    PLACEHOLDER,
+    PLACEHOLDER_PREFIX,
+    is_own_placeholder,
+    placeholder_id,
+    placeholder_in,
     stands,
-    stub_id,
-    stub_in,
     unnumbered,
     value_at,
 )
@@ -58,7 +58,7 @@ MARKED = MARK.encode()
 ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: (" + ID.encode() + rb")")
 """The beginning of an archive's text as it stands in a line, and the id that it names."""
 _ARCHIVED = re.compile(re.escape(MARK) + rf"\narchive: ({ID})")
-TEXTS = re.compile(b"|".join(map(re.escape, (STUB_PREFIX, MARKED))))
+TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARKED))))
 """The beginning of every text of ours that names a value: a placeholder, or an archive."""
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the entry is not the recorded one"
@@ -82,12 +82,12 @@ class Matcher:
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
-        self._by_stub: dict[str, list[Extraction]] = defaultdict(list)
+        self._by_placeholder: dict[str, list[Extraction]] = defaultdict(list)
         self._replaced: dict[str, list[Extraction]] = defaultdict(list)
         self._archives: dict[str, list[Extraction]] = defaultdict(list)
         for one in records.extractions:
             if one.replacement is None:
-                self._by_stub[one.stub].append(one)
+                self._by_placeholder[one.placeholder].append(one)
             else:
                 self._replaced[one.entry_id].append(one)
                 if one.archive_id is not None:
@@ -103,14 +103,14 @@ class Matcher:
         replaced = self._replaced.get(ident or "", ())
         if not replaced and TEXTS.search(raw) is None:
             return []
-        texts = {stub.decode() for stub in STUB.findall(raw)}
+        texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
         places: _Places = defaultdict(list)
         for one in replaced:
             if _stands_replaced(entry, one) and self._rest_agrees(one, entry):
                 places[one.path].append(one)
         parts = cache(lambda: frozenset(self._parts(entry)))  # once an entry, and only if asked
         for text in texts:
-            for one in self._by_stub.get(text, ()):
+            for one in self._by_placeholder.get(text, ()):
                 if self._belongs(one, entry, ident, parts):
                     places[one.path].append(one)
         for one in self._archives_in(raw, entry, ident):
@@ -118,10 +118,10 @@ class Matcher:
         archives = {one.archive_id for listed in places.values() for one in listed if not one.links}
         picked = (self._chosen(_linked(listed, archives)) for listed in places.values())
         chosen = [one for one in picked if one is not None and self._met_first(one, ident)]
-        others = texts - {one.stub for one in chosen}
+        others = texts - {one.placeholder for one in chosen}
         if others:
             values = (value_at(entry, path) for path, _, _ in parts())
-            self.foreign |= others & {stub_in(value) for value in values}
+            self.foreign |= others & {placeholder_in(value) for value in values}
         return chosen
 
     def unexplained(
@@ -135,16 +135,18 @@ class Matcher:
         explained = {one.path for one in standing}
         for part in self._form.parts(entry, self._survey, None):
             value = value_at(entry, part.path)
-            text, named = stub_in(value), _archive_in(value)
+            text, named = placeholder_in(value), _archive_in(value)
             if (not text and named is None) or {part.path, part.path[:-1]} & explained:
                 continue
-            recorded = self._by_stub.get(text or "", ()) or self._archives.get(named or "", ())
+            recorded = self._by_placeholder.get(text or "", ()) or self._archives.get(
+                named or "", ()
+            )
             kind = f"{ARCHIVED}: " if named else ""
             if any(_stood_at(part, one) for one in recorded):
                 yield ident or "", kind + ANOTHERS
             elif ident is not None and (
-                is_own_stub(text, ident)
-                or (named is not None and unnumbered(named) == stub_id(ident))
+                is_own_placeholder(text, ident)
+                or (named is not None and unnumbered(named) == placeholder_id(ident))
             ):
                 yield ident, kind + NOBODYS
         for one in self._undecided(entry, ident):
@@ -206,7 +208,7 @@ class Matcher:
         self, one: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
     ) -> bool:
         """Check whether exactly this extraction's placeholder stands at its place in this entry."""
-        if not stands(value_at(entry, one.path), one.stub, block=one.block):
+        if not stands(value_at(entry, one.path), one.placeholder, block=one.block):
             return False
         if not self._rest_agrees(one, entry):
             return False

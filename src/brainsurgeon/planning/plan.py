@@ -124,7 +124,9 @@ class _Planner:
                 self._restores.meet(ident)
             seals = self._thoughts.look(line, line.raw, entry, ident)
             if seals:
-                self._frontier.sealed(line, stubs=bool(self._found.sighted or self._found.supposed))
+                self._frontier.sealed(
+                    line, placeholders=bool(self._found.sighted or self._found.supposed)
+                )
             long = len(line.raw) > shortest or self._folds.concern(line.offset)
             if long or speaks_of_us(line.raw, ident):
                 self._entry(line, line.raw, entry, ident, seals)
@@ -237,8 +239,8 @@ class _Planner:
             supposed = one.id in self._matcher.moved and one.entry_id != ident
             (self._found.supposed if supposed else self._found.sighted).append(one.id)
         if self._restores.everything:
-            stubs = (one for one in standing if one.replacement is None)
-            self._found.asked.update({one.id: one.entry_id for one in stubs})
+            placeholders = (one for one in standing if one.replacement is None)
+            self._found.asked.update({one.id: one.entry_id for one in placeholders})
             self._found.unexplained += self._matcher.unexplained(entry, ident, standing)
         back = self._restores.back(
             standing, lambda back: self._thoughts.unfit(line, entry, back, standing)

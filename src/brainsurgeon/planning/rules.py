@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, is_own_stub
+from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, is_own_placeholder
 from brainsurgeon.model.text import moment_said
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class Rules:
 class EntryState:
     """What an entry says about itself, and where it stands.
 
-    `extractable` is True, False, a window in messages, or None. `restored_at` is the later of
-    what the entry and the store say. `stubs` are the placeholders that stand in it and are known.
+    `extractable` is True, False, a window in messages, or None. `restored_at` is the later of what
+    the entry and the store say. `placeholders` are the placeholders that stand in it and are known.
     `dead` says why no request carries the entry any more, None where one may. An `emptied` one
     stands in the middle of a turn that folds: its thinking and results go whatever their length.
     """
@@ -112,7 +112,7 @@ class EntryState:
     extractable: bool | int | None = None
     restored_at: float | None = None
     redacted: bool = False
-    stubs: frozenset[str] = frozenset()
+    placeholders: frozenset[str] = frozenset()
     dead: str | None = None
     emptied: bool = False
 
@@ -208,12 +208,14 @@ def _is_extracted(value: object, entry: EntryState) -> bool:
     if not isinstance(value, str) or entry.entry_id is None:
         return False
     # Compared one by one: a set would have to hash a long value.
-    return is_own_stub(value, entry.entry_id) or any(value == stub for stub in entry.stubs)
+    return is_own_placeholder(value, entry.entry_id) or any(
+        value == placeholder for placeholder in entry.placeholders
+    )
 
 
-def no_gain(decision: Extract, *, stub: int, value: int) -> bool:
-    """Tell whether the stub's token (bytes) would not be shorter than the value's."""
-    return not decision.forced and stub >= value
+def no_gain(decision: Extract, *, placeholder: int, value: int) -> bool:
+    """Tell whether the placeholder's token (bytes) would not be shorter than the value's."""
+    return not decision.forced and placeholder >= value
 
 
 def _protection(entry: EntryState, rules: Rules, now: float) -> Keep | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.formats import base, splice
 from brainsurgeon.formats.openclaw_tree import EMPTIED, is_hollow
 from brainsurgeon.formats.splice import verify
-from brainsurgeon.model.entries import EXTRACTABLE, stub_id, value_at
+from brainsurgeon.model.entries import EXTRACTABLE, placeholder_id, value_at
 from brainsurgeon.model.plans import Cut, FieldEdit, Putback
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.turns import LINK, NOTHING
@@ -245,7 +245,7 @@ def lighter(
         if isinstance(edit, Cut) and edit.block and edit.kind != "thinking":
             pictures += 1
         elif isinstance(edit, Cut):
-            chars += edit.chars - len(edit.stub)
+            chars += edit.chars - len(edit.placeholder)
         elif isinstance(edit, Putback):
             chars += edit.gain
     return Carried(chars, pictures)
@@ -383,7 +383,7 @@ def _cuts(line: Line, raw: bytes, ident: str | None, thoughts: Thoughts) -> Iter
     cuts = [
         Cut(
             places[path][0] + line.offset, places[path][1] + line.offset, EMPTIED, ident or "",
-            stub_id(ident or ""), path, "thinking", None, chars, block=True, forced=False,
+            placeholder_id(ident or ""), path, "thinking", None, chars, block=True, forced=False,
             reason=BROKEN, empties=True,
         )
         for path, chars in thoughts.blocks

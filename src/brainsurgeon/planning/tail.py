@@ -43,14 +43,14 @@ class Frontier:
     or something is asked for: that is for the caller to see.
 
     `since` is where the survey says that it has to begin; None switches everything off. With
-    `remembers` the agent is one that may seal thinking in front of values cut long ago; `stubs`
-    says that some stand in front of the first line.
+    `remembers` the agent is one that may seal thinking in front of values cut long ago;
+    `placeholders` says that some stand in front of the first line.
     """
 
     def __init__(
-        self, since: int | None = None, *, remembers: bool = False, stubs: bool = False
+        self, since: int | None = None, *, remembers: bool = False, placeholders: bool = False
     ) -> None:
-        self.stubs, self.doubts = stubs, stubs and remembers
+        self.placeholders, self.doubts = placeholders, placeholders and remembers
         self._since, self._remembers, self._survey = since, remembers, NO_SURVEY
         self._forget()
 
@@ -100,13 +100,13 @@ class Frontier:
                 self._wait()
                 return
 
-    def sealed(self, line: Line, *, stubs: bool) -> None:
-        """Hear that a seal stands in a line, and whether stubs were met in front of it.
+    def sealed(self, line: Line, *, placeholders: bool) -> None:
+        """Hear that a seal stands in a line, and whether placeholders were met in front of it.
 
         Whether it may have been made in front of other values hangs on which entries are live.
         """
         dead = self._dead or self._survey.dead(line.offset) is not None
-        if self._remembers and dead and (stubs or self.stubs):
+        if self._remembers and dead and (placeholders or self.placeholders):
             self._wait()
 
     def begin(self, planned: Plan) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from brainsurgeon.model.entries import stub_id
+from brainsurgeon.model.entries import placeholder_id
 from brainsurgeon.model.turns import MARK, Told, Verdict
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 
 def archive_text(entry_id: str, summary: str) -> str:
     """Give the text that stands in the place of a closing entry's."""
-    return f"{MARK}\narchive: {stub_id(entry_id)}\n\n{summary}"
+    return f"{MARK}\narchive: {placeholder_id(entry_id)}\n\n{summary}"
 
 
 def summary_of(told: Told, style: str, chars: int) -> str:

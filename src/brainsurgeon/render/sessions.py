@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from brainsurgeon.model.reports import FieldAnswer, RestoreAnswer, SessionRestore, StoreCopy
-    from brainsurgeon.operations.left_behind import StubsLeft
+    from brainsurgeon.operations.left_behind import PlaceholdersLeft
     from brainsurgeon.operations.sessions import SessionSummary
     from brainsurgeon.operations.show import ShownValues
     from brainsurgeon.operations.store import Compaction, Purge, Replacement
@@ -129,7 +129,7 @@ def restored_all(done: Sequence[SessionRestore]) -> str:
         lines += [f"  undone: {safe(item)}" for item in one.insertions_removed]
         lines += [f"  not done: {safe(item)}" for item in one.missed]
         lines += [f"  {one.note}"] if one.note else []
-        lines += [f"  a stub stays: {safe(item)}" for item in one.left]
+        lines += [f"  a placeholder stays: {safe(item)}" for item in one.left]
     return "\n".join(lines)
 
 
@@ -222,7 +222,7 @@ def backup(done: StoreCopy) -> str:
 
 
 def before_replacing(found: Replacement) -> str:
-    """Say what a backup holds, and which stubs are newer than it."""
+    """Say what a backup holds, and which placeholders are newer than it."""
     lines = [f"{safe(found.source)}: {_holding(found.size, found.values)}, read whole"]
     return "\n".join(lines + _newer(found))
 
@@ -231,7 +231,7 @@ def replacement_json(done: Replacement) -> dict[str, Any]:
     """Give a restored backup as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "path": done.source, "size_bytes": done.size, "values_held": done.values,
-        "newer": [_stubs_json(one) for one in done.newer], "kept_store": done.kept,
+        "newer": [_placeholders_json(one) for one in done.newer], "kept_store": done.kept,
     })  # fmt: skip
 
 
@@ -258,7 +258,8 @@ def purge_json(done: Purge) -> dict[str, Any]:
     """Give what became of the store as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "removed": done.removed, "store_path": done.directory,
-        "in_the_way": [_stubs_json(one) for one in done.stubs], "left": list(done.left),
+        "in_the_way": [_placeholders_json(one) for one in done.placeholders],
+        "left": list(done.left),
     })  # fmt: skip
 
 
@@ -267,8 +268,8 @@ def purge(done: Purge) -> str:
     if done.removed:
         stays = f"; not ours, so it stays: {safe(', '.join(done.left))}" if done.left else ""
         return f"{safe(done.directory)}: the store is gone{stays}"
-    lines = [f"{safe(done.directory)}: the store stays, since stubs of it stand"]
-    lines += _listed(done.stubs)
+    lines = [f"{safe(done.directory)}: the store stays, since placeholders of it stand"]
+    lines += _listed(done.placeholders)
     lines.append(
         "`brainsurgeon restore --all` puts them back; --even-so removes the store all the same"
     )
@@ -277,29 +278,30 @@ def purge(done: Purge) -> str:
 
 def _newer(found: Replacement) -> list[str]:
     if not found.newer:
-        return ["no stub in any session is newer than it"]
-    stubs = sum(one.orphans for one in found.newer)
+        return ["no placeholder in any session is newer than it"]
+    placeholders = sum(one.orphans for one in found.newer)
     told = (
-        f"{count(stubs, 'stub')} in {count(len(found.newer), 'session')} newer than it: their "
-        "values are only in the store of now (`brainsurgeon restore --all` puts them back first)"
+        f"{count(placeholders, 'placeholder')} in {count(len(found.newer), 'session')} newer than "
+        "it: their values are only in the store of now "
+        "(`brainsurgeon restore --all` puts them back first)"
     )
     return [told, *_listed(found.newer)]
 
 
-def _listed(stubs: Iterable[StubsLeft]) -> list[str]:
-    listed = list(stubs)
+def _listed(placeholders: Iterable[PlaceholdersLeft]) -> list[str]:
+    listed = list(placeholders)
     lines = []
     for one in listed[:_MOST]:
-        number = count(one.stubs, "stub") if one.sure else "there may be stubs"
+        number = count(one.placeholders, "placeholder") if one.sure else "there may be placeholders"
         lines.append(f"  {safe(one.session)}: {number}{f', {safe(one.note)}' if one.note else ''}")
     if len(listed) > _MOST:
         lines.append(f"  … and {len(listed) - _MOST} more, with --json")
     return lines
 
 
-def _stubs_json(one: StubsLeft) -> dict[str, Any]:
+def _placeholders_json(one: PlaceholdersLeft) -> dict[str, Any]:
     told = asdict(one)
-    return {"session": told["session"], "stubs": one.stubs, "orphans": one.orphans,
+    return {"session": told["session"], "placeholders": one.placeholders, "orphans": one.orphans,
             "reason": one.note, "sure": one.sure}  # fmt: skip
 
 

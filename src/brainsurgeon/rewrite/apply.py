@@ -2,7 +2,7 @@
 
 Everything depends on the order. Cutting: the values, in short transactions (one that nothing names
 does no harm), then what is recorded of them and of the rewrite in one commit, then the file.
-Putting back: the file, then what is recorded. A value is durable before its stub is visible.
+Putting back: the file, then what is recorded. A value is durable before its placeholder is visible.
 
 Several sessions may go this way side by side: each step of theirs is one commit, and each of them
 stands or falls by itself.
@@ -160,7 +160,7 @@ class Way:
 
 
 _UNSAID = 0.05
-"""Seconds after which a stub that stands is to be found in the store, whatever goes on."""
+"""Seconds after which a placeholder that stands is to be found in the store, whatever goes on."""
 
 
 def apply(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:

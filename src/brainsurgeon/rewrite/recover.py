@@ -2,7 +2,7 @@
 
 The file decides. If the session's name stands for the old file, the exchange never happened, and
 what was recorded in advance goes; otherwise it counts. When in doubt it counts: a record without
-a stub does no harm, a stub without a record could never be filled again.
+a placeholder does no harm, a placeholder without a record could never be filled again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # A step is one transaction, so that either all of its rows say what they were to say, or none does.
 # Where that cannot be told any more, because the agent rewrote or deleted them, what was cut counts
-# as done and what was put back does not: a record without a stub is idle, a stub without a record
-# would be lost, and so would a wish that nobody fulfilled.
+# as done and what was put back does not: a record without a placeholder is idle, a placeholder
+# without a record would be lost, and so would a wish that nobody fulfilled.
 
 
 def resolve_rows(store: Store, rewrite: OpenRewrite) -> str:

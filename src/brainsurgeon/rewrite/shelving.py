@@ -2,7 +2,7 @@
 
 The order is the whole safety of the house. Blobs go in short transactions (orphans are harmless),
 then records and the journal entry in one commit, then the session. A blob is durable before its
-stub is visible.
+placeholder is visible.
 """
 
 from __future__ import annotations

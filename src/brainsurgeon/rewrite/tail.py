@@ -51,7 +51,8 @@ SMALLEST = 1 << 18
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
-"""Ids that everybody writes alike as JSON, and that stand in their stubs: a search finds them."""
+"""Ids that everybody writes alike as JSON, and that stand in their placeholders: a search finds
+them."""
 _FEW = 8
 """Ids for which what stands in front is searched; with more, all of it is read as quickly."""
 
@@ -90,7 +91,7 @@ def begins_at(
     return Resume(
         session.fingerprint, mark, _under(one, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
-        frontier.stubs or bool(planned.sighted),
+        frontier.placeholders or bool(planned.sighted),
     )  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def is_whole_plan(one: Examination, before: Resume, planned: Plan) -> bool:
     hold the id. And where the agent remembers what was cut, thinking in front may have to leave,
     too.
     """
-    if not isinstance(one.session, OpenSession) or (before.stubs and one.habits.remembers):
+    if not isinstance(one.session, OpenSession) or (before.placeholders and one.habits.remembers):
         return False
     ids = {edit.entry_id for edit in planned.edits}
     if not 0 < len(ids) <= _FEW or not all(map(_PLAIN.fullmatch, ids)):
@@ -165,7 +166,7 @@ def begins_after(begin: Resume, rewrite: Rewrite, session_id: int | None) -> Res
     mark = mark_at(rewrite.directory, rewrite.name, seen, begin.offset)
     if mark is None:
         return None
-    return replace(begin, fingerprint=seen, mark=mark, session_id=session_id, stubs=True)
+    return replace(begin, fingerprint=seen, mark=mark, session_id=session_id, placeholders=True)
 
 
 def _grew(session: OpenSession, before: Resume) -> bool:
@@ -227,7 +228,7 @@ def look_at_growth(
             return None  # since the pass began
         since = None if one.survey.open_turn else one.survey.since
         remembers = one.habits.remembers
-        frontier = Frontier(since, remembers=remembers, stubs=before.stubs)
+        frontier = Frontier(since, remembers=remembers, placeholders=before.placeholders)
         planned = one.plan(records, frontier=frontier)
         rules = settings.decision_rules()
         outcome = outcome_of(one.session.file, one.format.name, rules, planned)

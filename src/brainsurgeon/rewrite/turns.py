@@ -1,4 +1,7 @@
-"""Give a folded turn as its agent wrote it: stubs filled, links undone; nothing is touched."""
+"""Give a folded turn as its agent wrote it: placeholders filled, links undone.
+
+Nothing is touched.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where stubs stand: a plain search for their text in an agent's files, archives included."""
+"""Where placeholders stand: a plain search for their text in an agent's files.
+
+Archives included.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ import zstandard
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import parse
 from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, openclaw_schema, sqlite
-from brainsurgeon.model.entries import LONGEST_STUB, STUB, STUB_PREFIX, Line, is_own_stub, value_at
+from brainsurgeon.model.entries import (
+    LONGEST_PLACEHOLDER,
+    PLACEHOLDER,
+    PLACEHOLDER_PREFIX,
+    Line,
+    is_own_placeholder,
+    value_at,
+)
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session, read_range
@@ -50,45 +60,48 @@ _PACKED = 256
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
-    """Yield the files below the roots in which a stub may stand: sessions and their archives."""
+    """Yield the files below the roots in which a placeholder may stand.
+
+    Sessions and their archives.
+    """
     for item in discover(roots, openclaw.is_archive_name, any_format):
         if isinstance(item, SessionFile):
             yield item
 
 
-def entries_with_stubs(file: SessionFile) -> Iterator[str]:
-    """Name the entries of a file in which a stub stands that names its own entry."""
+def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
+    """Name the entries of a file in which a placeholder stands that names its own entry."""
     with open_session(file) as session:
-        yield from with_own_stubs(session.lines, session.format)
+        yield from with_own_placeholders(session.lines, session.format)
 
 
-def with_own_stubs(lines: Iterable[Line], form: Format) -> Iterator[str]:
-    """Name the entries in which a stub stands that names its own entry."""
+def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
+    """Name the entries in which a placeholder stands that names its own entry."""
     for line in lines:
-        entry = parse(line.raw) if line.raw and STUB_PREFIX in line.raw else None
+        entry = parse(line.raw) if line.raw and PLACEHOLDER_PREFIX in line.raw else None
         ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
         if entry is None or ident is None:
             continue
         parts = form.parts(entry, NO_SURVEY, None)
-        if any(is_own_stub(value_at(entry, part.path), ident) for part in parts):
+        if any(is_own_placeholder(value_at(entry, part.path), ident) for part in parts):
             yield ident
 
 
-def stubs_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
-    """Give the texts of all stubs in a file; raise OSError where it cannot be read."""
-    stubs: set[bytes] = set()
+def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
+    """Give the texts of all placeholders in a file; raise OSError where it cannot be read."""
+    placeholders: set[bytes] = set()
     tail = b""
     try:
         with open_session(file, check_stop) as session:
             for piece in _pieces(session, check_stop):
                 text = tail + piece
-                stubs.update(STUB.findall(text))
-                tail = text[-LONGEST_STUB:]
+                placeholders.update(PLACEHOLDER.findall(text))
+                tail = text[-LONGEST_PLACEHOLDER:]
     except RefusedError as why:
         raise OSError(errno.EINVAL, str(why)) from why
     except zstandard.ZstdError as why:
         raise OSError(errno.EIO, "an archive that cannot be unpacked") from why
-    return {os.fsdecode(stub) for stub in stubs}
+    return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
 def _pieces(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[bytes]:
@@ -108,21 +121,21 @@ def _chunks(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[by
 
 
 Sighting = tuple[str, float]
-"""The text of a stub, and when what it stands in last changed (seconds since 1970)."""
+"""The text of a placeholder, and when what it stands in last changed (seconds since 1970)."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-def stubs_in_rows(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
-    """Give the texts of all stubs in a session; raise OSError where it cannot be read."""
+def placeholders_in_rows(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
+    """Give the texts of all placeholders in a session; raise OSError where it cannot be read."""
     with _as_os_errors(), open_rows(file, check_stop) as session:
         return set(_in_lines(session.lines))
 
 
-def loose_stubs(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
-    """Yield the stubs that stand in a database outside of its sessions, or in copies of it.
+def loose_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
+    """Yield the placeholders that stand in a database outside of its sessions, or in copies of it.
 
     Those are its archives, events of no session, and what an update put aside. Raise OSError where
-    something cannot be read: then a stub may stand there.
+    something cannot be read: then a placeholder may stand there.
     """
     with _as_os_errors(), _opened(database) as opened:
         sessions = {one.session for one in openclaw_gate.windows(opened)}
@@ -172,21 +185,21 @@ def _in_events(
     changed = {one.session: one.times.newest(None) / 1000 for one in openclaw_gate.windows(opened)}
     for session in set(openclaw_schema.sessions(opened)) - without:
         index = RowIndex(openclaw_schema.sizes(opened, schema, session))
-        for stub in _in_lines(RowLines(opened, schema, session, index, check_stop)):
-            yield stub, changed.get(session, 0.0)
+        for placeholder in _in_lines(RowLines(opened, schema, session, index, check_stop)):
+            yield placeholder, changed.get(session, 0.0)
 
 
 def _in_lines(lines: RowLines) -> Iterator[str]:
     for line in lines:
         if line.raw is None:
             raise RefusedError("one of its events is too long to be looked into")
-        yield from map(os.fsdecode, set(STUB.findall(line.raw)))
+        yield from map(os.fsdecode, set(PLACEHOLDER.findall(line.raw)))
 
 
 def _in_archives(opened: sqlite3.Connection) -> Iterator[Sighting]:
     for _, changed, data in _archives(opened):
-        for stub in set(STUB.findall(data)):
-            yield os.fsdecode(stub), changed
+        for placeholder in set(PLACEHOLDER.findall(data)):
+            yield os.fsdecode(placeholder), changed
 
 
 def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:

@@ -10,9 +10,9 @@ from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import (
     id_named,
     is_placeholder,
-    stub_id,
-    stub_named,
-    stub_token,
+    placeholder_id,
+    placeholder_named,
+    placeholder_token,
     unnumbered,
 )
 from brainsurgeon.model.records import Extraction
@@ -99,7 +99,7 @@ class Extractions:
         exact = self._extractions("e.name = ?", [name])
         if exact and (unnumbered(name) != name or is_placeholder(reference)):
             return exact
-        ids = {stub_id(name), name}
+        ids = {placeholder_id(name), name}
         found = [one for ident in ids for one in self._extractions(OF_NAME, [ident])]
         return sorted({one.id: one for one in found}.values(), key=lambda one: one.id)
 
@@ -186,7 +186,9 @@ class Extractions:
         )
         totals: dict[int, tuple[int, int]] = {}
         for session, name, block, replacement, number, values, size in rows:
-            token = replacement or len(stub_token(stub_named(name), block=bool(block)))
+            token = replacement or len(
+                placeholder_token(placeholder_named(name), block=bool(block))
+            )
             count, saved = totals.get(session, (0, 0))
             totals[session] = (count + values, saved + size - number * token)
         return totals

@@ -151,7 +151,7 @@ class FileStates:
 
 _RESUME_COLUMNS = (
     "device, inode, size, mtime_ns, ctime_ns, mark, rules, format, identity, session_id,"
-    " begins_at, line, cursor, stubs"
+    " begins_at, line, cursor, placeholders"
 )
 
 
@@ -170,10 +170,10 @@ class Resumes:
         if row is None:
             return None
         mark = Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
-        digest, rules, form, identity, session_id, offset, number, cursor, stubs = row[5:]
+        digest, rules, form, identity, session_id, offset, number, cursor, placeholders = row[5:]
         return Resume(
             mark, digest, rules, form, identity, session_id, offset, number, cursor,
-            bool(stubs),
+            bool(placeholders),
         )  # fmt: skip
 
     def remember(self, path: str, resume: Resume) -> None:
@@ -185,7 +185,7 @@ class Resumes:
             (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
              seen.ctime_ns, resume.mark, resume.rules, resume.format,
              resume.identity, resume.session_id, resume.offset, resume.number,
-             resume.cursor, resume.stubs),
+             resume.cursor, resume.placeholders),
         )  # fmt: skip
 
     def forget(self, paths: Iterable[bytes]) -> None:

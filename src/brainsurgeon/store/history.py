@@ -14,7 +14,7 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.entries import stub_named
+from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.reports import TOKENS_PER_CHAR, Event, Pass
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class Sums:
             " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
             " AND substr(e.path, 1, ?) != ? AND substr(e.path, 1, ?) != ?",
             (
-                len(stub_named("")),
+                len(placeholder_named("")),
                 TOKENS_PER_CHAR,
                 *(value for start in _UNSENT for value in (len(start), start)),
             ),

@@ -356,8 +356,9 @@ class Journal:
     def idle(self, journal_id: int) -> None:
         """Keep what was recorded for a rewrite that was undone, as of values that were restored.
 
-        Its new content may have been seen for an instant, and whoever read it may write its stubs
-        again: a row without a stub costs nothing, a stub without a row could not be filled again.
+        Its new content may have been seen for an instant, and whoever read it may write its
+        placeholders again: a row without a placeholder costs nothing, a placeholder without a row
+        could not be filled again.
         """
         self._connection.execute(
             "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"

@@ -6,7 +6,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.entries import stub_named
+from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.store.columns import key_path_text
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Placeholders:
         """
         place = ident, key_path_text(path)
         for number in self._known(place, digest):
-            if stub_named(_numbered(ident, number)) not in taken:
+            if placeholder_named(_numbered(ident, number)) not in taken:
                 return _numbered(ident, number)
         number = self._unused(place, self._least() if reused else 1)
-        while stub_named(_numbered(ident, number)) in taken:
+        while placeholder_named(_numbered(ident, number)) in taken:
             number += 1
         self._connection.execute(
             "INSERT INTO placeholders (id, path, number, digest) VALUES (?, ?, ?, ?)",

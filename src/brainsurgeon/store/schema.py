@@ -286,7 +286,7 @@ CREATE TABLE files (
 
 -- Where the next look at a file may begin: `begins_at` is the offset of the first line to read,
 -- `line` its number, `mark` a digest of bytes of the file, `cursor` what the lines from there on
--- say of those before, `stubs` whether something of ours stands before it.
+-- say of those before, `placeholders` whether something of ours stands before it.
 CREATE TABLE resumes (
     path BLOB PRIMARY KEY,
     device INTEGER NOT NULL,
@@ -302,7 +302,7 @@ CREATE TABLE resumes (
     begins_at INTEGER NOT NULL,
     line INTEGER NOT NULL,
     cursor TEXT NOT NULL,
-    stubs INTEGER NOT NULL
+    placeholders INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Single facts, as JSON.

@@ -17,7 +17,7 @@ from proofs.live.model import Model
 from proofs.live.witness import Watching
 
 PLAN = re.compile(r"#PLAN(\{.*?\})#", re.DOTALL)
-STUB = re.compile(r"\[\[extracted-([0-9a-f-]+)\]\]")
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]+)\]\]")
 
 
 class Planned(Model):
@@ -131,9 +131,9 @@ class Databases(OpenClaw):
         with closing(plain_connection(self.path)) as agent:
             return [text for of, _, text in events(agent) if of == session]
 
-    def stubs(self, session):
-        """Name the stubs that stand in a session, in order."""
-        return [one for text in self.texts(session) for one in STUB.findall(text.decode())]
+    def placeholders(self, session):
+        """Name the placeholders that stand in a session, in order."""
+        return [one for text in self.texts(session) for one in PLACEHOLDER.findall(text.decode())]
 
     def sound(self):
         """Say what SQLite, and OpenClaw's own doctor, find wrong with the database."""
@@ -173,7 +173,7 @@ class Rows(Watching):
         with closing(agent):
             for _, _, text in events(agent):
                 ident = json.loads(text).get("id")
-                if ident and not STUB.search(text.decode()):
+                if ident and not PLACEHOLDER.search(text.decode()):
                     self.first.setdefault(ident, hashlib.sha256(text).digest())
         self.looks += 1
 
@@ -197,10 +197,10 @@ def said(message):
     )  # fmt: skip
 
 
-def stubs(request):
-    """Name the stubs that the model was shown as tool results."""
+def placeholders(request):
+    """Name the placeholders that the model was shown as tool results."""
     shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
-    return set(STUB.findall(json.dumps(shown)))
+    return set(PLACEHOLDER.findall(json.dumps(shown)))
 
 
-__all__ = ["Databases", "Planned", "Rows", "stubs", "wait"]
+__all__ = ["Databases", "Planned", "Rows", "placeholders", "wait"]

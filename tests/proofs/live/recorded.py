@@ -25,7 +25,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 
-STUB = "[[extracted-"
+PLACEHOLDER = "[[extracted-"
 LARGEST_DETAILS = 8192
 
 
@@ -146,7 +146,7 @@ class Agent:
 
     def turn(self, text, rounds):
         """Do one run and say what came of it."""
-        told = {"ok": True, "why": "", "stubs": 0, "outputs": []}
+        told = {"ok": True, "why": "", "placeholders": 0, "outputs": []}
         for _ in range(2):
             self.say()  # the request was accepted; the status is still the old one
             time.sleep(self.random.uniform(0.001, 0.02))
@@ -157,7 +157,7 @@ class Agent:
                 self.begin()
             self.say(status="running", startedAt=now())
             self.message("user", content=text)
-            told["stubs"] = json.dumps(self.entries, ensure_ascii=False).count(STUB)
+            told["placeholders"] = json.dumps(self.entries, ensure_ascii=False).count(PLACEHOLDER)
             for commands in rounds:
                 self.model()
                 self.use(commands, told["outputs"])
