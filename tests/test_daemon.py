@@ -707,7 +707,7 @@ class Work:
         self.spans.append((begun, time.monotonic()))
 
 
-def test_scans_wishes_and_retention_take_turns(world, monkeypatch):
+def test_scans_requests_and_retention_take_turns(world, monkeypatch):
     """Whatever falls due at once is done one after the other, by one worker."""
     work = Work(*[0.1] * 6)
     monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))

@@ -430,7 +430,7 @@ class WithRows:
         if self.crashed:
             return set()
         asked = self.world.store._connection.execute(
-            "SELECT s.path FROM wishes w JOIN sessions s ON s.id = session_id"
+            "SELECT s.path FROM requests w JOIN sessions s ON s.id = session_id"
             " WHERE w.state = 'open' AND s.path IS NOT NULL"
         ).fetchall()
         return {path.decode().rpartition("/")[2] for (path,) in asked}

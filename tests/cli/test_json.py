@@ -65,7 +65,7 @@ def documents(world, conversation, cli):
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
         call("passes"), call("rollback", "1", "--dry-run"), call("rollback", "1"),
     ]  # fmt: skip
-    sql(world, "INSERT INTO wishes (session_id, entry_id, action, asked_at, lapses_at)"
+    sql(world, "INSERT INTO requests (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip
     said += [call("scan", "--once"), call("events"), call("events", "--counts")]
     kept = world.base / "kept.db"

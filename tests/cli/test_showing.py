@@ -268,7 +268,7 @@ def test_one_thing_is_not_called_many(world, conversation, cli):
     grown = cli("scan", "--once") if b"changed" in grown.stdout else grown
     text = b"".join(done.stdout for done in (*said, grown)).decode()
 
-    assert not re.search(r"\b1 (\w+ )?(values|characters|sessions|fields|wishes)\b", text), text
+    assert not re.search(r"\b1 (\w+ )?(values|characters|sessions|fields|requests)\b", text), text
     assert "-" not in re.findall(r"\((\S+) % ", text)
 
 

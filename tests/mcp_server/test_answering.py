@@ -142,7 +142,7 @@ def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
     assert words in agent.refused(**arguments)
 
     assert fence(agent.path) == before
-    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 def test_everything_that_is_wrong_is_told_at_once(world):
@@ -246,7 +246,7 @@ def test_a_restore_in_pages_wants_one_value(world):
 
     assert "message.details.aggregated" in told
     assert fence(agent.path) == before
-    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 def test_a_value_that_stands_twice_is_given_once(world):

@@ -68,7 +68,7 @@ def test_the_whole_circle_of_a_restore_by_the_tool(world):
 
 
 def test_asking_twice_in_a_turn_is_redacted_twice(world):
-    """Both answers of a value asked for in pages are shortened, and no wish stays open."""
+    """Both answers of a value asked for in pages are shortened, and no request stays open."""
     agent = pruned(world)
     before = asking(agent, {**CALL, "limit": 100})
     _, first = agent.call(**CALL, limit=100)
@@ -88,7 +88,7 @@ def test_asking_twice_in_a_turn_is_redacted_twice(world):
     entries = agent.entries()
     for ident in ("answer1", "answer2"):
         assert entries[ident]["message"]["content"][0]["text"] == "Restored 00000003."
-    left = "SELECT count(*) FROM wishes WHERE state = 'open'"
+    left = "SELECT count(*) FROM requests WHERE state = 'open'"
     assert world.store._connection.execute(left).fetchone() == (0,)
 
 
@@ -145,7 +145,7 @@ def test_an_answer_is_found_inside_a_longer_output(world, form, before):
     answer = agent.entries()["answer"]["message"]
     assert answer["content"][0]["text"] == "Restored 00000003."
     assert answer["details"] == {"aggregated": "Restored 00000003.", "cwd": "/w"}
-    assert open_wishes(world) == []
+    assert open_requests(world) == []
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
 
@@ -163,7 +163,7 @@ def test_every_answer_has_an_id_of_its_own(world):
 
 @pytest.mark.parametrize("turn_follows", [True, False])
 def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows):
-    """A person's restore during a run is no call of the agent's: its wish ends with the turn."""
+    """A person's restore during a run is no call of the agent's: its request ends with the turn."""
     agent = pruned(world)
     agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     since = len(agent.talk.lines)
@@ -172,7 +172,7 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
     if not turn_follows:
         os.utime(agent.path, (time.time() - 60,) * 2)
     bound(world, abandoned_after_seconds=120)("restore", "00000003")
-    assert [one[0] for one in open_wishes(world)] == ["restore", "redact"]
+    assert [one[0] for one in open_requests(world)] == ["restore", "redact"]
     if turn_follows:
         agent.talk.assistant("done")
         agent.append(since=since + 1)
@@ -181,12 +181,12 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
     for later in (60, 300, 1200):
         world.clock = lambda later=later: time.time() + later
         world.scan(abandoned_after_seconds=120)
-        left = open_wishes(world)
+        left = open_requests(world)
         if turn_follows:
             assert left == []
 
     assert left == []
-    rows = sql(world, "SELECT state, why FROM wishes WHERE action = 'redact'")
+    rows = sql(world, "SELECT state, why FROM requests WHERE action = 'redact'")
     assert rows == [("lapsed", "no answer of ours stands in the turn in which it was asked")]
 
 
@@ -196,7 +196,7 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
     _, text = agent.call(**CALL, session=SESSION)
     world.scan()
     world.scan(keep_recent=0)
-    assert [one[0] for one in open_wishes(world)] == ["redact"]
+    assert [one[0] for one in open_requests(world)] == ["redact"]
     before = asking(agent, CALL)
     answered(agent, before, text)
     os.utime(agent.path, (time.time() + 1,) * 2)
@@ -207,7 +207,7 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
     assert agent.entries()[f"answer{before}"]["message"]["content"][0]["text"] == (
         "Restored 00000003."
     )
-    assert open_wishes(world) == []
+    assert open_requests(world) == []
 
 
 def test_an_answer_about_what_stands_already_is_redacted_too(world):
@@ -228,7 +228,7 @@ def test_an_answer_about_what_stands_already_is_redacted_too(world):
     assert json.loads(text)["already"] is True
     answer = agent.entries()[f"answer{before}"]
     assert answer["message"]["content"][0]["text"] == "Restored 00000003."
-    assert open_wishes(world) == []
+    assert open_requests(world) == []
 
 
 def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
@@ -249,9 +249,9 @@ def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
     assert entries[f"answer{asked}"]["message"]["content"][0]["text"] == "Restored 00000003."
 
 
-def open_wishes(world):
+def open_requests(world):
     """Give what is still asked for."""
-    return sql(world, "SELECT action, answer FROM wishes WHERE state = 'open' ORDER BY id")
+    return sql(world, "SELECT action, answer FROM requests WHERE state = 'open' ORDER BY id")
 
 
 def test_a_call_that_its_provider_signed_stays(world):
@@ -347,7 +347,7 @@ def test_calls_are_kept_where_the_configuration_says_so(world):
     assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
     assert entries[f"answer{before}"]["message"]["content"][0]["text"] == text
     assert "_redacted" not in entries[f"call{before}"]
-    assert open_wishes(world) == []
+    assert open_requests(world) == []
 
 
 def test_ids_that_begin_alike_are_not_mixed_up(world):
@@ -471,7 +471,7 @@ def test_a_number_that_no_reader_keeps_is_refused(world, value):
 
     agent.refused(action="set_extractable", entry="0000000b", value=value, session=SESSION)
 
-    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_unknown_foreign_and_expired_are_one_answer(world):
 
     assert answers == {NOT_HERE}
     assert foreign.path.read_bytes() == before
-    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 def test_two_agents_never_see_each_other(world):
@@ -125,7 +125,7 @@ def test_where_no_session_can_be_told_candidates_are_listed(world):
 
     assert f"main/{SESSION}" in words
     assert f"main/{OTHER}" in words
-    assert world.store._connection.execute("SELECT count(*) FROM wishes").fetchone() == (0,)
+    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 def test_an_entry_of_one_session_needs_no_name_of_it(world):

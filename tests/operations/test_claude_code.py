@@ -260,7 +260,10 @@ def test_a_session_that_a_process_works_on_is_left_alone(world, path, puppet):
 
 
 def test_beside_a_process_at_rest_new_cuts_wait(world, path, conversation, puppet):
-    """It never reads its session again; who names the session need not wait, and no wish waits."""
+    """It never reads its session again.
+
+    Who names the session need not wait, and no request waits.
+    """
     os.utime(path, (time.time() - 60,) * 2)
     world.record(puppet.pid, status="idle")
     why = f"process {puppet.pid} of Claude Code has it in memory: new cuts wait"

@@ -643,7 +643,7 @@ class TestUndoingEverything:
         assert told.unfinished
         assert "placeholders may stand there" in told.reason
 
-    def test_a_step_that_nobody_can_tell_of_fulfils_no_wish(self, world):
+    def test_a_step_that_nobody_can_tell_of_fulfils_no_request(self, world):
         """Killed before a put-back, with its rows gone since: it stays to be put back."""
         world.scan()
         store = world.store

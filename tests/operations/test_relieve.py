@@ -168,7 +168,7 @@ def test_one_that_cannot_fit_says_so_and_is_left_valid(world, clock):
     assert all(json.loads(line) for line in path.read_bytes().splitlines())
 
 
-def test_an_open_turn_makes_it_a_wish_that_the_scan_carries_out(world, clock):
+def test_an_open_turn_makes_it_a_request_that_the_scan_carries_out(world, clock):
     """Nothing is written into a turn; once it is closed, a scan does what was asked for."""
     one = talk()
     one.user("more")
@@ -186,12 +186,12 @@ def test_an_open_turn_makes_it_a_wish_that_the_scan_carries_out(world, clock):
     assert report.values_extracted > 10
     assert fullness(world, **SMALL).pressure < 0.75
     assert kinds_told(world) == ["extraction", "relief"]
-    assert world.store.wishes.count_open() == 0
+    assert world.store.requests.count_open() == 0
     assert world.scan(**SMALL).sessions_changed == 0
 
 
 @pytest.fixture
-def wished(world, clock):
+def asked(world, clock):
     """Give a session that is to be relieved once its turn is closed."""
     one = talk()
     one.user("more")
@@ -231,29 +231,29 @@ def out_of_the_roots(world, path):
     ids=["excluded", "gone", "no root"],
 )
 def test_a_relief_of_what_is_left_alone_by_now_lapses(
-    world, wished, clock, change, reason, said
+    world, asked, clock, change, reason, said
 ):  # fmt: skip
     """It is waited for no longer, and events, `sessions` and `status` say why."""
-    before = wished.read_bytes()
-    keys = {**SMALL, **change(world, wished)}
+    before = asked.read_bytes()
+    keys = {**SMALL, **change(world, asked)}
     world.scan(**keys)
     world.scan(**keys)
 
     assert lapses(world) == [("main/s", "relieve", reason)]
-    assert world.store.wishes.count_open() == 0
-    assert not wished.exists() or wished.read_bytes() == before
+    assert world.store.requests.count_open() == 0
+    assert not asked.exists() or asked.read_bytes() == before
     [one] = sessions(world.settings(**keys), world.store, clock())
     assert (one.state, one.reason.endswith(LAPSED)) == (said, True)
     [told] = status(world.settings(**keys), world.store, clock()).failures
     assert of_session(told) == f"main/s: relieve lapsed, {reason}"
 
 
-def test_a_relief_waits_for_a_root_that_cannot_be_read(world, wished, clock):
+def test_a_relief_waits_for_a_root_that_cannot_be_read(world, asked, clock):
     """A session that cannot be seen for now is not gone: it is relieved when it can be."""
     aside = world.base / "aside"
     world.root.rename(aside)
     world.scan(**SMALL)
-    assert world.store.wishes.count_open() == 1
+    assert world.store.requests.count_open() == 1
     [one] = sessions(world.settings(**SMALL), world.store, clock())
     assert (one.state, one.reason) == ("unreadable", f"{world.root}: no such directory")
     with pytest.raises(GoneError, match="its file cannot be seen"):
@@ -264,35 +264,35 @@ def test_a_relief_waits_for_a_root_that_cannot_be_read(world, wished, clock):
     assert lapses(world) == []
 
 
-def test_a_pass_over_other_sessions_lets_no_relief_lapse(world, wished, clock):
+def test_a_pass_over_other_sessions_lets_no_relief_lapse(world, asked, clock):
     """Only a pass over everything can tell that a session is gone."""
     other = talk()
     other.lines[0]["id"] = "22222222-0000-4000-8000-000000000002"
     there = world.put("t.jsonl", other.bytes(), age=5)
-    wished.unlink()
+    asked.unlink()
     world.scan(only=[str(there)], **SMALL)
 
-    assert world.store.wishes.count_open() == 1
+    assert world.store.requests.count_open() == 1
 
 
-def test_a_small_session_is_relieved_where_that_was_asked_for(world, wished, clock):
+def test_a_small_session_is_relieved_where_that_was_asked_for(world, asked, clock):
     """`min_session_bytes` keeps no session from what was asked for, now or later."""
     assert world.scan(min_session_bytes=10**9, **SMALL).values_extracted > 10
     assert lapses(world) == []
 
 
-def test_a_restore_leaves_the_wish_to_relieve_open(world, clock):
-    """Putting one value back fulfils no other wish."""
+def test_a_restore_leaves_the_request_to_relieve_open(world, clock):
+    """Putting one value back fulfils no other request."""
     one = talk()
     path = world.put("s.jsonl", one.bytes())
     lift(world, **SMALL)
     entry = json.loads(path.read_bytes().splitlines()[3])["id"]
     one = world.store.sessions.at(str(path))
     with world.store.transaction():
-        world.store.wishes.add_relieve(one.id, {"to": None, "seals": False}, clock())
+        world.store.requests.add_relieve(one.id, {"to": None, "seals": False}, clock())
     world.restore(entry)
 
-    assert [wish.action for wish in world.store.wishes.open_of(one.id)] == ["relieve"]
+    assert [request.action for request in world.store.requests.open_of(one.id)] == ["relieve"]
 
 
 def test_a_look_changes_nothing(world, clock):

@@ -276,9 +276,9 @@ def test_a_request_whose_run_is_lost_does_not_restore_everything(world):
     """A request to roll back a lost run is dropped, since without the run it means all of them."""
     many(world, turns=10)
     world.close()
-    asked = "INSERT INTO wishes (session_id, entry_id, action, asked_at, rolls_back)"
+    asked = "INSERT INTO requests (session_id, entry_id, action, asked_at, rolls_back)"
     sql(world, f"{asked} VALUES (1, '*', 'restore', 1.0, 1), (1, 'e', 'restore', 1.0, NULL)")
     ruin(world, "passes")
     rescue(world.settings(), LATER)
 
-    assert sql(world, "SELECT entry_id FROM wishes") == [("e",)]
+    assert sql(world, "SELECT entry_id FROM requests") == [("e",)]

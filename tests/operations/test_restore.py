@@ -208,7 +208,7 @@ def test_what_a_pass_puts_back_it_does_not_cut(world, conversation, path, clock)
 
 
 def test_of_an_unsettled_session_the_value_is_delivered(world, conversation, pruned, path, clock):
-    """In the middle of a turn the caller gets the values, the file nothing, the store a wish."""
+    """In the middle of a turn the caller gets the values, the file nothing, the store a request."""
     open_turn(path, conversation, clock)
     before = state(world.root, directories=True)
     answer = restored_json(world.restore(pruned))
@@ -231,7 +231,7 @@ def test_of_an_unsettled_session_the_value_is_delivered(world, conversation, pru
     assert entry(path, pruned)["_restored"] == iso(clock.now)
 
 
-def test_a_wish_that_was_carried_out_protects_from_that_moment(
+def test_a_request_that_was_carried_out_protects_from_that_moment(
     world, conversation, pruned, path, clock
 ):
     """The protection begins with the put-back, not with the asking, and ends on time."""
@@ -255,7 +255,7 @@ def test_a_wish_that_was_carried_out_protects_from_that_moment(
 def test_a_put_back_lapses_when_no_settled_moment_comes_in_time(
     world, conversation, pruned, path, clock, protection, patience
 ):
-    """After the larger of the protection and ten minutes the wish is over, with its reason."""
+    """After the larger of the protection and ten minutes the request is over, with its reason."""
     settings = {"keep_after_restore_seconds": protection}
     open_turn(path, conversation, clock)
     asked = clock.now
@@ -263,7 +263,7 @@ def test_a_put_back_lapses_when_no_settled_moment_comes_in_time(
     close_turn(path, conversation, clock)
     clock.now = asked + patience
     world.scan(**settings)
-    [(how, why)] = sql(world, "SELECT state, why FROM wishes")
+    [(how, why)] = sql(world, "SELECT state, why FROM requests")
 
     assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
     assert how == "lapsed"
@@ -273,7 +273,7 @@ def test_a_put_back_lapses_when_no_settled_moment_comes_in_time(
 def test_a_put_back_is_carried_out_until_just_before_it_lapses(
     world, conversation, pruned, path, clock
 ):
-    """One second before the end of its patience a wish still counts."""
+    """One second before the end of its patience a request still counts."""
     open_turn(path, conversation, clock)
     asked = clock.now
     world.restore(pruned)
@@ -287,19 +287,19 @@ def test_a_put_back_is_carried_out_until_just_before_it_lapses(
 def test_asking_twice_while_the_turn_is_open_puts_back_once(
     world, conversation, pruned, path, clock
 ):
-    """Two wishes for the same value are one put-back, and both are over then."""
+    """Two asks for the same value are one put-back, and both are over then."""
     open_turn(path, conversation, clock)
     for _ in range(2):
         assert restored_json(world.restore(pruned))["content"] == {PATH: "x" * 2000}
     close_turn(path, conversation, clock)
 
     assert world.scan().sessions[0].values_restored == 1
-    assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]
+    assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]
     assert path.read_bytes().count(b"_restored") == 1
 
 
 def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, path, clock):
-    """The wish remembers the keys that were asked for."""
+    """The request remembers the keys that were asked for."""
     ident = two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -314,7 +314,7 @@ def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, pa
 
 
 def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned, path, clock):
-    """A wish for the file as it was adds no mark, and the next scan does not cut at once."""
+    """A request for the file as it was adds no mark, and the next scan does not cut at once."""
     open_turn(path, conversation, clock)
     world.restore(pruned, pristine=True)
     close_turn(path, conversation, clock)
@@ -669,7 +669,7 @@ def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, pa
 
 
 def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversation, path, clock):
-    """While another wish is carried out in the same rewrite.
+    """While another request is carried out in the same rewrite.
 
     A placeholder that is gone is still told.
     """
@@ -809,4 +809,4 @@ def test_restoring_what_is_back_says_since_when(world, conversation, pruned, pat
         assert told["keys_restored"] == [PATH]
     assert in_turn["content"] == {PATH: "x" * 2000}
     assert "content" not in again
-    assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]
+    assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]

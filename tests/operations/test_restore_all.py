@@ -156,7 +156,7 @@ def test_pristine_protects_from_the_next_scan(world, conversation, pruned, path,
 # --- all -----------------------------------------------------------------------------------------
 
 
-def test_everything_is_restored_or_wished_for(world, conversation, pruned, path, clock):
+def test_everything_is_restored_or_requested_for(world, conversation, pruned, path, clock):
     """`restore --all` lists what it did with each session; a busy one gets its values later."""
     busy = world.put("t.jsonl", conversation.bytes())
     untouched = Conversation(OTHER)

@@ -1018,7 +1018,7 @@ def test_others_can_write_between_two_pages(full):
 
         def write():
             with other.transaction():
-                other.wishes.add_restore(1, f"e{DUE - 1 - len(turns)}", None, 1.0, None)
+                other.requests.add_restore(1, f"e{DUE - 1 - len(turns)}", None, 1.0, None)
                 turns.append(1)
 
         with pytest.MonkeyPatch.context() as patch:

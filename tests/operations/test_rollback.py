@@ -155,11 +155,11 @@ def test_a_session_at_work_gets_its_values_when_it_is_settled(
 
     assert (one.state, again.state) == ("pending", "pending")
     assert path.read_bytes() == before
-    assert world.store.wishes.count_open() == 1
+    assert world.store.requests.count_open() == 1
     close_turn(path, conversation, clock)
     clock.now += 2 * DAY
     world.scan()
-    assert world.store.wishes.count_open() == 0
+    assert world.store.requests.count_open() == 0
     assert text_of(path, pruned) == "x" * 2000
     told = [one.facts.get("pending") for one in world.store.events.after(0, kinds=["rollback"])]
     assert told == [True, None]

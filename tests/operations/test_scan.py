@@ -404,7 +404,7 @@ def test_what_waits_for_an_open_session_costs_no_write(world, pruned, conversati
     assert world.scan().sessions_changed == 1
 
 
-def test_wishes_and_cuts_are_carried_out_in_one_rewrite(world, conversation, clock):
+def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, clock):
     """A put-back, a pin and new cuts are one replacement of the file."""
     first, second, third = (conversation.turn(letter * 2000) for letter in "xyz")
     path = world.put("s.jsonl", conversation.bytes())

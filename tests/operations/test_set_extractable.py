@@ -89,7 +89,7 @@ def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, path, clock)
 
 
 def test_the_last_word_on_an_entry_counts(world, conversation, path, clock):
-    """A newer wish replaces an older one that still waits."""
+    """A newer request replaces an older one that still waits."""
     ident = conversation.turn()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())

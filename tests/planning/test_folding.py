@@ -30,7 +30,7 @@ def ends(made):
 
 
 def test_nothing_is_gathered_where_nothing_is_asked():
-    """Without a wish and without the switch a plan says nothing of turns."""
+    """Without a request and without the switch a plan says nothing of turns."""
     talk, _ = turns(4)
 
     assert planned(talk, Folding(ArchiveRules())).turns == ()

@@ -46,7 +46,7 @@ class Style(NamedTuple):
 
     agents: tuple[str, ...]
     gap: float = 0
-    wished: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
+    asked: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
     history: str = "grows"
     look_back: float = 0.05
     folds: bool = False
@@ -60,15 +60,15 @@ STYLES = (
     Style(("py path",)),
     Style(("py kept",)),
     Style(("py path",), 0.02, {"exchanges": 5, "races": 5}),
-    Style(("py storm-path",), wished={"deferrals": 20}),
-    Style(("py storm-kept",), wished={"deferrals": 20, HELD: 3}),
+    Style(("py storm-path",), asked={"deferrals": 20}),
+    Style(("py storm-kept",), asked={"deferrals": 20, HELD: 3}),
     Style(("py path", "node path"), 0.02, {"exchanges": 5, "races": 5}),
     Style(("py rewrite",), history="truncated"),
     Style(("py rewrite",), 0.02, {"exchanges": 5, "races": 2, "rollbacks": 1}, "truncated"),
     Style(("py replace",), history="replaced"),
     Style(("py replace",), 0.02, {"exchanges": 5, "rollbacks": 1}, "replaced"),
-    Style(("py late",), wished={"exchanges": 5, "moved": 3}, look_back=0.2),
-    Style(("py path", "pager late"), wished={"exchanges": 3, "caught": 1}),
+    Style(("py late",), asked={"exchanges": 5, "moved": 3}, look_back=0.2),
+    Style(("py path", "pager late"), asked={"exchanges": 3, "caught": 1}),
     Style(("py rewrite", "pager late"), 0, {"exchanges": 3, "caught": 1}, "truncated"),
     Style(("py replace", "pager late"), 0, {"exchanges": 3, "caught": 1}, "replaced"),
     Style(("node path",)),
@@ -181,7 +181,7 @@ def work(world, style, seconds, session, agents, seen):
         if seen["passes"] % 8 == 0:
             seen["put back"] += sum(one.values for one in world.restore_all(pristine=True))
         took = time.monotonic() - begun
-        enough = all(seen[what] >= number for what, number in style.wished.items())
+        enough = all(seen[what] >= number for what, number in style.asked.items())
         if took > max(MOST, seconds) or (took > seconds and enough):
             for agent in agents:
                 agent.stdin.close()
@@ -221,7 +221,7 @@ def hammer(world, monkeypatch, style, seconds):
     histories = [one.read_bytes().splitlines(keepends=True) for one in references]
     wrong = differences(histories, got.splitlines(keepends=True))
     figures = ", ".join(f"{count:.4g} {what}" for what, count in seen.items())
-    missed = [what for what, number in style.wished.items() if seen[what] < number]
+    missed = [what for what, number in style.asked.items() if seen[what] < number]
     print(f"{style}: {figures}, {wrong}, seldom met: {missed or 'nothing'}")
 
     assert wrong == GOOD

@@ -93,7 +93,7 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
         )
 
 
-def test_twenty_turns_leave_no_wish_open(tmp_path, start):
+def test_twenty_turns_leave_no_request_open(tmp_path, start):
     """Asked by exec, by exec in JSON, by MCP and by a person, with the debug log on: all is ended.
 
     No turn fails, every call of the agent's is shortened, and what a person asked for in the
@@ -113,7 +113,7 @@ def test_twenty_turns_leave_no_wish_open(tmp_path, start):
             if number >= 2:
                 wait("something is extracted", lambda: _placeholders_standing(claw))
             asked += _ASKING[number % len(_ASKING) if number >= 2 else 0](claw)
-        wait("every wish is ended", lambda: not _wishes(tmp_path, "state = 'open'"))
+        wait("every request is ended", lambda: not _requests(tmp_path, "state = 'open'"))
         results = {one["message"]["toolCallId"]: one for one in claw.results()}
         left = {call: text(results[call])[:200] for call, ident in asked
                 if text(results[call]) != f"Restored {ident}."}  # fmt: skip
@@ -121,13 +121,13 @@ def test_twenty_turns_leave_no_wish_open(tmp_path, start):
         assert left == {}
         assert all(results[call]["_redacted"] is True for call, _ in asked)
         assert len(asked) == 11
-        lapsed = _wishes(tmp_path, "action = 'redact' AND state = 'lapsed'")
+        lapsed = _requests(tmp_path, "action = 'redact' AND state = 'lapsed'")
         assert lapsed
         print(
             f"{claw.turns} turns of {min(claw.seconds):.1f} to {max(claw.seconds):.1f} s, "
             f"0 failed; {len(asked)} of {len(asked)} calls shortened; "
             f"{len(lapsed)} redactions of a person's restores ended with their reason; "
-            f"{len(_wishes(tmp_path, 'TRUE'))} wishes, none open"
+            f"{len(_requests(tmp_path, 'TRUE'))} requests, none open"
         )
 
 
@@ -139,9 +139,9 @@ def _placeholders_standing(claw):
     return [one["id"] for one in claw.results() if PLACEHOLDER.fullmatch(text(one))]
 
 
-def _wishes(base, where):
+def _requests(base, where):
     with closing(sqlite3.connect(base / "state" / "store.db", timeout=60)) as database:
-        return database.execute(f"SELECT action, why FROM wishes WHERE {where}").fetchall()
+        return database.execute(f"SELECT action, why FROM requests WHERE {where}").fetchall()
 
 
 def _just_work(claw):
@@ -183,7 +183,7 @@ def _by_a_person(claw):
         )  # fmt: skip
         said.append((done.returncode, done.stdout.decode()))
 
-    asked = partial(_wishes, claw.base, WAITS)  # by earlier turns, of the very same value
+    asked = partial(_requests, claw.base, WAITS)  # by earlier turns, of the very same value
     wait(
         "a placeholder stands that nobody asked for",
         lambda: not asked() and _placeholders_standing(claw),

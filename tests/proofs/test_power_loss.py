@@ -266,9 +266,9 @@ def _differs(store, content, path=""):
     for (after,) in store._connection.execute("SELECT after FROM fields"):
         if after not in content:
             return "a field is said to be set and is not"
-    wished = store._connection.execute("SELECT value FROM wishes WHERE state = 'done'").fetchall()
-    if wished and b'"_extractable":false' not in content:
-        return "a wish is said to be done and is not"
+    asked = store._connection.execute("SELECT value FROM requests WHERE state = 'done'").fetchall()
+    if asked and b'"_extractable":false' not in content:
+        return "a request is said to be done and is not"
     return None
 
 
@@ -458,7 +458,7 @@ def test_the_operations_do_what_their_names_say(traced):
         with contextlib.closing(open_store(f"{one.base}/state")) as store:
             ends[verb] = Path(one.session).read_bytes(), *(
                 store._connection.execute(f"SELECT count(*) FROM {of}").fetchone()[0]
-                for of in ("blobs", "fields", "wishes WHERE state = 'open'")
+                for of in ("blobs", "fields", "requests WHERE state = 'open'")
             )  # fmt: skip
     original = traced("cut").original
     assert [ends[verb][1:] for verb in VERBS] == [(2, 0, 0), (2, 1, 0), (0, 0, 0), (2, 0, 1)]

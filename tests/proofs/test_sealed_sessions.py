@@ -201,7 +201,7 @@ def stuck(talk, how):
     ],
 )
 def test_where_a_seal_cannot_leave_the_session_is_left_as_it_is(world, talk, how, why):
-    """Nothing of it is changed, a wish waits, and the next look says the same."""
+    """Nothing of it is changed, a request waits, and the next look says the same."""
     ident = stuck(talk, how)
     path = world.put("s.jsonl", talk.bytes())
     before = path.read_bytes()

@@ -539,7 +539,7 @@ class Agents(RuleBasedStateMachine):
         if pristine:
             self.pinned.clear()
         self._recovered()
-        asked = "SELECT DISTINCT session_id FROM wishes WHERE state = 'open'"
+        asked = "SELECT DISTINCT session_id FROM requests WHERE state = 'open'"
         asked = {ident for (ident,) in self.world.store._connection.execute(asked)}
         waiting = {
             os.path.basename(one.path)

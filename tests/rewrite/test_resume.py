@@ -155,7 +155,7 @@ def test_an_id_that_stands_in_front_as_well_means_a_look_at_everything(world, fr
     assert b"x" * 5000 in path.read_bytes()
 
 
-@pytest.mark.parametrize("change", ["shorter", "other bytes", "another file", "a wish"])
+@pytest.mark.parametrize("change", ["shorter", "other bytes", "another file", "a request"])
 def test_anything_but_growth_means_a_look_at_everything(world, change):
     """A file cut off, written anew, replaced or asked for is read from its beginning."""
     path, talk = long_session(world)
@@ -224,24 +224,27 @@ def test_what_stands_in_front_of_the_tail_goes_on_standing(world, monkeypatch):
 
 
 def test_what_is_asked_for_during_a_pass_is_not_stepped_over(world):
-    """A wish that comes after the pass began and before it looks at its session is carried out."""
+    """A request that comes after the pass began.
+
+    Before it looks at its session is carried out.
+    """
     path, talk = long_session(world)
     pin(world, talk.last, value=2)  # so that the store has a record of it
     world.scan()
     say_more(path, talk)
     world.scan()
     say_more(path, talk)
-    wish = (
-        "INSERT INTO wishes (session_id, entry_id, action, value, pristine, asked_at, state)"
+    request = (
+        "INSERT INTO requests (session_id, entry_id, action, value, pristine, asked_at, state)"
         " SELECT id, ?, 'set', 'false', 0, ?, 'open' FROM sessions"
     )
     assert begins(world)
     scan(
         world.settings(), world.store, clock=world.clock,
-        progress=lambda _: sql(world, wish, (talk.last, world.clock())),
+        progress=lambda _: sql(world, request, (talk.last, world.clock())),
     )  # fmt: skip
 
-    assert sql(world, "SELECT count(*) FROM wishes WHERE state = 'open'") == [(0,)]
+    assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]
     assert b'"_extractable":false' in path.read_bytes().splitlines()[-1]
 
 

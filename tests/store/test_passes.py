@@ -157,9 +157,9 @@ def test_an_old_pass_of_which_nothing_is_left_is_let_go_of(store):
     assert store.passes.last == number
 
 
-@pytest.mark.parametrize("kept", ["value", "event", "field", "wish", "rewrite"])
+@pytest.mark.parametrize("kept", ["value", "event", "field", "request", "rewrite"])
 def test_a_pass_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, kept):
-    """A value that is held, an event, a field, a wish or a rewrite under way keeps it."""
+    """A value that is held, an event, a field, a request or a rewrite under way keeps it."""
     number, row = made(store), session(store)
     if kept != "value":
         expire(store)
@@ -169,8 +169,8 @@ def test_a_pass_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, 
             store.events.add(7.0, "rollback", row.id, {}, number)
         if kept == "field":
             store.fields.add(row.id, 1, "e1", "_extractable", None, b"x", "false", number)
-        if kept == "wish":
-            store.wishes.add_restore(row.id, None, None, 7.0, None, rolls_back=number)
+        if kept == "request":
+            store.requests.add_restore(row.id, None, None, 7.0, None, rolls_back=number)
     if kept == "rewrite":
         begin(store, row, note=journal.Confirmation(at=6.0, pass_id=number))
 

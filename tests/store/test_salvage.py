@@ -88,7 +88,7 @@ INSERT INTO sessions (id, agent_id, name, path, last_path, root, format)
     VALUES (1, 1, 's', x'2f612f73', x'2f612f73', x'2f', 'pi');
 INSERT INTO passes VALUES (1, 1.0, 'scan', '{}');
 INSERT INTO fields VALUES (1, 1, 'e', '_restored', NULL, x'', '', NULL, 'undone', NULL, 1);
-INSERT INTO wishes (id, session_id, entry_id, action, asked_at, rolls_back)
+INSERT INTO requests (id, session_id, entry_id, action, asked_at, rolls_back)
     VALUES (1, 1, 'e', 'restore', 1.0, 1), (2, 1, 'e', 'set', 1.0, NULL);
 INSERT INTO events (at, kind, facts) VALUES (1.0, 'pass', '{}');
 INSERT INTO row_writes VALUES (1, 5);
@@ -148,12 +148,16 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
     assert [row[:3] for row in made["placeholders"]] == [
         ("a", "t0", 1), ("e", "t0", 1), ("e", "t0", 2), ("p", "t0", 1),
     ]  # fmt: skip
-    assert [row[0] for row in made["wishes"]] == [2]
+    assert [row[0] for row in made["requests"]] == [2]
     assert [row[8:] for row in made["fields"]] == [("undone", None, None)]
     assert made["placements"] == []
     assert (saved.values, saved.values_lost, saved.sessions_made) == (0, 6, 1)
-    assert saved.unread == {"wishes", "placements"}
-    assert (saved.rows["wishes"], saved.rows["placements"], saved.rows["extractions"]) == (1, 0, 6)
+    assert saved.unread == {"requests", "placements"}
+    assert (saved.rows["requests"], saved.rows["placements"], saved.rows["extractions"]) == (
+        1,
+        0,
+        6,
+    )
     with closing(sqlite3.connect(fresh)) as database:
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute(

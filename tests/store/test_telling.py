@@ -69,7 +69,7 @@ def test_a_put_back_is_told(store):
 
 
 def test_a_put_back_of_a_rollback_names_the_pass_that_it_undoes(store):
-    """A rollback is told as one, by its own pass or by the wish that it left."""
+    """A rollback is told as one, by its own pass or by the request that it left."""
     row = session(store)
     with store.passes.run("scan", 1.0), store.transaction():
         of = store.passes.number()
@@ -77,9 +77,9 @@ def test_a_put_back_of_a_rollback_names_the_pass_that_it_undoes(store):
         number = store.passes.number()
     confirmed(store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0))
     with store.transaction():
-        store.wishes.add_restore(row.id, None, None, 1.0, None, pristine=True, rolls_back=of)
+        store.requests.add_restore(row.id, None, None, 1.0, None, pristine=True, rolls_back=of)
     at_once = journal.Confirmation(at=3.0, put_back=[1], pass_id=number)
-    later = journal.Confirmation(at=4.0, put_back=[2], wishes=[1])
+    later = journal.Confirmation(at=4.0, put_back=[2], requests=[1])
 
     confirmed(store, row, begin(store, row), at_once)
     told = confirmed(store, row, begin(store, row), later)

@@ -98,9 +98,9 @@ def record_look(store: Store, session: AnyOpen, record: SessionRecord | None, pl
     if record is not None:
         placed = store.placements.of_session(record.id)
         is_new = any(ident not in placed for ident in plan.sighted)
-        if not (is_new or plan.gone or plan.missing or plan.wishes):
+        if not (is_new or plan.gone or plan.missing or plan.requests):
             return
     with store.transaction():
         record = record or note_within(store, session)
-        store.wishes.end(plan.wishes, "nothing left to do")
+        store.requests.end(plan.requests, "nothing left to do")
         store.placements.record(record.id, plan.sighted, plan.gone, plan.missing, now)

@@ -210,14 +210,14 @@ class Plan:
     entries stand, and of `missing` the entries do not stand either. `foreign` are placeholders in
     the file that are a whole value and that no record explains. `missed` says, entry by entry, what
     was asked for and could not be done. `restored` names the entries that the store is to remember
-    as restored, `wishes` the wishes that are fulfilled by it; `unanswered` are wishes to redact
-    that are over although nothing was found to redact. `asked_until` is the newest wish that it
-    took into account. `deferred` is why nothing may be changed although something was due. `unfit`
-    names the entries whose signed thinking was asked for and does not fit any more. `unsent` counts
-    what no request carries. `left` says, entry by entry, where a placeholder of ours stays although
-    everything was to be put back. `lighter` is what the next request carries less, where that was
-    asked for. `archives` are the turns that fold, `turns` says of each turn that was decided about
-    why it does or not.
+    as restored, `requests` the requests that are fulfilled by it; `unanswered` are requests to
+    redact that are over although nothing was found to redact. `asked_until` is the newest request
+    that it took into account. `deferred` is why nothing may be changed although something was due.
+    `unfit` names the entries whose signed thinking was asked for and does not fit any more.
+    `unsent` counts what no request carries. `left` says, entry by entry, where a placeholder of
+    ours stays although everything was to be put back. `lighter` is what the next request carries
+    less, where that was asked for. `archives` are the turns that fold, `turns` says of each turn
+    that was decided about why it does or not.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -228,7 +228,7 @@ class Plan:
     gone: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
-    wishes: tuple[int, ...] = ()
+    requests: tuple[int, ...] = ()
     unanswered: tuple[int, ...] = ()
     asked_until: int = 0
     restored: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the store says: sessions, extractions, fields of ours, wishes, rewrites under way."""
+"""What the store says: sessions, extractions, fields of ours, requests, rewrites under way."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class FieldRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Request:
     """Something asked for that waits until its session is settled.
 
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it speaks of
@@ -161,7 +161,7 @@ class Records:
     may stand for, whatever session they were taken from, and all that the session was last seen to
     hold (`placed`, by their ids). `alike` are the rows of sessions with the same id. `fields` are
     the fields of ours that stand in the session, and those that we set on its entries anywhere
-    else. `restores` says when each entry was last restored; `asked_until` is the newest wish
+    else. `restores` says when each entry was last restored; `asked_until` is the newest request
     there is, open or not, and 0 without any.
     """
 
@@ -170,7 +170,7 @@ class Records:
     alike: frozenset[int] = frozenset()
     fields: tuple[FieldRecord, ...] = ()
     restores: dict[str, float] = field(default_factory=dict)
-    wishes: tuple[Wish, ...] = ()
+    requests: tuple[Request, ...] = ()
     asked_until: int = 0
     own: int | None = None
     archives: tuple[ArchiveRecord, ...] = ()
@@ -219,7 +219,7 @@ class Confirmation:
     """What becomes true once a rewrite has happened.
 
     The ids of the extractions that were put back, of the field records that are no longer true and
-    of the wishes that are fulfilled, the ids of the entries that were restored, and the moment.
+    of the requests that are fulfilled, the ids of the entries that were restored, and the moment.
     `rows` are those that a rewrite in a database changes: the number of each event, and digests
     (as hexadecimal text) of what it says before and afterwards. `pass_id` is the pass that does it.
     `folded` are the prompts of the turns that fold beside the first of each archive.
@@ -227,7 +227,7 @@ class Confirmation:
 
     put_back: list[int] = field(default_factory=list)
     fields_gone: list[int] = field(default_factory=list)
-    wishes: list[int] = field(default_factory=list)
+    requests: list[int] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     at: float = 0.0
     rows: list[tuple[int, str, str]] = field(default_factory=list)

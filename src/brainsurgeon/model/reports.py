@@ -246,7 +246,10 @@ class Relief:
 
 @dataclass(frozen=True, slots=True)
 class FieldAnswer:
-    """What became of the wish to set `_extractable`: carried out, or `pending` for a `reason`."""
+    """What became of the request to set `_extractable`.
+
+    Carried out, or `pending` for a `reason`.
+    """
 
     entry_id: str
     session: str
@@ -260,7 +263,7 @@ EventKind = Literal[
     "expiry", "lapse", "summary_failed", "signal", "failure",
 ]  # fmt: skip
 KINDS: tuple[EventKind, ...] = get_args(EventKind)
-"""Every kind of event there is; a `lapse` is a wish that nobody could carry out."""
+"""Every kind of event there is; a `lapse` is a request that nobody could carry out."""
 TOKENS_PER_CHAR = 0.33
 """What a character is taken for where nothing better is known: an estimate."""
 

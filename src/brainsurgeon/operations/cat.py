@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brainsurgeon.lookup.sessions import file_of, session_named
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.rewrite.inspect import examine_open, records_of
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -44,8 +44,10 @@ def _is_known(session: AnyOpen) -> bool:
 def _filled(
     settings: Settings, store: Store, session: AnyOpen, record: SessionRecord | None, now: float
 ) -> Iterator[bytes]:
-    wish = Wish(None, record.id if record else 0, None, "restore", None, None, True, now, None)
-    records = replace(records_of(settings, store, session, record, now), wishes=(wish,))
+    request = Request(
+        None, record.id if record else 0, None, "restore", None, None, True, now, None
+    )
+    records = replace(records_of(settings, store, session, record, now), requests=(request,))
     plan = examine_open(settings, session, None, now, window=0).plan(records, cut=False)
     done = 0
     for edit in plan.putbacks:

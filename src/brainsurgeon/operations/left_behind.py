@@ -13,7 +13,7 @@ from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, placeholder_in, value_at
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.operations.status import databases_below
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
@@ -57,7 +57,7 @@ def placeholders_of(settings: Settings, store: Store | None, session: AnyOpen) -
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
     survey = form.survey(session.lines, 0)
-    everything = Wish(None, 0, None, "restore", None, None, True, 0.0, None)
+    everything = Request(None, 0, None, "restore", None, None, True, 0.0, None)
     record = catalogue.find(store, session) if store else None
     records = records_of(settings, store, session, record, 0.0, (everything,))
     rules = settings.decision_rules()

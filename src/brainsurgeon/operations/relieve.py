@@ -62,7 +62,7 @@ def relieve(
         with _translated(file), store.passes.run("relieve", clock()):
             relief, rewrite = _relieved(settings, store, as_it_is_now(file), wanted, clock)
     except UnsettledError as why:
-        _note_wish(store, file, wanted, clock())
+        _note_request(store, file, wanted, clock())
         return Relief(chosen.title, pending=True, reason=str(why))
     if rewrite is not None:
         rewrite.finish()
@@ -142,10 +142,10 @@ def _translated(file: SessionFile) -> Iterator[None]:
             raise GoneError(f"{file.title}: its file went away") from why
 
 
-def _note_wish(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
+def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
     with failing(file), open_session(file) as session, store.transaction():
         record = catalogue.note_within(store, session)
-        store.wishes.add_relieve(record.id, wanted.write(), now)
+        store.requests.add_relieve(record.id, wanted.write(), now)
 
 
 def _unsettled(examined: Examination) -> str:

@@ -14,7 +14,7 @@ from brainsurgeon.lookup.entries import choose, entry_named
 from brainsurgeon.lookup.sessions import file_of, noted
 from brainsurgeon.lookup.values import as_sent, as_the_model_had_them, contents, decode, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted, value_at
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.text import moment_said
 from brainsurgeon.rewrite.change import carry_out
@@ -92,18 +92,18 @@ def restore(
         why_busy = _unsettled(settings, store, file, now)
         redacts = bool(why_busy) and not settings.keep_purge_control_calls
         return replace(answer_if_there, why_pending=why_busy, redacts=redacts)
-    wishes = (
-        wish_to_restore(record, named.entry_id, paths, pristine, now),
-        *(wish_to_restore(record, entry_id, None, pristine, now) for entry_id in more),
+    requests = (
+        request_to_restore(record, named.entry_id, paths, pristine, now),
+        *(request_to_restore(record, entry_id, None, pristine, now) for entry_id in more),
     )
     try:
         planned, rewrite = _carry_out_by(
             clock() + _patience(settings) if wait else clock(),
-            settings, store, file, record, wishes, clock, tokens,
+            settings, store, file, record, requests, clock, tokens,
         )  # fmt: skip
     except UnsettledError as why:
-        for wish in wishes:
-            note(settings, store, record, wish.entry_id, wish.paths, pristine, now)
+        for request in requests:
+            note(settings, store, record, request.entry_id, request.paths, pristine, now)
         return replace(
             answer, pending=True, why_pending=str(why),
             put_back_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
@@ -166,13 +166,13 @@ def _patience(settings: Settings) -> float:
 
 def _carry_out_by(
     deadline: float, settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    wishes: tuple[Wish, ...], clock: Callable[[], float], tokens: Values,
+    requests: tuple[Request, ...], clock: Callable[[], float], tokens: Values,
 ) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
     """Carry out the requests, with retries until `deadline` while the session is not idle."""
     while True:
         try:
-            with store.passes.run("restore", wishes[0].asked_at):
-                return carry_out(settings, store, file, record, wishes, clock, tokens)
+            with store.passes.run("restore", requests[0].asked_at):
+                return carry_out(settings, store, file, record, requests, clock, tokens)
         except UnsettledError:
             if clock() >= deadline:
                 raise
@@ -244,12 +244,12 @@ def _stand(file: SessionFile, entry_id: str, values: Values, paths: dict[int, Ke
     return False
 
 
-def wish_to_restore(
+def request_to_restore(
     record: SessionRecord, entry_id: str | None, paths: tuple[KeyPath, ...] | None,
     pristine: bool, now: float,
-) -> Wish:  # fmt: skip
+) -> Request:  # fmt: skip
     """Return a request to carry out now, to be recorded only if it has to wait."""
-    return Wish(None, record.id, entry_id, "restore", paths, None, pristine, now, lapses_at=None)
+    return Request(None, record.id, entry_id, "restore", paths, None, pristine, now, lapses_at=None)
 
 
 def note_answer(store: Store, answer: RestoreAnswer) -> None:
@@ -257,7 +257,9 @@ def note_answer(store: Store, answer: RestoreAnswer) -> None:
     if answer.redacts:
         answer_id = answer.answer_id.encode()
         with store.transaction():
-            store.wishes.add_redact(answer.session_id, answer.entry_id, answer_id, answer.asked_at)
+            store.requests.add_redact(
+                answer.session_id, answer.entry_id, answer_id, answer.asked_at
+            )
 
 
 def note(
@@ -266,6 +268,6 @@ def note(
 ) -> None:  # fmt: skip
     """Record a pending restore."""
     with store.transaction():
-        store.wishes.add_restore(
+        store.requests.add_restore(
             record.id, entry_id, paths, now, now + _patience(settings), pristine=pristine
         )

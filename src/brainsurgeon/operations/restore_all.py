@@ -21,12 +21,12 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.lookup.sessions import Session, all_sessions, noted, session_named
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import SessionRestore
 from brainsurgeon.model.sessions import Root, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.left_behind import placeholders_put_away
-from brainsurgeon.operations.restore import missed, note, removed, wish_to_restore
+from brainsurgeon.operations.restore import missed, note, removed, request_to_restore
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.change import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, finish_now
@@ -109,9 +109,11 @@ def _restore_session(
         session = noted(store, session)
     assert session.record is not None  # noqa: S101  noted above
     assert session.file is not None  # noqa: S101  checked above
-    wish = wish_to_restore(session.record, None, None, pristine, now)
+    request = request_to_restore(session.record, None, None, pristine, now)
     try:
-        planned, rewrite = carry_out(settings, store, session.file, session.record, (wish,), clock)
+        planned, rewrite = carry_out(
+            settings, store, session.file, session.record, (request,), clock
+        )
     except UnsettledError as why:
         note(settings, store, session.record, None, None, pristine, now)
         return SessionRestore(session.title, "pending", 0, reason=str(why)), None
@@ -145,7 +147,7 @@ def _unknown(
 ) -> SessionRestore | None:
     """Return the result for a session without a row, or None if something can be restored."""
     assert session.file is not None  # noqa: S101  a session has a file or a record
-    everything = Wish(None, 0, None, "restore", None, None, True, now, None)
+    everything = Request(None, 0, None, "restore", None, None, True, now, None)
     try:
         with examine(settings, session.file, None, now, window=0) as examined:
             records = records_of(settings, store, examined.session, None, now, (everything,))

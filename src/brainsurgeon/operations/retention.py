@@ -137,7 +137,7 @@ class _Run:
         if self._settings.retention_standing is not None:
             until = self.now - self._settings.retention_standing
             with self._turn(1):
-                self._store.wishes.lapse_missed(until, self.now, self._store.passes.so_far)
+                self._store.requests.lapse_missed(until, self.now, self._store.passes.so_far)
 
     def _delete(self, sights: Iterable[Sight]) -> None:
         """Delete the expired values whose placeholder is in no recently changed file."""

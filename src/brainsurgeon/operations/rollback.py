@@ -19,7 +19,7 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.lookup.sessions import all_sessions, noted, session_among
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import RollbackReport, SessionRollback
 from brainsurgeon.operations.restore import missed, removed
 from brainsurgeon.planning.signatures import UNFIT
@@ -133,10 +133,10 @@ class _Rollback:
         if file is None:
             return SessionRollback(session.title, "gone", reason="its file is gone"), None
         now = self._clock()
-        wish = self._wish(record, now)
+        request = self._request(record, now)
         try:
             planned, rewrite = carry_out(
-                self._settings, self._store, file, record, (wish,), self._clock
+                self._settings, self._store, file, record, (request,), self._clock
             )
         except UnsettledError as why:
             return self._wait(session, record, now, str(why)), None
@@ -145,8 +145,8 @@ class _Rollback:
             return SessionRollback(session.title, "failed", reason=reason), None
         return self._answer(session, record, planned), rewrite
 
-    def _wish(self, record: SessionRecord, now: float) -> Wish:
-        return Wish(
+    def _request(self, record: SessionRecord, now: float) -> Request:
+        return Request(
             None, record.id, None, "restore", None, None, True, now, None,
             rolls_back=self._undone.id,
         )  # fmt: skip
@@ -156,10 +156,10 @@ class _Rollback:
     ) -> SessionRollback:
         """Record a pending request without an end, unless there is one."""
         store, ident, number = self._store, record.id, self._undone.id
-        if all(wish.rolls_back != number for wish in store.wishes.open_of(ident)):
+        if all(request.rolls_back != number for request in store.requests.open_of(ident)):
             facts = {"rolls_back": number, "pending": True, "reason": reason}
             with store.transaction():
-                store.wishes.add_restore(
+                store.requests.add_restore(
                     ident, None, None, now, None, pristine=True, rolls_back=number
                 )
                 store.events.add(now, "rollback", ident, facts, store.passes.number())
@@ -186,8 +186,10 @@ class _Rollback:
                 examined.check_settled()
             except UnsettledError as why:
                 return SessionRollback(session.title, "pending", reason=str(why))
-            wishes = (self._wish(record, now),)
-            records = records_of(self._settings, self._store, examined.session, record, now, wishes)
+            requests = (self._request(record, now),)
+            records = records_of(
+                self._settings, self._store, examined.session, record, now, requests
+            )
             planned = examined.plan(records, cut=False)
         if planned.deferred:
             return SessionRollback(session.title, "pending", reason=planned.deferred)

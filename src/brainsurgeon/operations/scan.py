@@ -127,11 +127,11 @@ def let_go(
     results of the run.
     """
     pass_id = store.passes.so_far
-    store.wishes.lapse(now, pass_id)
+    store.requests.lapse(now, pass_id)
     skipped = {seen.path: seen.reason for seen in report.sessions if seen.outcome == "skipped"}
     troubled = {problem.root for problem in report.problems}
     roots = {os.path.realpath(root.path) for root in settings.root_directories()}
-    for wish, path, root in store.wishes.reliefs():
+    for request, path, root in store.requests.reliefs():
         missed, file = memory.asked(path)
         why = None
         if file:
@@ -141,7 +141,7 @@ def let_go(
         elif missed and whole and root not in troubled:
             why = NOT_FOUND
         if why:
-            store.wishes.let_go([wish], why, now, pass_id)
+            store.requests.let_go([request], why, now, pass_id)
 
 
 def verdict_on(error: Exception) -> tuple[Result, str] | None:

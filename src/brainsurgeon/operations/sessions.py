@@ -79,7 +79,7 @@ def summaries(
     """Return summaries of the given sessions, largest first."""
     totals = store.extractions.totals() if store else {}
     states = store.files.all() if store else {}
-    lapsed = store.wishes.reliefs_lapsed() if store else {}
+    lapsed = store.requests.reliefs_lapsed() if store else {}
     listed = []
     for session in known:
         record = session.record

@@ -54,7 +54,7 @@ def set_extractable(
     now = clock()
     record = recorded(noted(store, chosen))
     with store.transaction():
-        store.wishes.add_set(record.id, ident, value, now)
+        store.requests.add_set(record.id, ident, value, now)
     try:
         with store.passes.run("set-extractable", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)

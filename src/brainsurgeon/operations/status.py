@@ -151,7 +151,7 @@ class Status:
     store_path: str
     store_bytes: int
     leaving: Leaving | None
-    wishes_open: int
+    requests_open: int
     interrupted: tuple[str, ...]
     kept_beside: dict[str, str]
     roots: tuple[RootStatus, ...]
@@ -190,7 +190,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         store_path=settings.state_dir,
         store_bytes=store.size if store else 0,
         leaving=_leaving(settings, store, now, kept.get("held_back", {})) if store else None,
-        wishes_open=store.wishes.count_open() if store else 0,
+        requests_open=store.requests.count_open() if store else 0,
         interrupted=tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
         kept_beside={rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
         roots=tuple(_roots(settings, seen)),
@@ -350,8 +350,8 @@ def _of_store(store: Store) -> list[Metric]:
         _one("extracted_bytes", "Size of the values that stand extracted.", size),
         _one("archived_turns", "Archives of turns that stand.", store.sums.archived()),
         _one("store_bytes", "Size of the store's database.", store.size),
-        _one("wishes", "Restores and settings that wait for a settled session.",
-             store.wishes.count_open()),
+        _one("requests", "Restores and settings that wait for a settled session.",
+             store.requests.count_open()),
         _one("interrupted_rewrites", "Rewrites that the next pass finishes or undoes.",
              sum(not rewrite.stays for rewrite in store.journal.open_rewrites())),
         Metric("sessions", "gauge", "Sessions by what the last look at them came to.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from brainsurgeon.model.turns import MARK, NOTHING, Archive, Sent, Told, Verdict
 from brainsurgeon.planning.conversation import Context, converse, turn_of
-from brainsurgeon.planning.drafts import FieldWishes, Judge
+from brainsurgeon.planning.drafts import FieldRequests, Judge
 from brainsurgeon.planning.tail import Frontier
 from brainsurgeon.planning.turns import (
     NO_WEIGHT,
@@ -281,9 +281,9 @@ def fold_turns(
     """Decide about every turn of a session; nothing folds, and nothing is read, where none may."""
     if not folding.wanted:
         return NOTHING_FOLDS
-    sets = FieldWishes(records.fields, records.wishes, records.own).sets
+    sets = FieldRequests(records.fields, records.requests, records.own).sets
     judge = Judge(form, survey, rules, records, sets, now, now, Frontier())
-    restores = tuple(wish for wish in records.wishes if wish.action == "restore")
+    restores = tuple(request for request in records.requests if request.action == "restore")
     archived = {one.entry_id: one for one in records.extractions
                 if one.archive_id is not None and not one.links}  # fmt: skip
     context = Context(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import Entry, Line, Lines
-    from brainsurgeon.model.records import Extraction, Wish
+    from brainsurgeon.model.records import Extraction, Request
     from brainsurgeon.model.sessions import Survey
     from brainsurgeon.model.turns import Said
     from brainsurgeon.planning.rules import EntryState
@@ -70,7 +70,7 @@ class Context:
     """What gathering goes by.
 
     `archived` are the records of archives by the ids of their closing entries, `restores` the open
-    wishes to put something back, `asked` what is asked of turns by the ids of their prompts.
+    requests to put something back, `asked` what is asked of turns by the ids of their prompts.
     `together` says that any turn may fold with others.
     """
 
@@ -78,7 +78,7 @@ class Context:
     survey: Survey
     rules: ArchiveRules
     archived: Mapping[str, Extraction]
-    restores: tuple[Wish, ...]
+    restores: tuple[Request, ...]
     keep_after_restore: float
     now: float
     asked: Mapping[str, str | None] = field(default_factory=dict)
@@ -206,7 +206,7 @@ def _hold(turn: Gathered, context: Context, state: EntryState) -> None:
         turn.held, turn.until = f"pinned: {ident}", None
     elif type(state.extractable) is int and state.position < state.extractable:
         turn.held, turn.until = f"pinned: inside the window of {ident}", None
-    elif any(wish.speaks_of(ident) for wish in context.restores):
+    elif any(request.speaks_of(ident) for request in context.restores):
         turn.held, turn.until = f"restored: {ident} is asked for", None
     elif state.restored_at is not None:
         until = state.restored_at + context.keep_after_restore

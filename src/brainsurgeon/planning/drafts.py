@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.splice import Span
     from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Part
     from brainsurgeon.model.plans import Edit, FieldEdit
-    from brainsurgeon.model.records import Extraction, FieldRecord, Records, Wish
+    from brainsurgeon.model.records import Extraction, FieldRecord, Records, Request
     from brainsurgeon.model.sessions import Survey
     from brainsurgeon.planning.archive import Fold
     from brainsurgeon.planning.matching import Matcher, Redaction
@@ -117,7 +117,7 @@ class Judge:
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records,
-        sets: Mapping[str, Wish], now: float, branches_die_at: float, frontier: Frontier,
+        sets: Mapping[str, Request], now: float, branches_die_at: float, frontier: Frontier,
     ) -> None:  # fmt: skip
         self.tally, self._frontier = Tally(), frontier
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
@@ -167,8 +167,8 @@ class Judge:
 
     def _forced(self, ident: str) -> bool:
         """Tell whether an entry was forced by a command that its line does not show yet."""
-        wish = self._sets.get(ident)
-        return (wish.value if wish else self._pins.get(ident)) is True
+        request = self._sets.get(ident)
+        return (request.value if request else self._pins.get(ident)) is True
 
     def state(
         self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction] = ()
@@ -283,18 +283,20 @@ def _in_file(line: Line, span: Span) -> tuple[int, int]:
     return span[0] + line.offset, span[1] + line.offset
 
 
-class FieldWishes:
-    """The fields that stand in one session, and the wishes that set or undo some."""
+class FieldRequests:
+    """The fields that stand in one session, and the requests that set or undo some."""
 
     def __init__(
-        self, placed: Iterable[FieldRecord], wishes: Iterable[Wish], own: int | None
+        self, placed: Iterable[FieldRecord], requests: Iterable[Request], own: int | None
     ) -> None:
         self._own = own
-        asked = list(wishes)
+        asked = list(requests)
         self.sets = {
-            wish.entry_id: wish for wish in asked if wish.action == "set" and wish.entry_id
+            request.entry_id: request
+            for request in asked
+            if request.action == "set" and request.entry_id
         }
-        self._restores = [wish for wish in asked if wish.action == "restore"]
+        self._restores = [request for request in asked if request.action == "restore"]
         self._placed: dict[str, list[FieldRecord]] = defaultdict(list)
         for record in placed:
             self._placed[record.entry_id].append(record)
@@ -302,7 +304,7 @@ class FieldWishes:
         self._missed: list[tuple[str, str]] = []
 
     def speak_of(self, entry_id: str) -> bool:
-        """Tell whether a field of this entry is set, or is wished for."""
+        """Tell whether a field of this entry is set, or is asked for."""
         return entry_id in self.sets or entry_id in self._placed
 
     def cleans(self, ident: str, entry: Entry) -> bool:
@@ -318,7 +320,7 @@ class FieldWishes:
 
         `rest` is a digest of what else its line says, None where ids are random. `back` are the
         values that are put back into it, `left` those whose place is taken still. Each field is
-        edited once: where undoing and setting meet, the newer wish holds. What was shortened and
+        edited once: where undoing and setting meet, the newer request holds. What was shortened and
         stays so goes on saying that it was.
         """
         pristine = _newest(self._restores, ident or "", None)
@@ -369,7 +371,7 @@ class FieldWishes:
         return whole or any(self._undoes(record) for record in self._placed.get(ident, ()))
 
     def _undoes(self, record: FieldRecord) -> bool:
-        """Tell whether a wish undoes this field: all of its entry, or those of its pass."""
+        """Tell whether a request undoes this field: all of its entry, or those of its pass."""
         return _newest(self._restores, record.entry_id, record.pass_id) is not None
 
     def missed(self) -> list[tuple[str, str]]:
@@ -383,29 +385,32 @@ class FieldWishes:
         ]  # fmt: skip
 
     def _marks(self, record: Extraction) -> bool:
-        """Tell whether a wish for this value wants `_restored` set (all but pristine ones)."""
-        return any(not wish.pristine and wish.speaks_of(record.entry_id) for wish in self._restores)
+        """Tell whether a request for this value wants `_restored` set (all but pristine ones)."""
+        return any(
+            not request.pristine and request.speaks_of(record.entry_id)
+            for request in self._restores
+        )
 
 
-def _newest(wishes: Iterable[Wish], ident: str, pass_id: int | None) -> float | None:
-    """Give how new the newest wish is that undoes the fields of an entry, or None.
+def _newest(requests: Iterable[Request], ident: str, pass_id: int | None) -> float | None:
+    """Give how new the newest request is that undoes the fields of an entry, or None.
 
     Those that roll back a pass count for the fields of that pass alone.
     """
     return max(
         (
-            _newness(wish)
-            for wish in wishes
-            if wish.pristine and wish.paths is None and wish.speaks_of(ident)
-            and wish.rolls_back in (None, pass_id)
+            _newness(request)
+            for request in requests
+            if request.pristine and request.paths is None and request.speaks_of(ident)
+            and request.rolls_back in (None, pass_id)
         ),
         default=None,
     )  # fmt: skip
 
 
-def _newness(wish: Wish) -> float:
-    """Order wishes by how new they are; none is newer than one that is carried out at once."""
-    return math.inf if wish.id is None else wish.id
+def _newness(request: Request) -> float:
+    """Order requests by how new they are; none is newer than one that is carried out at once."""
+    return math.inf if request.id is None else request.id
 
 
 _UNSURE = "nobody can tell whether it is the entry that was recorded"
@@ -494,7 +499,7 @@ class Findings:
 
     `sighted` are the extractions that stand there; of those that are `supposed` to, the entry has
     another id than the recorded one. `waits` are the ids of entries (None: one without an id) in a
-    last line that has no newline yet: what is wished for there waits. `asked` are the extractions
+    last line that has no newline yet: what is asked for there waits. `asked` are the extractions
     whose placeholders stand and are to go, each with its entry's id; `unexplained` are placeholders
     of ours that no record puts back.
     """
@@ -524,7 +529,7 @@ class Mentions:
     """Tells whether a short line may hold a placeholder or field of ours, or is one asked for."""
 
     asked: frozenset[str]
-    fields: FieldWishes
+    fields: FieldRequests
     calls: tuple[bytes, ...]
 
     def __call__(self, raw: bytes, ident: str | None) -> bool:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Answer
     from brainsurgeon.model.entries import KeyPath, Kind, Lines
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Wish
+    from brainsurgeon.model.records import Request
     from brainsurgeon.planning.drafts import Findings
 
 
@@ -257,18 +257,18 @@ _NO_TURN = "only its text went back: the turn itself does not stand in this sess
 
 
 class Restores:
-    """The wishes of one session to put values back; hand it every id that is met on the walk.
+    """The requests of one session to put values back; hand it every id that is met on the walk.
 
     `everything` says that one of them means the whole session, `pristine` that all of it is to be
     as the agent wrote it, seals included. Taking a pass back is neither.
     """
 
     def __init__(self, records: Records, found: Findings) -> None:
-        self.wishes = [wish for wish in records.wishes if wish.action == "restore"]
-        whole = [one for one in self.wishes if one.entry_id is None and not one.rolls_back]
+        self.requests = [request for request in records.requests if request.action == "restore"]
+        whole = [one for one in self.requests if one.entry_id is None and not one.rolls_back]
         self.everything = bool(whole)
-        self.pristine = any(wish.pristine and wish.paths is None for wish in whole)
-        self.named = {wish.entry_id for wish in self.wishes}
+        self.pristine = any(request.pristine and request.paths is None for request in whole)
+        self.named = {request.entry_id for request in self.requests}
         self._found = found
         self._continued = {one.anchor for one in records.extractions if one.links}
         self._met: set[str] = set()
@@ -303,7 +303,7 @@ class Restores:
         The link of an archive can only where the entry that was continued stands: a fork has no
         more than the active branch.
         """
-        asked = any(self._means(wish, one) for wish in self.wishes)
+        asked = any(self._means(request, one) for request in self.requests)
         if asked and one.links and one.anchor not in self._met:
             if one.entry_id in self.named:
                 self._found.missed.append((one.entry_id, _NO_TURN))
@@ -313,18 +313,18 @@ class Restores:
             self._found.missed.append((one.entry_id, lost))
         return asked and not lost
 
-    def _means(self, wish: Wish, one: Extraction) -> bool:
-        """Tell whether a wish means a value; the two of an archive only go back together."""
-        if one.archive_id is None or wish.paths is None:
-            return wish.wants(one)
-        return wish.speaks_of(one.entry_id) and any(
-            (one.entry_id, path) in self._archives for path in wish.paths
+    def _means(self, request: Request, one: Extraction) -> bool:
+        """Tell whether a request means a value; the two of an archive only go back together."""
+        if one.archive_id is None or request.paths is None:
+            return request.wants(one)
+        return request.speaks_of(one.entry_id) and any(
+            (one.entry_id, path) in self._archives for path in request.paths
         )
 
 
-# A call is recognised by its answer alone: the wish recorded the random id that the answer carries,
-# so that it is found inside a longer output, too. What the host called the tool does not matter,
-# and a tool that merely happens to be called restore is never touched.
+# A call is recognised by its answer alone: the request recorded the random id that the answer
+# carries, so that it is found inside a longer output, too. What the host called the tool does not
+# matter, and a tool that merely happens to be called restore is never touched.
 
 
 ACTIONS = frozenset({"restore", "restore_remote"})
@@ -345,17 +345,17 @@ class Redaction:
 class OwnCalls:
     """What was recognised in a session: answers by the id of their entry, calls by their id.
 
-    `wishes` are the wishes whose answer was found.
+    `requests` are the requests whose answer was found.
     """
 
     answers: dict[str, list[tuple[Answer, str]]] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
-    wishes: set[int | None] = field(default_factory=set)
+    requests: set[int | None] = field(default_factory=set)
 
 
 def _answered(
-    asked: dict[str, Wish], answer: Answer, entry: Entry, form: Format
-) -> tuple[Wish, Answer] | None:
+    asked: dict[str, Request], answer: Answer, entry: Entry, form: Format
+) -> tuple[Request, Answer] | None:
     """Take out the request that a text answers; give it, and the text with every copy of it."""
     ident = next((one for one in asked if one in answer.text), None)
     if ident is None:
@@ -368,13 +368,15 @@ def _answered(
     return asked.pop(ident), replace(answer, copies=copies)
 
 
-def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCalls:
-    """Look through a session for the answers that wishes name, and for the calls they answer.
+def find_own_calls(lines: Lines, form: Format, requests: Iterable[Request]) -> OwnCalls:
+    """Look through a session for the answers that requests name, and for the calls they answer.
 
     A result that does not name its call answers the call that stands before it.
     """
     asked = {
-        wish.answer.decode(): wish for wish in wishes if wish.action == "redact" and wish.answer
+        request.answer.decode(): request
+        for request in requests
+        if request.action == "redact" and request.answer
     }
     own = OwnCalls()
     if not asked:
@@ -393,9 +395,9 @@ def find_own_calls(lines: Lines, form: Format, wishes: Iterable[Wish]) -> OwnCal
             known = _answered(asked, one, entry, form)
             if known is None:
                 continue
-            wish, answer = known
-            wanted = wish.entry_id or ""
-            own.wishes.add(wish.id)
+            request, answer = known
+            wanted = request.entry_id or ""
+            own.requests.add(request.id)
             own.answers.setdefault(ident, []).append((answer, wanted))
             call_id = answer.call_id or last_call
             if call_id:
@@ -437,15 +439,15 @@ def redactions(
 
 
 def ended(
-    planned: Plan, unanswered: list[Wish], changed_at: float, now: float, patience: float
+    planned: Plan, unanswered: list[Request], changed_at: float, now: float, patience: float
 ) -> Plan:
     """Add which redactions end without an answer, and when to look for the others again."""
     over = [
-        wish for wish in unanswered
-        if wish.asked_at < changed_at or wish.asked_at + patience <= now
+        request for request in unanswered
+        if request.asked_at < changed_at or request.asked_at + patience <= now
     ]  # fmt: skip
-    due = [wish.asked_at + patience for wish in unanswered if wish not in over]
+    due = [request.asked_at + patience for request in unanswered if request not in over]
     if planned.due_at is not None:
         due.append(planned.due_at)
-    ids = tuple(wish.id for wish in over if wish.id is not None)
+    ids = tuple(request.id for request in over if request.id is not None)
     return replace(planned, unanswered=ids, due_at=min(due, default=None))

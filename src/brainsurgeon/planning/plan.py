@@ -19,7 +19,7 @@ from brainsurgeon.planning import archive as turns
 from brainsurgeon.planning import drafts
 from brainsurgeon.planning.drafts import (
     Draft,
-    FieldWishes,
+    FieldRequests,
     Findings,
     Ids,
     Judge,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.entries import Entry, KeyPath, Line, Lines
     from brainsurgeon.model.plans import Result
-    from brainsurgeon.model.records import Extraction, Records, Wish
+    from brainsurgeon.model.records import Extraction, Records, Request
     from brainsurgeon.model.sessions import SessionFile, Survey
     from brainsurgeon.planning.archive import Fold, Folding, Folds
     from brainsurgeon.planning.drafts import Twice
@@ -56,7 +56,7 @@ def plan(
     frontier: Frontier | None = None, weigh: bool = False,
     folding: Folding = turns.NOTHING_ASKED,
 ) -> Plan:  # fmt: skip
-    """Plan everything due in one session: cuts (unless `cut` is False) and the open wishes.
+    """Plan everything due in one session: cuts (unless `cut` is False) and the open requests.
 
     Redactions whose answer does not stand in a session that changed after they were asked for, or
     `patience` seconds later, end unanswered. Lines too short to hold a value that could go are
@@ -65,7 +65,7 @@ def plan(
     `folding` is what is asked of its turns. With `weigh` the plan says by how much the next request
     gets lighter.
     """
-    own, frontier = find_own_calls(lines, form, records.wishes), frontier or Frontier()
+    own, frontier = find_own_calls(lines, form, records.requests), frontier or Frontier()
     while True:
         try:
             asked = folding if cut else turns.NOTHING_ASKED
@@ -81,8 +81,8 @@ def plan(
         except turns.FoldRefusedError as refusal:
             folding = replace(folding, refused=folding.refused | {refusal.entry_id})
         else:
-            redacts = (wish for wish in records.wishes if wish.action == "redact")
-            unanswered = [wish for wish in redacts if wish.id not in own.wishes]
+            redacts = (request for request in records.requests if request.action == "redact")
+            unanswered = [request for request in redacts if request.id not in own.requests]
             return ended(planned, unanswered, changed_at, now, patience)
 
 
@@ -98,7 +98,7 @@ class _Planner:
         self._now, self._own, self._cut, self._frontier = now, own, cut, frontier
         self._draft, self._found, self._ids, self._folds = Draft(), Findings(), Ids(), folds
         self._restores = Restores(records, self._found)
-        self._fields = FieldWishes(records.fields, records.wishes, records.own)
+        self._fields = FieldRequests(records.fields, records.requests, records.own)
         self._matcher = Matcher(form, survey, records)
         sets = self._fields.sets
         self._judge = Judge(form, survey, rules, records, sets, now, branches_die_at, frontier)
@@ -157,9 +157,9 @@ class _Planner:
             gone=tuple(one.id for one in lost if self._was_read(one)),
             missing=tuple(one.id for one in lost if not self._was_read(one)),
             foreign=tuple(sorted(self._matcher.foreign)),
-            wishes=tuple(
-                wish.id for wish in self._records.wishes
-                if wish.id is not None and not verdict.blocked and self._ends(wish)
+            requests=tuple(
+                request.id for request in self._records.requests
+                if request.id is not None and not verdict.blocked and self._ends(request)
             ),
             asked_until=self._records.asked_until,
             restored=() if verdict.blocked else tuple(dict.fromkeys(self._found.restored)),
@@ -217,15 +217,15 @@ class _Planner:
                 self._judge.tally.count(cut.kind, cut.tool, "deferred: sealed", cut.chars)
         return verdict
 
-    def _ends(self, wish: Wish) -> bool:
-        """Tell whether a wish is fulfilled by this plan; what cannot be done now waits."""
-        if wish.action == "redact":
-            return wish.id in self._own.wishes
-        if wish.action == "relieve":
+    def _ends(self, request: Request) -> bool:
+        """Tell whether a request is fulfilled by this plan; what cannot be done now waits."""
+        if request.action == "redact":
+            return request.id in self._own.requests
+        if request.action == "relieve":
             return self._cut
-        if wish.entry_id is None:
+        if request.entry_id is None:
             return not self._found.waits
-        return wish.entry_id not in self._found.waits
+        return request.entry_id not in self._found.waits
 
     def _speaks_of_us(self) -> Mentions:
         asked = frozenset((*self._own.answers, *self._matcher.redacted))
@@ -311,8 +311,8 @@ class _Planner:
 
     def _protection(self, entry: Entry, ident: str | None) -> float:
         """Give the seconds for which what goes back now will stay: none where it is forced out."""
-        wish = self._fields.sets.get(ident or "")
-        said = wish.value if wish else entry.get(EXTRACTABLE)
+        request = self._fields.sets.get(ident or "")
+        said = request.value if request else entry.get(EXTRACTABLE)
         return 0.0 if said is True else self._rules.keep_after_restore
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from brainsurgeon.formats.base import Format, Thoughts
     from brainsurgeon.model.entries import Entry, KeyPath, Line
     from brainsurgeon.model.plans import Edit
-    from brainsurgeon.model.records import Extraction, Records, Wish
+    from brainsurgeon.model.records import Extraction, Records, Request
     from brainsurgeon.model.sessions import Survey
     from brainsurgeon.planning.rules import Rules, Unseal
 
@@ -260,7 +260,7 @@ class Gatherer:
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records,
-        sets: Mapping[str, Wish], habits: Habits, *, branches_live: bool,
+        sets: Mapping[str, Request], habits: Habits, *, branches_live: bool,
         leaving: Container[int] = (),
     ) -> None:  # fmt: skip
         self.seals = Seals()

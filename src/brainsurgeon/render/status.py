@@ -90,8 +90,10 @@ def status(now: Status, moment: float) -> str:
     lines += [f"failed     {_ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
     if now.leaving:
         lines.append(f"leaving    {leaving(now.leaving)}")
-    if now.wishes_open:
-        lines.append(f"waiting    {count(now.wishes_open, 'wish', 'wishes')} for a settled session")
+    if now.requests_open:
+        lines.append(
+            f"waiting    {count(now.requests_open, 'request', 'requests')} for a settled session"
+        )
     lines += _some(
         f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted
     )

@@ -2,7 +2,7 @@
 
 The same order as with files, a few rows at a time, from the newest to the oldest: each of these
 steps is a rewrite of its own, with its own entry in the journal, so that one that is refused in
-the middle leaves a session that is valid and records that are true. Its wishes are settled with
+the middle leaves a session that is valid and records that are true. Its requests are settled with
 the last step.
 """
 
@@ -214,14 +214,14 @@ class _Steps:
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
-    """Return the share of a plan that one step carries out; the last one settles the wishes."""
+    """Return the share of a plan that one step carries out; the last one settles the requests."""
     in_place = sorted(step, key=lambda row: row.place.seq)
     edits = tuple(edit for row in in_place for edit in row.edits)
     part = replace(plan, edits=edits)
     if last:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.putbacks))
-    return replace(part, wishes=(), sighted=(), gone=(), missing=(), restored=restored)
+    return replace(part, requests=(), sighted=(), gone=(), missing=(), restored=restored)
 
 
 def _later(why: BrainsurgeonError | OSError, path: str, changed: int) -> BrainsurgeonError:

@@ -195,11 +195,11 @@ class Wanted:
 
     @classmethod
     def read(cls, value: Any) -> Wanted:
-        """Read it from the value of a wish."""
+        """Read it from the value of a request."""
         return cls(value.get("to"), bool(value.get("seals"))) if isinstance(value, dict) else cls()
 
     def write(self) -> dict[str, Any]:
-        """Give it as the value of a wish."""
+        """Give it as the value of a request."""
         return {"to": self.to, "seals": self.seals}
 
     def tokens(self, full: Fullness) -> int | None:
@@ -211,7 +211,7 @@ class Wanted:
 
 def asked_relief(records: Records) -> Wanted | None:
     """Give the relief that waits for a session to be settled, if any does."""
-    asked = [wish for wish in records.wishes if wish.action == "relieve"]
+    asked = [request for request in records.requests if request.action == "relieve"]
     return Wanted.read(asked[-1].value) if asked else None
 
 

@@ -1,4 +1,4 @@
-"""Carry out what is asked of one session, with the wishes that already wait, if it is settled."""
+"""Carry out what is asked of one session, with the requests that already wait, if it is settled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from brainsurgeon.config import Settings
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import SessionRecord, Wish
+    from brainsurgeon.model.records import Request, SessionRecord
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.inspect import Examination
     from brainsurgeon.rewrite.shelving import Values
@@ -47,9 +47,9 @@ def change(
 
 def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    asked: tuple[Wish, ...], clock: Callable[[], float], values: Values | None = None,
+    asked: tuple[Request, ...], clock: Callable[[], float], values: Values | None = None,
 ) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
-    """Carry out what is asked, with the wishes that already wait, if the session is settled.
+    """Carry out what is asked, with the requests that already wait, if the session is settled.
 
     Raise UnsettledError where it is not; nothing is cut on the way. The caller finishes the
     rewrite. `values` are stored values that were read already.
@@ -87,18 +87,18 @@ def end_redactions(
     """
     ended = {planned.unanswered: NO_ANSWER}
     if settings.keep_purge_control_calls:
-        kept = (one.id for one in store.wishes.open_of(record.id) if one.action == "redact")
+        kept = (one.id for one in store.requests.open_of(record.id) if one.action == "redact")
         ended[tuple(ident for ident in kept if ident is not None)] = KEPT
     if not any(ended):
         return
     with store.transaction():
         for ids, why in ended.items():
-            store.wishes.let_go(ids, why, now, store.passes.so_far)
+            store.requests.let_go(ids, why, now, store.passes.so_far)
 
 
 def _rewrite(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    asked: tuple[Wish, ...], clock: Callable[[], float], values: Values, damaged: set[int],
+    asked: tuple[Request, ...], clock: Callable[[], float], values: Values, damaged: set[int],
 ) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
     now = clock()
     state = store.files.at(file.path)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.formats.base import Format
     from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Extraction, FileState, SessionRecord, Wish
+    from brainsurgeon.model.records import Extraction, FileState, Request, SessionRecord
     from brainsurgeon.model.sessions import SessionFile, Signs, Survey
     from brainsurgeon.planning.archive import Folding
     from brainsurgeon.planning.rules import Rules
@@ -326,16 +326,16 @@ def silence(file: SessionFile, state: FileState | None, now: float) -> float:
 
 def records_of(
     settings: Settings, store: Store | None, session: AnyOpen | None, record: SessionRecord | None,
-    now: float, asked: tuple[Wish, ...] = (),
+    now: float, asked: tuple[Request, ...] = (),
 ) -> Records:  # fmt: skip
     """Return what the store says of a session, and of whatever stands in its lines.
 
-    Without an open `session`, its file is gone. To the open wishes come those that are `asked` now.
-    Wishes to restore whose time is over are left out, and all redactions where the configuration
-    says that the agent's own calls stay as they are.
+    Without an open `session`, its file is gone. To the open requests come those that are `asked`
+    now. Requests to restore whose time is over are left out, and all redactions where the
+    configuration says that the agent's own calls stay as they are.
     """
     if store is None:
-        return Records(wishes=asked)
+        return Records(requests=asked)
     known = not (store.extractions.is_empty and store.fields.is_empty)
     marks = marks_in(session.lines, session.format) if session and known else Marks()
     found: list[Extraction] = []
@@ -347,7 +347,7 @@ def records_of(
     others = [one for one in store.extractions.named(marks.names) if one.id not in placed]
     extractions = (*others, *found)
     records = Records(
-        extractions=extractions, placed=placed, wishes=asked,
+        extractions=extractions, placed=placed, requests=asked,
         alike=store.sessions.alike(session.identity) if session else frozenset(),
         fields=tuple(store.fields.of_entries(record.id if record else None, marks.entries)),
     )  # fmt: skip
@@ -357,16 +357,16 @@ def records_of(
         records,
         own=record.id,
         restores=store.extractions.restores(record.id),
-        wishes=(
+        requests=(
             *(
-                wish
-                for wish in store.wishes.open_of(record.id)
-                if (wish.lapses_at is None or wish.lapses_at > now)
-                and not (wish.action == "redact" and settings.keep_purge_control_calls)
+                request
+                for request in store.requests.open_of(record.id)
+                if (request.lapses_at is None or request.lapses_at > now)
+                and not (request.action == "redact" and settings.keep_purge_control_calls)
             ),
             *asked,
         ),
-        asked_until=store.wishes.newest(record.id),
+        asked_until=store.requests.newest(record.id),
         archives=tuple(store.archives.of_session(record.id, extractions)),
     )
 

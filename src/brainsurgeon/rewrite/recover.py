@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A step is one transaction, so that either all of its rows say what they were to say, or none does.
 # Where that cannot be told any more, because the agent rewrote or deleted them, what was cut counts
 # as done and what was put back does not: a record without a placeholder is idle, a placeholder
-# without a record would be lost, and so would a wish that nobody fulfilled.
+# without a record would be lost, and so would a request that nobody fulfilled.
 
 
 def resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
@@ -64,7 +64,7 @@ def settle(store: Store, rewrite: OpenRewrite, said: Digests) -> bool:
     note = rewrite.confirmation
     happened = all(said.get(seq) != before for seq, before, _ in note.rows)
     if not any(said.get(seq) == after for seq, _, after in note.rows):
-        note = replace(note, put_back=[], fields_gone=[], wishes=[], restored=[])
+        note = replace(note, put_back=[], fields_gone=[], requests=[], restored=[])
     with store.transaction():
         if happened:
             store.journal.confirm(rewrite.id, rewrite.session_id, note)

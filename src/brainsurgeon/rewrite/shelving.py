@@ -121,7 +121,7 @@ def check_still_so(store: Store, record: SessionRecord, plan: Plan, shelved: She
     for blob, digest in shelved.blobs():
         if not store.blobs.holds(blob, digest):
             raise BusyError("a value expired while it was being stored; try again")
-    if store.wishes.newest(record.id) != plan.asked_until:
+    if store.requests.newest(record.id) != plan.asked_until:
         raise BusyError("something was asked for meanwhile; try again")
 
 
@@ -161,7 +161,7 @@ def confirmation_of(plan: Plan, now: float) -> Confirmation:
     return Confirmation(
         put_back=[edit.extraction_id for edit in plan.putbacks],
         fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
-        wishes=list(plan.wishes),
+        requests=list(plan.requests),
         restored=list(plan.restored),
         at=now,
         folded=[prompt for one in plan.archives for prompt in one.prompts[1:]],

@@ -63,7 +63,7 @@ def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
     It cannot be told while something is asked for in it, its turn was given up as abandoned, or
     how full it is as a whole, or what its older turns are, decides about it.
     """
-    asked = records.wishes or records.to_archive
+    asked = records.requests or records.to_archive
     told = cut and not (asked or one.survey.open_turn or one.settings.judged_whole)
     return Frontier(one.survey.since if told else None, remembers=one.habits.remembers)
 
@@ -137,7 +137,7 @@ def records_of_tail(store: Store, record: SessionRecord | None, one: Examination
         return Records(extractions, alike=alike)
     return Records(
         extractions, alike=alike,
-        asked_until=store.wishes.newest(record.id),
+        asked_until=store.requests.newest(record.id),
         fields=tuple(store.fields.of_entries(record.id, marks.entries)),
         restores=store.extractions.restores(record.id),
         own=record.id,
@@ -247,7 +247,7 @@ def look_at_growth(
 
 def _asked_for(store: Store, session_id: int) -> bool:
     """Tell whether something is asked for in a session: of its values, or of its turns."""
-    return bool(store.wishes.open_of(session_id)) or store.archives.asked(session_id)
+    return bool(store.requests.open_of(session_id)) or store.archives.asked(session_id)
 
 
 def _may_go(one: Examination, before: Resume, record: SessionRecord | None, planned: Plan) -> bool:

@@ -21,7 +21,7 @@ from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.entries import archive_in, owned
 from brainsurgeon.lookup.sessions import file_of
 from brainsurgeon.model.entries import value_at
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.rewrite.inspect import examine_open, records_of
 from brainsurgeon.sessions.opening import failing, open_session
@@ -133,9 +133,11 @@ def lines_of(
 
     `seen` chooses the values that are filled in.
     """
-    wish = Wish(None, record.id if record else 0, None, "restore", None, None, True, now, None)
+    request = Request(
+        None, record.id if record else 0, None, "restore", None, None, True, now, None
+    )
     known = records_of(settings, store, session, record, now)
-    records = replace(known, wishes=(wish,), extractions=tuple(seen(known.extractions)))
+    records = replace(known, requests=(request,), extractions=tuple(seen(known.extractions)))
     links = {one.entry_id: one.anchor for one in records.extractions if one.links}
     offsets = _offsets(session, prompt_id, entry_id, links)
     if offsets:

@@ -20,7 +20,7 @@ _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
 _FIXED = 0x10 | 0x20
 """Immutable and append-only: such a file cannot even change its name."""
 _NOT_OURS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
-"""How the filesystem keeps a file (compressed, encrypted, indexed, huge, inline): no wish."""
+"""How the filesystem keeps a file (compressed, encrypted, indexed, huge, inline): no request."""
 _CAP_CHOWN = 1 << 0
 
 

@@ -1,4 +1,4 @@
-"""The hand that touches SQLite: what was cut and where it stood, wishes, scan state, journal.
+"""The hand that touches SQLite: what was cut and where it stood, requests, scan state, journal.
 
 What it owes: a commit is durable when it returns (rollback journal, `synchronous=EXTRA`; with
 `FULL` the last commit of rollback mode may vanish in a power cut, and WAL shared by several
@@ -38,7 +38,7 @@ from brainsurgeon.store.files import FileStates, Resumes
 from brainsurgeon.store.history import Events, Passes, Sums
 from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.placeholders import Placeholders, Placements
-from brainsurgeon.store.requests import Wishes
+from brainsurgeon.store.requests import Requests
 from brainsurgeon.store.rows import Rows
 from brainsurgeon.store.sessions import Sessions
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class Store:
     """One open store; as a context it closes at the end, and errors of SQLite come out as ours.
 
-    What it holds is asked of its parts (`extractions`, `wishes`, `journal`, ...), which take and
+    What it holds is asked of its parts (`extractions`, `requests`, `journal`, ...), which take and
     give values; the connection stays inside.
     """
 
@@ -72,7 +72,7 @@ class Store:
         self.rows = Rows(connection)
         self.sessions = Sessions(connection)
         self.sums = Sums(connection)
-        self.wishes = Wishes(connection)
+        self.requests = Requests(connection)
         self._connection = connection
         self._locks = locks
         self.identity = _identity(directory)

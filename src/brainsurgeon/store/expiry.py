@@ -33,7 +33,7 @@ _PAGES = 1024
 
 _HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
 _WANTED = """
-    EXISTS (SELECT 1 FROM wishes w WHERE w.state = 'open' AND w.action = 'restore'
+    EXISTS (SELECT 1 FROM requests w WHERE w.state = 'open' AND w.action = 'restore'
             AND w.entry_id IN ('', e.entry_id) AND (w.session_id = e.session_id OR w.session_id IN
                 (SELECT session_id FROM placements WHERE extraction_id = e.id)))
     OR EXISTS (SELECT 1 FROM journal j WHERE j.session_id = e.session_id OR j.session_id IN

@@ -201,7 +201,7 @@ class Passes:
         rows = self._connection.execute(
             "SELECT id FROM passes WHERE at < ? AND id NOT IN"
             " (SELECT pass_id FROM fields WHERE pass_id IS NOT NULL"
-            " UNION SELECT rolls_back FROM wishes WHERE rolls_back IS NOT NULL AND state = 'open'"
+            " UNION SELECT rolls_back FROM requests WHERE rolls_back IS NOT NULL AND state = 'open'"
             " UNION SELECT json_extract(note, '$.pass_id') FROM journal"
             " WHERE json_extract(note, '$.pass_id') IS NOT NULL)"
             " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = passes.id)"
@@ -215,7 +215,7 @@ class Passes:
         """Let go of passes: tombstones of theirs name none then. Part of a transaction."""
         those = json.dumps(list(ids))
         for table, column in (
-            ("extractions", "pass_id"), ("archives", "pass_id"), ("wishes", "rolls_back"),
+            ("extractions", "pass_id"), ("archives", "pass_id"), ("requests", "rolls_back"),
         ):  # fmt: skip
             self._connection.execute(
                 f"UPDATE {table} SET {column} = NULL"  # noqa: S608
@@ -249,7 +249,7 @@ def drop_empty(connection: sqlite3.Connection, journal_id: int) -> None:
     connection.execute(
         "DELETE FROM passes WHERE id = ?1 AND json_extract(facts, '$.sessions') IS NULL"
         " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = ?1)"
-        " AND NOT EXISTS (SELECT 1 FROM wishes WHERE rolls_back = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM requests WHERE rolls_back = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM extractions WHERE pass_id = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM journal"
         " WHERE id != ?2 AND json_extract(note, '$.pass_id') = ?1)",

@@ -125,7 +125,7 @@ def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any
 
 
 def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | None:
-    """Give the pass that a rewrite undoes: by its own pass, or by a wish that it fulfils."""
+    """Give the pass that a rewrite undoes: by its own pass, or by a request that it fulfils."""
     if not (note.put_back or note.fields_gone):
         return None
     of_pass = connection.execute(
@@ -134,19 +134,19 @@ def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | No
     if of_pass and of_pass[0] is not None:
         return int(of_pass[0])
     row = connection.execute(
-        "SELECT max(rolls_back) FROM wishes WHERE id IN (SELECT value FROM json_each(?))",
-        (json.dumps(note.wishes),),
+        "SELECT max(rolls_back) FROM requests WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(note.requests),),
     ).fetchone()
     return None if row[0] is None else int(row[0])
 
 
 def _relieves(connection: sqlite3.Connection, note: Confirmation) -> bool:
-    """Tell whether a rewrite is a relief: by its pass, or by a wish that it fulfils."""
+    """Tell whether a rewrite is a relief: by its pass, or by a request that it fulfils."""
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM passes WHERE id = ? AND command = 'relieve')"
-        " OR EXISTS (SELECT 1 FROM wishes WHERE action = 'relieve'"
+        " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
         " AND id IN (SELECT value FROM json_each(?)))",
-        (note.pass_id, json.dumps(note.wishes)),
+        (note.pass_id, json.dumps(note.requests)),
     ).fetchone()
     return bool(row[0])
 
@@ -237,7 +237,8 @@ class Journal:
         self._confirm_putbacks(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
         self._connection.executemany(
-            "UPDATE wishes SET state = 'done' WHERE id = ?", ((row,) for row in confirmation.wishes)
+            "UPDATE requests SET state = 'done' WHERE id = ?",
+            ((row,) for row in confirmation.requests),
         )
         self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.records import Wish
+from brainsurgeon.model.records import Request
 from brainsurgeon.store.history import Events
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _EVERY_ENTRY = ""
-"""How a wish that speaks of all entries stands in its row."""
+"""How a request that speaks of all entries stands in its row."""
 
 TOO_LATE = "no settled moment in time; the value was delivered when it was asked for"
 OUT_OF_SIGHT = "its session is out of sight for so long that its values expire"
@@ -25,16 +25,16 @@ LONGEST_WAIT = 600.0
 """Seconds a put-back waits at least before it lapses: its value was delivered when asked for."""
 
 
-def _wish(row: tuple[Any, ...]) -> Wish:
+def _request(row: tuple[Any, ...]) -> Request:
     values = list(row)
     values[2] = None if row[2] == _EVERY_ENTRY else row[2]
     values[4] = None if row[4] is None else tuple(tuple(path) for path in json.loads(row[4]))
     values[5] = None if row[5] is None else json.loads(row[5])
     values[6] = bool(row[6])
-    return Wish(*values)
+    return Request(*values)
 
 
-class Wishes:
+class Requests:
     """What was asked for and waits until its session is settled."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -43,7 +43,7 @@ class Wishes:
     def add_redact(self, session_id: int, entry_id: str, answer: bytes, now: float) -> None:
         """Note that the call whose answer carries this id is to be redacted; it does not lapse."""
         self._connection.execute(
-            "INSERT INTO wishes (session_id, entry_id, action, asked_at, answer)"
+            "INSERT INTO requests (session_id, entry_id, action, asked_at, answer)"
             " VALUES (?, ?, 'redact', ?, ?)",
             (session_id, entry_id, now, answer),
         )
@@ -65,7 +65,7 @@ class Wishes:
         """
         narrowed = None if paths is None else json.dumps(list(paths))
         self._connection.execute(
-            "INSERT INTO wishes"
+            "INSERT INTO requests"
             " (session_id, entry_id, action, paths, pristine, asked_at, lapses_at, rolls_back)"
             " VALUES (?, ?, 'restore', ?, ?, ?, ?, ?)",
             (session_id, entry_id or _EVERY_ENTRY, narrowed, pristine, now, lapses_at, rolls_back),
@@ -74,12 +74,12 @@ class Wishes:
     def add_set(self, session_id: int, entry_id: str, value: Any, now: float) -> None:
         """Note that `_extractable` is to be set; a newer word on an entry replaces an older."""
         self._connection.execute(
-            "UPDATE wishes SET state = 'done', why = 'replaced by a newer one'"
+            "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
             " WHERE session_id = ? AND entry_id = ? AND action = 'set' AND state = 'open'",
             (session_id, entry_id),
         )
         self._connection.execute(
-            "INSERT INTO wishes (session_id, entry_id, action, value, asked_at)"
+            "INSERT INTO requests (session_id, entry_id, action, value, asked_at)"
             " VALUES (?, ?, 'set', ?, ?)",
             (session_id, entry_id, json.dumps(value), now),
         )
@@ -87,68 +87,70 @@ class Wishes:
     def add_relieve(self, session_id: int, value: Any, now: float) -> None:
         """Note that a session is to be relieved; a newer word replaces an older."""
         self._connection.execute(
-            "UPDATE wishes SET state = 'done', why = 'replaced by a newer one'"
+            "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
             " WHERE session_id = ? AND action = 'relieve' AND state = 'open'",
             (session_id,),
         )
         self._connection.execute(
-            "INSERT INTO wishes (session_id, entry_id, action, value, asked_at)"
+            "INSERT INTO requests (session_id, entry_id, action, value, asked_at)"
             " VALUES (?, '', 'relieve', ?, ?)",
             (session_id, json.dumps(value), now),
         )
 
-    def open_of(self, session_id: int) -> list[Wish]:
-        """Give the open wishes of a session, oldest first."""
+    def open_of(self, session_id: int) -> list[Request]:
+        """Give the open requests of a session, oldest first."""
         rows = self._connection.execute(
             "SELECT id, session_id, entry_id, action, paths, value, pristine, asked_at, lapses_at,"
-            " answer, rolls_back FROM wishes"
+            " answer, rolls_back FROM requests"
             " WHERE session_id = ? AND state = 'open' ORDER BY id",
             (session_id,),
         )
-        return [_wish(row) for row in rows]
+        return [_request(row) for row in rows]
 
     def sessions_waiting(self) -> dict[bytes, float]:
-        """Give the paths of the sessions with open wishes, and when the newest was made.
+        """Give the paths of the sessions with open requests, and when the newest was made.
 
         That a turn is to be folded is one, too.
         """
         rows = self._connection.execute(
             "SELECT s.path, max(w.asked_at) FROM ("
-            "SELECT session_id, asked_at FROM wishes WHERE state = 'open' UNION ALL"
+            "SELECT session_id, asked_at FROM requests WHERE state = 'open' UNION ALL"
             " SELECT session_id, made_at FROM archives WHERE state = 'asked'"
             ") w JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
         )
         return dict(rows)
 
     def end(self, ids: Iterable[int], why: str) -> None:
-        """Close wishes as done, with the reason."""
+        """Close requests as done, with the reason."""
         self._connection.executemany(
-            "UPDATE wishes SET state = 'done', why = ? WHERE id = ?", ((why, wish) for wish in ids)
+            "UPDATE requests SET state = 'done', why = ? WHERE id = ?",
+            ((why, request) for request in ids),
         )
 
     def reliefs(self) -> list[tuple[int, str, str]]:
-        """Give the open wishes to relieve, each with the path and the root of its session."""
+        """Give the open requests to relieve, each with the path and the root of its session."""
         rows = self._connection.execute(
-            "SELECT w.id, s.last_path, s.root FROM wishes w JOIN sessions s ON s.id = w.session_id"
+            "SELECT w.id, s.last_path, s.root FROM requests w"
+            " JOIN sessions s ON s.id = w.session_id"
             " WHERE w.state = 'open' AND w.action = 'relieve' ORDER BY w.id"
         )
-        return [(wish, os.fsdecode(path), os.fsdecode(root)) for wish, path, root in rows]
+        return [(request, os.fsdecode(path), os.fsdecode(root)) for request, path, root in rows]
 
     def reliefs_lapsed(self) -> dict[int, str]:
-        """Give, by session, why the last wish to relieve it lapsed, where that one did."""
+        """Give, by session, why the last request to relieve it lapsed, where that one did."""
         rows = self._connection.execute(
-            "SELECT session_id, why FROM wishes WHERE state = 'lapsed' AND id IN"
-            " (SELECT max(id) FROM wishes WHERE action = 'relieve' GROUP BY session_id)"
+            "SELECT session_id, why FROM requests WHERE state = 'lapsed' AND id IN"
+            " (SELECT max(id) FROM requests WHERE action = 'relieve' GROUP BY session_id)"
         )
         return dict(rows)
 
     def let_go(self, ids: Iterable[int], why: str, now: float, pass_id: int | None) -> None:
-        """Close wishes as lapsed, each with an event; part of a transaction."""
-        for wish in ids:
+        """Close requests as lapsed, each with an event; part of a transaction."""
+        for request in ids:
             session, entry, action = self._connection.execute(
-                "UPDATE wishes SET state = 'lapsed', why = ? WHERE id = ?"
+                "UPDATE requests SET state = 'lapsed', why = ? WHERE id = ?"
                 " RETURNING session_id, entry_id, action",
-                (why, wish),
+                (why, request),
             ).fetchone()
             facts = {"action": action, "entry_id": entry or None, "reason": why}
             Events(self._connection).add(now, "lapse", session, facts, pass_id)
@@ -156,11 +158,11 @@ class Wishes:
     def lapse(self, now: float, pass_id: int | None = None) -> None:
         """Let put-backs go that found no settled moment in time; their values were delivered."""
         late = self._connection.execute(
-            "SELECT id FROM wishes"
+            "SELECT id FROM requests"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
             (now,),
         ).fetchall()
-        self.let_go((wish for (wish,) in late), TOO_LATE, now, pass_id)
+        self.let_go((request for (request,) in late), TOO_LATE, now, pass_id)
 
     def lapse_missed(self, until: float, now: float, pass_id: int | None) -> None:
         """Let restores go whose session was first missed at `until` or before, each with an event.
@@ -168,22 +170,22 @@ class Wishes:
         They would keep its values for ever.
         """
         missed = self._connection.execute(
-            "SELECT w.id FROM wishes w JOIN sessions s ON s.id = w.session_id"
+            "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.state = 'open' AND w.action = 'restore' AND s.missed_at <= ?",
             (until,),
         ).fetchall()
-        self.let_go((wish for (wish,) in missed), OUT_OF_SIGHT, now, pass_id)
+        self.let_go((request for (request,) in missed), OUT_OF_SIGHT, now, pass_id)
 
     def newest(self, session_id: int) -> int:
-        """Give the id of the newest wish of a session, closed ones too; 0 without any."""
+        """Give the id of the newest request of a session, closed ones too; 0 without any."""
         row = self._connection.execute(
-            "SELECT max(id) FROM wishes WHERE session_id = ?", (session_id,)
+            "SELECT max(id) FROM requests WHERE session_id = ?", (session_id,)
         ).fetchone()
         return int(row[0] or 0)
 
     def count_open(self) -> int:
         """Count what was asked for and still waits."""
         row = self._connection.execute(
-            "SELECT count(*) FROM wishes WHERE state = 'open'"
+            "SELECT count(*) FROM requests WHERE state = 'open'"
         ).fetchone()
         return int(row[0])

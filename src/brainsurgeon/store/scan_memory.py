@@ -43,7 +43,7 @@ class FileMemory:
             store.files.table.read()
             self._rows = store.files.table.directories
             self.listings = store.files.table.listings
-        self._waiting = store.wishes.sessions_waiting() if store else {}
+        self._waiting = store.requests.sessions_waiting() if store else {}
         self._awake = {os.path.dirname(os.fsdecode(path)) for path in self._waiting}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
@@ -136,7 +136,7 @@ class FileMemory:
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
 
     def _still_true(self, path: bytes, fingerprint: Fingerprint) -> FileState | None:
-        """Give what is remembered of a file where neither it nor the rules nor a wish changed."""
+        """Return what is known of a file if neither it nor the rules nor a request changed."""
         state = self._state(path)
         if (
             state is not None
@@ -164,7 +164,7 @@ class FileMemory:
     def note(self, file: SessionFile, fresh: FileState) -> None:
         """Remember how a file was just seen, where that says anything new.
 
-        That it was looked at is new once after each wish.
+        That it was looked at is new once after each request.
         """
         state = self.state_of(file)
         asked_at = self._waiting.get(os.fsencode(file.path), 0.0)

@@ -137,7 +137,7 @@ CREATE TABLE restores (
 -- `paths` narrows a restore (JSON; NULL: all), `value` is what to set (JSON), `answer` the id by
 -- which the call to redact is recognised, `rolls_back` the run that a restore undoes. `state`:
 -- open, done, lapsed.
-CREATE TABLE wishes (
+CREATE TABLE requests (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
     entry_id TEXT NOT NULL,
@@ -152,8 +152,8 @@ CREATE TABLE wishes (
     state TEXT NOT NULL DEFAULT 'open',
     why TEXT
 ) STRICT;
-CREATE INDEX wishes_open ON wishes (session_id) WHERE state = 'open';
-CREATE INDEX wishes_pass ON wishes (rolls_back) WHERE rolls_back IS NOT NULL;
+CREATE INDEX requests_open ON requests (session_id) WHERE state = 'open';
+CREATE INDEX requests_pass ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
 
 -- Turns that were folded into their closing entries. `state`: asked (to be folded when possible),
 -- made, undone. Tokens are those that a model gets.
