@@ -25,7 +25,7 @@ from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.reports import RetentionReport, ScanReport
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
-from building.processes import PATIENCE, PROGRAM, Process, Puppet, is_cut, settled, wait_until
+from building.processes import PATIENCE, PROGRAM, Process, Puppet, idle, is_cut, wait_until
 from building.world import Conversation, append, dump, state, write_session
 
 HOURLY = {"scan_interval_seconds": 3600}
@@ -116,7 +116,7 @@ def test_it_prunes_by_the_interval_without_watching(world, daemon):
     """`scan` is `run`; without watching the schedule finds what changed; SIGINT ends it too."""
     one = daemon("scan", watch=False, **EACH_SECOND)
     one.wait_for("scan_finished", files_seen=0)
-    path, ident = settled(world)
+    path, ident = idle(world)
     one.wait_for("scan_finished", sessions_changed=1)
 
     assert is_cut(path, ident)
@@ -175,7 +175,7 @@ def test_a_root_that_vanishes_and_comes_back_is_survived(world, daemon):
     assert (missing["path"], missing["reason"]) == (str(world.root), "no such directory")
 
     away.rename(world.root)
-    path, ident = settled(world)
+    path, ident = idle(world)
     one.wait_for("scan_finished", sessions_changed=1)
 
     assert is_cut(path, ident)
@@ -184,7 +184,7 @@ def test_a_root_that_vanishes_and_comes_back_is_survived(world, daemon):
 
 def test_commands_work_beside_it(world, daemon):
     """Show, restore, set-extractable, scan --once and status all answer while it scans."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     before = path.read_bytes()
     one = daemon(**EACH_SECOND)
     one.wait_for("scan_finished", sessions_changed=1)
@@ -210,7 +210,7 @@ def test_commands_work_beside_it(world, daemon):
     now = answer(world, "status")
 
     assert now["daemon_pid"] == one.process.pid
-    assert now["sessions_by_state"] == {"settled": 1}
+    assert now["sessions_by_state"] == {"idle": 1}
     assert 0 <= (moment(now["next_run_at"]) - moment(now["last_run_at"])).total_seconds() <= 1
 
     assert one.stop()[1] == 0
@@ -245,7 +245,7 @@ def test_status_says_when_cron_runs_next(world, daemon):
 
 def test_the_configuration_is_read_again_on_sighup(world, daemon):
     """A bad one is reported and the old one kept; a good one takes effect at once."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     one = daemon(trigger_types=["system"], **HOURLY)
     one.wait_for("scan_finished")
     for bad in ({"keep_recnt": 1}, {"auto_cron": "99 * * * *"}, {"quiet_seconds": -1}):
@@ -271,7 +271,7 @@ def test_the_configuration_is_read_again_on_sighup(world, daemon):
 
 def test_the_state_directory_stays_where_it_is_on_sighup(world, daemon):
     """The store of a running daemon is not moved; it says so and takes the rest."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     one = daemon(trigger_types=["system"], **HOURLY)
     one.wait_for("scan_finished")
     world.config_file(state_dir=str(world.base / "elsewhere"), **HOURLY)
@@ -323,7 +323,7 @@ def test_signs_of_life_come_while_it_works_and_none_while_it_stands_still(
 ):
     """At rest and in passes they come; not while its worker waits for a lock; and then again."""
     address = str(tmp_path_factory.mktemp("n") / "s")
-    settled(world)
+    idle(world)
     with closing(listener(address)) as line:
         given = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
         one = daemon(environment=given, **EACH_SECOND)
@@ -455,7 +455,7 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
 
 def test_sigterm_does_not_wait_for_somebody_elses_lock(world, daemon):
     """A session that another process of ours is rewriting does not hold up the end."""
-    path, _ = settled(world)
+    path, _ = idle(world)
     one = daemon(**HOURLY)
     one.wait_for("scan_finished", sessions_changed=1)
     with closing(open_store(str(world.state))) as other, other.lock(1):
@@ -683,7 +683,7 @@ def test_at_the_real_limit_the_schedule_goes_on(world, daemon):
     """Where the kernel refuses watches it warns, and prunes by the interval."""
     one = daemon(before=("unshare", "-Ur", "sh", "-c", LOWER, "sh"), **EACH_SECOND)
     one.wait_for("watch_failed", level="warning")
-    path, ident = settled(world)
+    path, ident = idle(world)
     one.wait_for("scan_finished", sessions_changed=1)
 
     assert is_cut(path, ident)
@@ -759,7 +759,7 @@ def test_whatever_goes_wrong_is_said_and_the_next_pass_comes(world, monkeypatch,
 
 def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
     """Jobs that are still in the queue do nothing, and what is under way is told to stop."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     one = in_process(world)
     one._stop.set()
     one._scan()
@@ -784,7 +784,7 @@ def passes(one):
 
 def test_the_end_of_a_protection_makes_an_unchanged_file_due(world):
     """What was restored is cut again when its protection ends, though nothing touched the file."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     one = in_process(world, keep_after_restore_seconds=600)
     world.clock = lambda: time.time()  # noqa: PLW0108  frozen time stands in another function
     with freeze_time(datetime.now(UTC), ignore=REAL) as frozen:
@@ -828,7 +828,7 @@ def test_an_open_turn_that_is_abandoned_falls_due(world):
 
 def test_an_idle_daemon_sleeps(world, daemon):
     """While nothing changes it wakes up about once a second, not twenty times."""
-    settled(world)
+    idle(world)
     one = daemon(**HOURLY)
     one.watching()
     pid = one.started()

@@ -52,7 +52,7 @@ def named(logs, event):
 
 @pytest.fixture
 def two_values(world, conversation):
-    """Put a settled session with an old entry of two values; give its file and the entry's id."""
+    """Put an idle session with an old entry of two values; give its file and the entry's id."""
     conversation.user()
     conversation.call()
     texts = ("x" * 1000, "ü" * 600)

@@ -8,7 +8,7 @@ import statistics
 
 from bench.measuring import ours, run, timed, write_config
 from bench.table import Row
-from bench.watched import Daemon, settled
+from bench.watched import Daemon, idle
 from building.world import Conversation, write_session
 
 
@@ -34,7 +34,7 @@ def write_talk(path, size):
             talk.lines.clear()
             out.write(block)
             written += len(block)
-    settled(path)
+    idle(path)
     return written
 
 

@@ -18,7 +18,7 @@ from bench.measuring import (
     write_config,
 )
 from bench.table import Row
-from bench.watched import settled
+from bench.watched import idle
 from building.world import Conversation
 
 EACH, BLOCKS = 1000, 10
@@ -73,7 +73,7 @@ def filled(place, extractions):
             talk.assistant()
         path = sessions / f"s{session}.jsonl"
         path.write_bytes(talk.bytes())
-        settled(path)
+        idle(path)
     config = write_config(place, place / "agents", min_value_length=100, min_reclaim=0)
     run(ours("scan", "--once", config=config))
     return config

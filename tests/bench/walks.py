@@ -6,7 +6,7 @@ import statistics
 from bench.appends import going_on
 from bench.measuring import ours, run, take_turns, timed, write_config
 from bench.table import Row
-from bench.watched import Daemon, settled
+from bench.watched import Daemon, idle
 from building.world import Conversation, dump
 
 AGENTS = 20
@@ -85,7 +85,7 @@ def write(root, number):
         talk.turn("y" * 400)
     path = directory / f"{number:08x}.jsonl"
     path.write_bytes(talk.bytes())
-    settled(path)
+    idle(path)
     return path
 
 

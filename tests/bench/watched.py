@@ -96,6 +96,6 @@ class Daemon:
         self._process.wait()
 
 
-def settled(path):
+def idle(path):
     """Let a file be one that nobody has touched for a day."""
     os.utime(path, (time.time() - 86_400,) * 2)

@@ -199,7 +199,7 @@ class Process:
         self.process.wait()
 
 
-def settled(world, name="s", age=3600):
+def idle(world, name="s", age=3600):
     """Put a session with a value to cut; give its file and the entry's id."""
     talk = Conversation()
     ident = talk.turn()

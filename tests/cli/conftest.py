@@ -13,7 +13,7 @@ def cli(world):
 
 @pytest.fixture
 def session(world, conversation):
-    """Give the id of an old result in the settled, pruned session `main/s`."""
+    """Give the id of an old result in the idle, pruned session `main/s`."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())

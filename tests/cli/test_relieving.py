@@ -76,7 +76,7 @@ def test_in_an_open_turn_it_is_noted(world, full, cli):
     told = document(cli("relieve", "main/s", "--json"))
 
     assert done.returncode == 0
-    assert "noted; the next scan that finds it settled does it" in done.stdout.decode()
+    assert "noted; the next scan that finds it idle does it" in done.stdout.decode()
     assert told["pending"] is True
     assert "open" in told["reason"]
 

@@ -272,7 +272,7 @@ def test_one_thing_is_not_called_many(world, conversation, cli):
     assert "-" not in re.findall(r"\((\S+) % ", text)
 
 
-def test_a_settled_restore_says_what_it_did(world, conversation, session, cli):
+def test_an_idle_restore_says_what_it_did(world, conversation, session, cli):
     """The person reads what was put back; the second time, the advice to pin it."""
     done = cli("restore", f"[[extracted-{session}]]")
     again = cli("restore", session)

@@ -58,7 +58,7 @@ def reason(claw, *arguments, **keys):
     return shut.reason if shut else None
 
 
-def test_a_settled_session_may_be_written(every_claw):
+def test_an_idle_session_may_be_written(every_claw):
     """Every known version says yes to a session whose turn is over and quiet."""
     assert reason(every_claw, GATEWAY) is None
     assert reason(every_claw, LOCAL) is None
@@ -86,7 +86,7 @@ def test_looking_leaves_nothing_behind(every_claw):
     ],
 )
 def test_sessions_with_a_history_are_judged_by_their_tail(claw, session, expected):
-    """Compaction, reset, fork and rewind leave a settled session, a killed gateway an open one."""
+    """Compaction, reset, fork and rewind leave an idle session, a killed gateway an open one."""
     assert reason(claw, session) == expected
 
 
@@ -175,12 +175,12 @@ SIGNS = {
         "CREATE TRIGGER novel AFTER UPDATE ON transcript_events BEGIN SELECT 1; END",
         "differs in trigger novel"),
 }  # fmt: skip
-"""What is changed in a settled session's database, and what the gate says then."""
+"""What is changed in an idle session's database, and what the gate says then."""
 
 
 @pytest.mark.parametrize("sign", SIGNS)
 def test_each_sign_alone_closes_the_gate(claw, sign):
-    """With everything else settled, each single sign is a no with its own reason."""
+    """With everything else idle, each single sign is a no with its own reason."""
     statement, expected = SIGNS[sign]
     claw.lease()
     claw.sql(statement)

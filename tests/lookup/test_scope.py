@@ -184,7 +184,7 @@ def test_a_generic_call_that_was_answered_is_over(world, call, result):
 
 
 def session_of(world, agent, name, root=None):
-    """Write a settled session of an agent."""
+    """Write an idle session of an agent."""
     place = (root or world.root) / agent / "sessions"
     place.mkdir(parents=True, exist_ok=True)
     talk = Conversation(name)

@@ -35,7 +35,7 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     told = agent.told(action="get_context", session=SESSION)
 
     assert told["session"] == f"main/{SESSION}"
-    assert told["state"] == "settled"
+    assert told["state"] == "idle"
     assert told["extracted_total"] == len(told["extracted"]) == 3
     oldest = told["extracted"][-1]
     assert oldest["age_seconds"] < 600

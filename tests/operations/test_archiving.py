@@ -460,7 +460,7 @@ def test_a_turn_folds_by_hand_in_a_session_that_a_scan_has_looked_at(world, cloc
 
 
 def test_what_is_asked_of_a_busy_session_waits(world):
-    """In a session that is not settled it is noted, and the next pass that may does it."""
+    """In a session that is not idle it is noted, and the next pass that may does it."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     keys = {"quiet_seconds": 60}

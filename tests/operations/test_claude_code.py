@@ -87,7 +87,7 @@ def test_sessions_are_found_where_claude_code_keeps_them(world):
             f"{PROJECT}/agent-a4248f2a174afc4f1",
             f"{PROJECT}/agent-aef306ba26e2ce726",
         }
-        assert {one.state for one in found} == {"settled"}
+        assert {one.state for one in found} == {"idle"}
         assert {one.session.partition("/")[2]: one.started_by for one in found
                 if one.started_by} == {
             "agent-a3fa87885c4515720": f"{PROJECT}/{SAMPLE.format(1)}",

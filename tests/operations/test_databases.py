@@ -70,7 +70,7 @@ class TestScanning:
     """A pass over databases."""
 
     def test_a_pass_cuts_and_a_second_one_writes_nothing(self, every_world):
-        """Values leave a settled session, and a second pass finds nothing to do."""
+        """Values leave an idle session, and a second pass finds nothing to do."""
         before = every_world.claw.texts(GATEWAY)
 
         first = every_world.scan()
@@ -273,7 +273,7 @@ SIGNS = {
          f" VALUES ('core:agent-database-maintenance', 'x', 'y', {2 * DAY_BEFORE}, 1, 1)"),
         "OpenClaw's doctor is at work on the database"),
 }  # fmt: skip
-"""What is changed in a settled session, and what is said then."""
+"""What is changed in an idle session, and what is said then."""
 
 
 class TestLeavingAlone:
@@ -481,7 +481,7 @@ class TestAsking:
         assert ident in world.placeholders()
 
     def test_an_open_turn_gets_the_value_and_its_row_later(self, world):
-        """While its agent is at work the value comes at once, and the row when it is settled."""
+        """While its agent is at work the value comes at once, and the row when it is idle."""
         world.scan()
         ident = world.placeholders()[0]
         world.later(1)

@@ -34,7 +34,7 @@ def test_no_event_holds_what_was_said(world, pruned):
 
 
 def test_a_request_that_nobody_could_carry_out_is_told(world, pruned, path, conversation, clock):
-    """A put-back that found no settled moment in time lapses, with an event."""
+    """A put-back that found no idle moment in time lapses, with an event."""
     open_turn(path, conversation, clock)
     world.restore(pruned)
     for _ in range(4):  # the agent never rests

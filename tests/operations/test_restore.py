@@ -45,10 +45,10 @@ def show(world, reference, session=None):
     return operation(world.settings(), world.store, reference, session).content
 
 
-# --- settled -------------------------------------------------------------------------------------
+# --- idle -------------------------------------------------------------------------------------
 
 
-def test_a_settled_session_gets_its_value_and_a_mark_back(world, conversation, pruned, path, clock):
+def test_an_idle_session_gets_its_value_and_a_mark_back(world, conversation, pruned, path, clock):
     """The value stands where it stood, and `_restored` is the only other thing that changed."""
     answer = world.restore(pruned)
     stamp = iso(clock.now)
@@ -204,10 +204,10 @@ def test_what_a_pass_puts_back_it_does_not_cut(world, conversation, path, clock)
     assert world.scan().values_extracted == 1
 
 
-# --- not settled ---------------------------------------------------------------------------------
+# --- not idle ---------------------------------------------------------------------------------
 
 
-def test_of_an_unsettled_session_the_value_is_delivered(world, conversation, pruned, path, clock):
+def test_of_a_busy_session_the_value_is_delivered(world, conversation, pruned, path, clock):
     """In the middle of a turn the caller gets the values, the file nothing, the store a request."""
     open_turn(path, conversation, clock)
     before = state(world.root, directories=True)
@@ -252,7 +252,7 @@ def test_a_request_that_was_carried_out_protects_from_that_moment(
 
 
 @pytest.mark.parametrize(("protection", "patience"), [(600, 600), (30, 600), (1200, 1200)])
-def test_a_put_back_lapses_when_no_settled_moment_comes_in_time(
+def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
     world, conversation, pruned, path, clock, protection, patience
 ):
     """After the larger of the protection and ten minutes the request is over, with its reason."""
@@ -324,7 +324,7 @@ def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned,
     assert world.scan().values_extracted == 0
 
 
-def test_waiting_puts_back_as_soon_as_the_session_is_settled(world, pruned, path):
+def test_waiting_puts_back_as_soon_as_the_session_is_idle(world, pruned, path):
     """`--wait` returns when the value stands in the file again, and says when that was."""
     world.clock = time.time
     path.touch()

@@ -144,7 +144,7 @@ def test_what_was_shortened_and_cannot_come_back_goes_on_saying_so(world, path, 
     assert any(missed.endswith("expired") for missed in one.missed)
 
 
-def test_a_session_at_work_gets_its_values_when_it_is_settled(
+def test_a_session_at_work_gets_its_values_when_it_is_idle(
     world, pruned, path, conversation, clock
 ):
     """Until then it waits, is noted once, and says so; the next scan carries it out."""

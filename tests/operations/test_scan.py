@@ -77,7 +77,7 @@ def clock(world):
 
 @pytest.fixture
 def session(world, conversation):
-    """Give a settled session whose first tool result is old, and that result's id."""
+    """Give an idle session whose first tool result is old, and that result's id."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())
@@ -343,7 +343,7 @@ def test_an_agent_with_an_empty_database_is_not_migrated(world, session):
 
 
 def test_a_future_time_counts_from_when_it_was_first_seen(world, session, clock):
-    """A file that claims to be of tomorrow is settled once it was seen unchanged long enough."""
+    """A file that claims to be of tomorrow is idle once it was seen unchanged long enough."""
     path = world.put("s.jsonl", (world.directory / "s.jsonl").read_bytes(), age=-86_400)
 
     assert "changed 0 s ago" in deferred(world, quiet_seconds=30)

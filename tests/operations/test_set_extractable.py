@@ -50,7 +50,7 @@ def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, path,
 # --- fields --------------------------------------------------------------------------------------
 
 
-def test_a_pin_of_a_settled_session_stands_at_once(world, conversation, path, clock):
+def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, path, clock):
     """`set-extractable false` writes the field and nothing else, and the next scan keeps."""
     ident = conversation.turn()
     conversation.turn("short")

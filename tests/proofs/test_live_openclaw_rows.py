@@ -234,7 +234,7 @@ def _killed(claw, session):
     asking.kill()
     asking.communicate()
     claw.open()
-    wait("the turn has ended", lambda: claw.settled(session))
+    wait("the turn has ended", lambda: claw.idle(session))
     time.sleep(2)
     claw.ask(session, [printing("after the kill")])
 

@@ -71,7 +71,7 @@ class Upgraded:
         return done.stdout
 
     def prune(self):
-        """Prune what is settled now."""
+        """Prune what is idle now."""
         for session in self.sessions:
             self.lines(session)
         time.sleep(QUIET + 0.5)
@@ -168,7 +168,7 @@ def _asked_for(life, session, pruned):
     assert PLACEHOLDER.search(whole) is None
     told = json.loads(life.brainsurgeon("context", session, "--json"))
     assert {each["entry_id"] for each in told["extracted"]} >= set(pruned)
-    wait("the session is settled", lambda: life.claw.settled(session))
+    wait("the session is idle", lambda: life.claw.idle(session))
     time.sleep(QUIET + 0.5)
     answer = json.loads(life.brainsurgeon("restore", second, "--session", session, "--json"))
     assert answer["restored"]
@@ -184,7 +184,7 @@ def _shown_and_asked_for_in_a_turn(life, session, pruned):
     assert placeholders(requests[0]) == set(pruned)
     answered = [one for one in requests[1]["messages"] if one["role"] == "tool"][-1]
     assert "which says nothing" in json.dumps(answered["content"])
-    wait("the session is settled", lambda: life.claw.settled(session))
+    wait("the session is idle", lambda: life.claw.idle(session))
     time.sleep(QUIET + 0.5)
     life.brainsurgeon("scan", "--once")
     assert pruned[0] not in life.claw.placeholders(session)

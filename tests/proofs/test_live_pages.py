@@ -27,7 +27,7 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 LINE = "this is a line of turn {}, which says nothing"
 VALUE = "\n".join([LINE.format(0)] * 60)
 QUIET = 31
-"""Seconds after which a session is settled, by the defaults."""
+"""Seconds after which a session is idle, by the defaults."""
 
 
 class Account:
@@ -61,7 +61,7 @@ class Account:
         return next(one["value"] for one in settings if one["key"] == "roots")
 
     def waits(self):
-        """Wait until the newest session is settled."""
+        """Wait until the newest session is idle."""
         time.sleep(max(0, QUIET - (time.time() - self.agent.path.stat().st_mtime)))
 
 

@@ -16,7 +16,7 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.store.database import PAGE, hold_store
 from building.claude import ClaudeConversation
 from building.claw import Claw
-from building.processes import bound, is_cut, run, settled
+from building.processes import bound, idle, is_cut, run
 from building.world import TOP, Clock, Conversation
 
 TABLE = re.search(
@@ -119,7 +119,7 @@ def test_a_refused_signature_leaves_with_the_others(world, cli):
 def test_why_nothing_is_pruned_is_said(world):
     """`status` names what blocks, and `context` the reason of each value that stays."""
     advice("nothing is pruned", "`brainsurgeon status`", "`brainsurgeon context SESSION`")
-    path, ident = settled(world)
+    path, ident = idle(world)
     off = bound(world, enabled=False)
     shown(off("scan", "--once"))
     assert not is_cut(path, ident)
@@ -168,7 +168,7 @@ def test_why_a_session_is_deferred_is_said(world, cli):
 @row("nothing: leases prove nothing on")
 def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
     """`status` says so, nothing is touched, and `exclusive = true` lets it be."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     for name in ("unproven", "unproven_at"):
         monkeypatch.setattr(leases, name, lambda *_: "nfs")
     [root] = status(world.settings(), world.store, world.clock()).roots
@@ -182,7 +182,7 @@ def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
 @row("a day of quiet")
 def test_without_a_lease_a_day_of_quiet_is_waited_for(world, monkeypatch):
     """`status` says so where leases are refused; with the owner's lease the session is pruned."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     with monkeypatch.context() as others:
         others.setattr(leases, "supported", lambda _: False)
         [root] = status(world.settings(), world.store, world.clock()).roots
@@ -207,7 +207,7 @@ def test_why_a_database_is_left_alone_is_said(tmp_path):
 def test_a_value_that_expired_comes_back_from_a_backup(world, cli, tmp_path):
     """The tombstone says when it went, with 5; after `store restore` it is there again."""
     advice("a placeholder leads nowhere", "`brainsurgeon store restore`")
-    path, ident = settled(world)
+    path, ident = idle(world)
     for number in range(6):  # where most of a root is silent at once, a brake holds it
         other = Conversation(f"{number:08x}-0000-4000-8000-000000000009")
         other.user("hello")
@@ -231,7 +231,7 @@ def test_a_value_that_expired_comes_back_from_a_backup(world, cli, tmp_path):
 @row("says that no systemd runs")
 def test_where_no_systemd_runs_cron_does_as_well(world, cli):
     """`init --systemd` names both ways out, and `scan --once`, which cron would call, prunes."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     done = run("init", "--systemd", "--yes", PATH="/nowhere", XDG_RUNTIME_DIR="/nowhere")
     told = shown(done, done.returncode)
     assert "no systemd runs" in told
@@ -245,7 +245,7 @@ def test_where_no_systemd_runs_cron_does_as_well(world, cli):
 def test_a_server_that_does_not_start_says_why(world):
     """Without the extra it names it, and with it a server that is asked nothing ends well."""
     advice("the agent's tool does not start", "mcp --agent main </dev/null", "`[mcp]`")
-    settled(world)
+    idle(world)
     words = ("mcp", "--agent", "main", "--config", str(world.config_file()))
     without = subprocess.run(
         [sys.executable, "-c", WITHOUT_THE_EXTRA, *words], stdin=subprocess.DEVNULL,
@@ -259,7 +259,7 @@ def test_a_server_that_does_not_start_says_why(world):
 def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
     """Its message is the one in the table, nothing is touched, and a repair makes it well."""
     advice("is unusable", "`brainsurgeon store restore FILE`", "`brainsurgeon doctor --repair`")
-    path, ident = settled(world)
+    path, ident = idle(world)
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup.db"
     shown(cli("store", "backup", backup))
@@ -287,7 +287,7 @@ def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
 @row("exit code 6")
 def test_what_is_in_other_hands_is_tried_again(world, cli, tmp_path):
     """While somebody holds the store a command ends with 6; afterwards it is done."""
-    settled(world)
+    idle(world)
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup.db"
     shown(cli("store", "backup", backup))
@@ -300,7 +300,7 @@ def test_what_is_in_other_hands_is_tried_again(world, cli, tmp_path):
 @row("anything else")
 def test_the_doctor_looks_at_what_the_table_says(world, cli):
     """Its findings are about configuration, permissions, roots, store and rewrites."""
-    settled(world)
+    idle(world)
     shown(cli("scan", "--once"))
     told = shown(cli("doctor"))
     for said in ("is this user's alone", "the database is sound", f"{world.root}: leases work"):

@@ -14,7 +14,7 @@ import pytest
 from brainsurgeon import config
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.schedule import cron_trigger
-from building.processes import Process, is_cut, settled
+from building.processes import Process, idle, is_cut
 from building.world import TOP
 
 SYSTEMD = TOP / "systemd"
@@ -302,7 +302,7 @@ def check_calls(unit, made):
 @with_strace
 def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
     """Through a start, a cut, a put-back and an end it makes no system call that is filtered."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     trace = world.base / "trace"
     before = ("strace", "-f", "-qq", "-o", str(trace))
     address = str(tmp_path_factory.mktemp("n") / "nobody")
@@ -328,7 +328,7 @@ def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
 @with_strace
 def test_a_pass_does_nothing_that_its_unit_forbids(world):
     """Nor do the two commands that the timer starts."""
-    path, ident = settled(world)
+    path, ident = idle(world)
     made = {}
     for number, words in enumerate((("scan", "--once"), ("retention",))):
         trace = world.base / f"trace{number}"

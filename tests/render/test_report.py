@@ -141,7 +141,7 @@ def test_a_page_of_many_sessions_names_what_it_leaves_out(world, monkeypatch):
     assert text.count("<details>") == 2
     assert "These are the 2 largest. 3 smaller sessions (" in text
     assert "<code>brainsurgeon sessions</code> lists all" in text
-    assert "5 settled" in text
+    assert "5 idle" in text
     assert "These are the" not in render(whole)
 
 

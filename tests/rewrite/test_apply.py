@@ -32,7 +32,7 @@ def test_a_read_only_directory_does_not_stop_the_pass(world, conversation, path)
     assert waiting(world.store) == [str(path)]
 
 
-def settled_session(world, conversation, name="one.jsonl"):
+def idle_session(world, conversation, name="one.jsonl"):
     """Put a session with something to cut into the world."""
     conversation.turn("x" * 4000)
     return world.put(name, conversation.bytes())
@@ -40,7 +40,7 @@ def settled_session(world, conversation, name="one.jsonl"):
 
 def test_a_session_with_two_names_is_skipped(world, conversation):
     """Hard links are never broken: the session is skipped with its reason and stays as it is."""
-    path = settled_session(world, conversation)
+    path = idle_session(world, conversation)
     os.link(path, world.base / "second-name")
     before = state(path)
     report = world.scan(keep_recent=0)
@@ -86,7 +86,7 @@ def test_what_is_no_plain_file_is_never_opened(world, conversation, puppet):
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
 def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversation, kind):
     """A session swapped for something else after it was listed is refused without waiting."""
-    path = settled_session(world, conversation)
+    path = idle_session(world, conversation)
     found = found_at(path)
     path.rename(world.base / "moved.jsonl")
     if kind == "link":
@@ -104,7 +104,7 @@ def test_an_opener_who_stays_for_long_costs_no_byte(
     world, conversation, puppet, second_puppet, race, monkeypatch
 ):
     """A rewrite given up with both files open is finished by a later pass; every line is there."""
-    path = settled_session(world, conversation)
+    path = idle_session(world, conversation)
     monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 0.05)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
     monkeypatch.setattr(recover, "_WAIT", 0.05)
@@ -131,7 +131,7 @@ def test_an_opener_who_stays_for_long_costs_no_byte(
 
 def test_an_error_after_the_exchange_leaves_nothing_beside(world, conversation, monkeypatch):
     """When the disk fails right after the exchange, the same pass cleans up and says so."""
-    path = settled_session(world, conversation)
+    path = idle_session(world, conversation)
     fsync, failed = os.fsync, []
 
     def failing(descriptor):

@@ -95,7 +95,7 @@ def test_a_temporary_name_that_is_taken_is_never_used(session, path):
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o660, 0o400])
 def test_mode_and_times_stay(path, mode):
-    """The new file has the old one's mode and times, to the nanosecond, also when settled."""
+    """The new file has the old one's mode and times, to the nanosecond, also when idle."""
     os.chmod(path, mode)
     before = path.stat()
     with open_session(found_at(path)) as session:

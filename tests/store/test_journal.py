@@ -65,7 +65,7 @@ def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
     entry = begin(store, row, [cut("e1")])
     with store.transaction():
         store.journal.filled(entry, 2**63 + 5, (End(7, b"old"), End(5, b"new")))
-        store.journal.idle(entry)
+        store.journal.keep(entry)
     kept = store.journal.rewrite(entry)
 
     assert standing(store, row) == [("e1", "restored")]

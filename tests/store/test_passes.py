@@ -117,7 +117,7 @@ def test_a_pass_whose_placeholders_were_seen_for_an_instant_stays(store):
     first, second = (begin(store, row, [cut(one)], note=note) for one in ("e1", "e2"))
     with store.transaction():
         store._connection.execute("UPDATE extractions SET pass_id = ?", (note.pass_id,))
-        store.journal.idle(first)
+        store.journal.keep(first)
         store.journal.close(first)
         store.journal.abandon(second)
 

@@ -47,16 +47,14 @@ def restore(
     values: Annotated[
         bool, typer.Option("--values", help="Of an archived turn also what was cut out of it.")
     ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the session is settled.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the session is idle.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Put values back into their session.
 
     While the agent is at work its file is left alone: the values are printed at once and put back
-    by the next scan that finds the session settled.
+    by the next scan that finds the session idle.
 
     \b
     Examples:

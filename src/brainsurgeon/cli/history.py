@@ -69,7 +69,7 @@ def rollback(
     """Take a pass back: what it cut and set and what still stands.
 
     What was put back or changed since stays as it is and is named. A session at work gets its
-    values back as soon as it is settled.
+    values back as soon as it is idle.
 
     \b
     Examples:

@@ -42,7 +42,7 @@ def sessions(
         str | None, typer.Option("--agent", help="Only the sessions of this agent.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="Only those: settled, busy, skipped, failed, …")
+        str | None, typer.Option("--state", help="Only those: idle, busy, skipped, failed, …")
     ] = None,
     sort: Annotated[
         Sort, typer.Option("--sort", help="The largest first, or by another column.")
@@ -50,7 +50,7 @@ def sessions(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """List the sessions: size, savings, age, and whether each is settled or why not.
+    """List the sessions: size, savings, age, and whether each is idle or why not.
 
     \b
     Examples:

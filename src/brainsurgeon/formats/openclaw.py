@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # therefore have to stay on it.
 
 
-SETTLED_STOPS = ("stop", "length", "error", "aborted")
+FINAL_STOPS = ("stop", "length", "error", "aborted")
 _CUT_SHORT = ("length", "error", "aborted")
 _ROLES: dict[str, Role] = {
     "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
@@ -97,7 +97,7 @@ def _reply(message: dict[str, Any], parent: str | None, names: tuple[str, ...]) 
     stop = message.get("stopReason")
     return Said(
         "reply", parent, names, text, path if texts else None,
-        closes=bool(texts) and not called and stop in SETTLED_STOPS,
+        closes=bool(texts) and not called and stop in FINAL_STOPS,
         cut_short=stop in _CUT_SHORT or GAVE_UP in text, asked=asked,
         model=_text_of(message.get("model")) or "",
     )  # fmt: skip
@@ -316,7 +316,7 @@ def _assistant_open(message: Entry) -> str | None:
     blocks = content if isinstance(content, list) else []
     if any(isinstance(block, dict) and block.get("type") == "toolCall" for block in blocks):
         return "the last turn is open: a tool call"
-    if message.get("stopReason") not in SETTLED_STOPS:
+    if message.get("stopReason") not in FINAL_STOPS:
         return "the last turn is open: the assistant has not stopped"
     return None
 

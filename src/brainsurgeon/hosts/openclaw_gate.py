@@ -3,7 +3,7 @@
 The conditions were found by watching openclaw 2026.8.1 to 2026.9.6 at work: at no moment of a
 run were all of them open. They are asked before anything is prepared and once more inside the
 transaction that writes. There is no abandonment here: what looks like an open turn stays shut
-until OpenClaw itself has settled it.
+until OpenClaw itself has ended it.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class FieldRecord:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something asked for that waits until its session is settled.
+    """Something asked for that waits until its session is idle.
 
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it speaks of
     every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the

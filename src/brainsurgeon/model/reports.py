@@ -134,7 +134,7 @@ class RestoreAnswer:
     path. `redacts` says that the call which asked is to be shortened in its session later;
     `answer_id` is random: by it the answer is recognised where it stands in a session. `already`
     says that the values stood there before, since `at`, so that nothing was done; `why_pending`
-    why the session is not settled, so that whoever asked may be at work in it. `others` counts
+    why the session is not idle, so that whoever asked may be at work in it. `others` counts
     the values of other entries that went back with it.
     """
 

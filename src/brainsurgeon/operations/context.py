@@ -19,7 +19,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.retention import expires_at
 from brainsurgeon.rewrite.budget import fit_in, folding_of, fullness, weigh
-from brainsurgeon.rewrite.inspect import UnsettledError, examine_to_show, records_of
+from brainsurgeon.rewrite.inspect import NotIdleError, examine_to_show, records_of
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 
@@ -54,7 +54,7 @@ class Filling:
 class Context:
     """The content of one session.
 
-    `size` is in bytes. `state` is "settled" or the reason why the session would be deferred.
+    `size` is in bytes. `state` is "idle" or the reason why the session would be deferred.
     `changed_at` is the time when its file last changed, None if the file is gone; `missed_at` is
     the time when a retention run first missed it. `deferred` is why its plan cannot be carried
     out now. `unsent` is the number of values that no request carries any more, and their
@@ -147,10 +147,10 @@ def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Contex
 
 def _state(examined: Examination) -> str:
     try:
-        examined.check_settled()
-    except (UnsettledError, RefusedError) as why:
+        examined.check_idle()
+    except (NotIdleError, RefusedError) as why:
         return str(why)
-    return "settled"
+    return "idle"
 
 
 def _gone(chosen: Session, records: Records) -> Context:

@@ -18,7 +18,7 @@ from brainsurgeon.rewrite.budget import Fitting, Wanted, folding_of, relieve_by,
 from brainsurgeon.rewrite.change import change, end_redactions
 from brainsurgeon.rewrite.inspect import (
     HELD,
-    UnsettledError,
+    NotIdleError,
     examine_quiet,
     examine_to_show,
     excluded,
@@ -61,7 +61,7 @@ def relieve(
     try:
         with _translated(file), store.passes.run("relieve", clock()):
             relief, rewrite = _relieved(settings, store, as_it_is_now(file), wanted, clock)
-    except UnsettledError as why:
+    except NotIdleError as why:
         _note_request(store, file, wanted, clock())
         return Relief(chosen.title, pending=True, reason=str(why))
     if rewrite is not None:
@@ -79,7 +79,7 @@ def would_relieve(
     with examine_to_show(settings, file, state, now) as examined:
         records = records_of(settings, store, examined.session, chosen.record, now)
         fitting = _fitting(store, examined, records, wanted)
-        return _told(examined, fitting, reason=fitting.plan.deferred or _unsettled(examined))
+        return _told(examined, fitting, reason=fitting.plan.deferred or _not_idle(examined))
 
 
 def _fitting(
@@ -103,7 +103,7 @@ def _relieved(
         planned = fitting.plan
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:
-            raise UnsettledError(planned.deferred)
+            raise NotIdleError(planned.deferred)
         relief, rewrite = _told(examined, fitting), None
         if planned.edits:
             rewrite = _changed(store, examined, record, planned, clock)
@@ -122,9 +122,9 @@ def _changed(
     try:
         rewrite = change(store, examined, record, planned, clock)
     except RefusedError as why:  # the session itself was valid when it was examined
-        raise UnsettledError(str(why)) from why
+        raise NotIdleError(str(why)) from why
     if rewrite.left:  # the finished part is recorded; the rest waits
-        raise UnsettledError(rewrite.left)
+        raise NotIdleError(rewrite.left)
     return rewrite
 
 
@@ -135,9 +135,9 @@ def _translated(file: SessionFile) -> Iterator[None]:
         try:
             yield
         except BlockingIOError as why:
-            raise UnsettledError(HELD) from why
+            raise NotIdleError(HELD) from why
         except BusyError as why:
-            raise UnsettledError(str(why)) from why
+            raise NotIdleError(str(why)) from why
         except FileNotFoundError as why:
             raise GoneError(f"{file.title}: its file went away") from why
 
@@ -148,10 +148,10 @@ def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -
         store.requests.add_relieve(record.id, wanted.write(), now)
 
 
-def _unsettled(examined: Examination) -> str:
+def _not_idle(examined: Examination) -> str:
     try:
-        examined.check_settled()
-    except (UnsettledError, RefusedError) as why:
+        examined.check_idle()
+    except (NotIdleError, RefusedError) as why:
         return str(why)
     return ""
 

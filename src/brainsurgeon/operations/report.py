@@ -122,7 +122,7 @@ def report(
         _added((tool or f"({kind})", values, size) for kind, tool, values, size in kinds),
         tuple(Counter(summary.state for summary in listed).most_common()), tuple(pages),
         _together(listed[LISTED:]),
-        tuple(summary for summary in listed if summary.state not in ("settled", "gone")),
+        tuple(summary for summary in listed if summary.state not in ("idle", "gone")),
         _largest(_unreached(known)), previews,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from brainsurgeon.model.reports import RestoreAnswer
 from brainsurgeon.model.text import moment_said
 from brainsurgeon.rewrite.change import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED
-from brainsurgeon.rewrite.inspect import UnsettledError, examine_quiet
+from brainsurgeon.rewrite.inspect import NotIdleError, examine_quiet
 from brainsurgeon.sessions.opening import as_it_is_now, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store.database import daemon_holder
@@ -89,7 +89,7 @@ def restore(
     is_restored = not any(value.id in placed for value in values)
     more = entries_of_turn(settings, store, named, now) if whole else ()
     if is_restored and not (pristine or more) and _stand(file, named.entry_id, tokens, places):
-        why_busy = _unsettled(settings, store, file, now)
+        why_busy = _not_idle(settings, store, file, now)
         redacts = bool(why_busy) and not settings.keep_purge_control_calls
         return replace(answer_if_there, why_pending=why_busy, redacts=redacts)
     requests = (
@@ -101,7 +101,7 @@ def restore(
             clock() + _patience(settings) if wait else clock(),
             settings, store, file, record, requests, clock, tokens,
         )  # fmt: skip
-    except UnsettledError as why:
+    except NotIdleError as why:
         for request in requests:
             note(settings, store, record, request.entry_id, request.paths, pristine, now)
         return replace(
@@ -146,13 +146,13 @@ def recorded(session: Session) -> SessionRecord:
     return session.record
 
 
-def _unsettled(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
+def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
     """Return why a session is not idle, so that its agent may be the caller, or ""."""
     try:
         current = as_it_is_now(file)
         with examine_quiet(settings, current, store.files.at(file.path), now) as examined:
             examined.check_turn()
-    except UnsettledError as why:
+    except NotIdleError as why:
         return str(why)
     except (OSError, RefusedError):
         pass
@@ -173,7 +173,7 @@ def _carry_out_by(
         try:
             with store.passes.run("restore", requests[0].asked_at):
                 return carry_out(settings, store, file, record, requests, clock, tokens)
-        except UnsettledError:
+        except NotIdleError:
             if clock() >= deadline:
                 raise
         time.sleep(_TRY_AGAIN)

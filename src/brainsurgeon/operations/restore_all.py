@@ -30,7 +30,7 @@ from brainsurgeon.operations.restore import missed, note, removed, request_to_re
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.change import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, finish_now
-from brainsurgeon.rewrite.inspect import UnsettledError, examine, records_of
+from brainsurgeon.rewrite.inspect import NotIdleError, examine, records_of
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import row_at
 
@@ -114,7 +114,7 @@ def _restore_session(
         planned, rewrite = carry_out(
             settings, store, session.file, session.record, (request,), clock
         )
-    except UnsettledError as why:
+    except NotIdleError as why:
         note(settings, store, session.record, None, None, pristine, now)
         return SessionRestore(session.title, "pending", 0, reason=str(why)), None
     except (DamagedError, FailedError, GuardedError, NotFoundError, StoreFullError) as why:

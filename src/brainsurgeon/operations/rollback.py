@@ -25,7 +25,7 @@ from brainsurgeon.operations.restore import missed, removed
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.change import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, finish_now
-from brainsurgeon.rewrite.inspect import UnsettledError, examine_to_show, records_of
+from brainsurgeon.rewrite.inspect import NotIdleError, examine_to_show, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -138,7 +138,7 @@ class _Rollback:
             planned, rewrite = carry_out(
                 self._settings, self._store, file, record, (request,), self._clock
             )
-        except UnsettledError as why:
+        except NotIdleError as why:
             return self._wait(session, record, now, str(why)), None
         except (DamagedError, FailedError, GuardedError, NotFoundError, StoreFullError) as why:
             reason = str(why).removeprefix(f"{session.title}: ")
@@ -183,8 +183,8 @@ class _Rollback:
         now, state = self._clock(), self._store.files.at(file.path)
         with examine_to_show(self._settings, file, state, now) as examined:
             try:
-                examined.check_settled()
-            except UnsettledError as why:
+                examined.check_idle()
+            except NotIdleError as why:
                 return SessionRollback(session.title, "pending", reason=str(why))
             requests = (self._request(record, now),)
             records = records_of(

@@ -31,7 +31,7 @@ from brainsurgeon.rewrite.change import end_redactions
 from brainsurgeon.rewrite.finish import Unfinished
 from brainsurgeon.rewrite.inspect import (
     HELD,
-    UnsettledError,
+    NotIdleError,
     check_alone,
     check_touchable,
     examine_quiet,
@@ -147,7 +147,7 @@ def let_go(
 def verdict_on(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
-        case UnsettledError() | BusyError():
+        case NotIdleError() | BusyError():
             return "deferred", str(error)
         case RefusedError():
             return "skipped", str(error)
@@ -177,7 +177,7 @@ def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: fl
     form = state.format if state else None
     outcome = Outcome(file.title, file.path, form, result, reason, size, size)
     look = Look(outcome, file.fingerprint, form)
-    if isinstance(why, UnsettledError) and why.idle:
+    if isinstance(why, NotIdleError) and why.idle:
         return replace(look, again=WAITS, due_at=why.until)
     if isinstance(why, RefusedError) and file.in_database:
         return replace(look, again=WAITS)
@@ -333,7 +333,7 @@ class _Pass:
             quiet = examine_quiet(self._settings, file, state, now, self._check, check_touchable)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
-                raise UnsettledError(HELD)
+                raise NotIdleError(HELD)
             record = self._record(examined)
             examined.check_turn()
             records = records_of(self._settings, self._store, examined.session, record, now)
@@ -391,7 +391,7 @@ class _Pass:
 
     def _came(self, planned: Planned, result: AnyRewrite | Exception) -> Look:
         if isinstance(result, RefusedError):  # the session itself was valid when it was planned
-            raise UnsettledError(str(result)) from result
+            raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
         if self._store:

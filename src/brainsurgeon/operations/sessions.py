@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.sessions import all_sessions
-from brainsurgeon.rewrite.inspect import UnsettledError, examine, excluded
+from brainsurgeon.rewrite.inspect import NotIdleError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store.files import FAILED
 
@@ -113,10 +113,10 @@ def _state(
             return None, "skipped", reason
         with examine(settings, file, seen, now, window=0) as one:
             form = one.format.name
-            one.check_settled()
+            one.check_idle()
     except RefusedError as why:
         return form or why.format, "skipped", str(why)
-    except UnsettledError as why:
+    except NotIdleError as why:
         return form, "busy", str(why)
     except BusyError as why:
         return form, "busy", str(why)
@@ -125,4 +125,4 @@ def _state(
     same = seen is not None and seen.fingerprint == file.fingerprint
     if seen and same and seen.outcome == FAILED:
         return form, "failed", seen.reason
-    return form, "settled", seen.reason if seen and same else "not scanned yet"
+    return form, "idle", seen.reason if seen and same else "not scanned yet"

@@ -18,7 +18,7 @@ from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.change import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED
-from brainsurgeon.rewrite.inspect import UnsettledError, moved_away
+from brainsurgeon.rewrite.inspect import NotIdleError, moved_away
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 
@@ -58,7 +58,7 @@ def set_extractable(
     try:
         with store.passes.run("set-extractable", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
-    except UnsettledError as why:
+    except NotIdleError as why:
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why))
     unfinished = rewrite is not None and not rewrite.finish()
     if reasons := [why for name, why in planned.missed if name == ident]:

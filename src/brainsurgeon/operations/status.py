@@ -184,7 +184,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         if pid and settings.retention_cron
         else None,
         sessions_by_state=dict(Counter(item.state for item in listed)),
-        reasons=dict(Counter(item.reason for item in listed if item.state != "settled")),
+        reasons=dict(Counter(item.reason for item in listed if item.state != "idle")),
         values_extracted=sum(item.extracted for item in listed),
         bytes_saved=sum(item.saved for item in listed),
         store_path=settings.state_dir,
@@ -350,7 +350,7 @@ def _of_store(store: Store) -> list[Metric]:
         _one("extracted_bytes", "Size of the values that stand extracted.", size),
         _one("archived_turns", "Archives of turns that stand.", store.sums.archived()),
         _one("store_bytes", "Size of the store's database.", store.size),
-        _one("requests", "Restores and settings that wait for a settled session.",
+        _one("requests", "Restores and settings that wait for an idle session.",
              store.requests.count_open()),
         _one("interrupted_rewrites", "Rewrites that the next pass finishes or undoes.",
              sum(not rewrite.stays for rewrite in store.journal.open_rewrites())),

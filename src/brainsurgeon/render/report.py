@@ -397,10 +397,10 @@ def _waiting(one: Report) -> str:
     for about in one.waiting:
         reasons.setdefault((about.state, about.reason), []).append(about.session)
     for page in one.sessions:
-        if page.untold and page.about.state == "settled":
+        if page.untold and page.about.state == "idle":
             reasons.setdefault(("deferred", page.untold), []).append(page.about.session)
     if not reasons:
-        return _section("waiting", "", '<p class="quiet">Nothing waits: all are settled.</p>')
+        return _section("waiting", "", '<p class="quiet">Nothing waits: all are idle.</p>')
     ranked = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     rows = "".join(
         f'<tr><td>{said(state)}</td><td>{said(why)}</td><td class="number" '

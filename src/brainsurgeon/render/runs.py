@@ -306,7 +306,7 @@ def rollback(done: RollbackReport) -> str:
     parts[0] += f" ({done.undone.command}, {local(done.undone.at)})"
     parts.append(f"{changed} {verb}rolled back")
     if pending:
-        parts.append(f"{pending} waiting for a settled moment")
+        parts.append(f"{pending} waiting for an idle moment")
     return "\n".join([*lines, ", ".join(parts)])
 
 

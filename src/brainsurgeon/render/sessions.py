@@ -29,9 +29,9 @@ SUGGESTION = (
 
 
 _BY = {
-    "daemon": "The daemon puts it back when the session is settled",
+    "daemon": "The daemon puts it back when the session is idle",
     "scan --once": "No daemon runs: the next `brainsurgeon scan --once` that finds the session "
-    "settled puts it back",
+    "idle puts it back",
 }
 
 
@@ -169,7 +169,7 @@ def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
 
 
 def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = False) -> str:
-    """Give the sessions as a table with totals, and the reasons of those that are not settled.
+    """Give the sessions as a table with totals, and the reasons of those that are not idle.
 
     On a narrow terminal the columns that matter least are left out.
     """
@@ -181,7 +181,7 @@ def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = Fal
     wanted = [one for one in _COLUMNS if one[1] <= columns()]
     rows = [[cell(one, now) for _, _, cell in wanted] for one in listed]
     lines = [table([name for name, _, _ in wanted], rows), "", _totals(listed)]
-    why = [f"{safe(one.session)}: {safe(one.reason)}" for one in listed if one.state != "settled"]
+    why = [f"{safe(one.session)}: {safe(one.reason)}" for one in listed if one.state != "idle"]
     return "\n".join(lines + (["", *why] if why else []))
 
 

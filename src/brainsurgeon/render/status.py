@@ -92,7 +92,7 @@ def status(now: Status, moment: float) -> str:
         lines.append(f"leaving    {leaving(now.leaving)}")
     if now.requests_open:
         lines.append(
-            f"waiting    {count(now.requests_open, 'request', 'requests')} for a settled session"
+            f"waiting    {count(now.requests_open, 'request', 'requests')} for an idle session"
         )
     lines += _some(
         f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted

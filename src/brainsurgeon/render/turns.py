@@ -247,7 +247,7 @@ def relief(done: Relief, *, dry_run: bool) -> str:
     """Give what a relief did as text."""
     name = safe(done.session)
     if done.pending or done.before is None or done.after is None:
-        return f"{name}: noted; the next scan that finds it settled does it ({safe(done.reason)})"
+        return f"{name}: noted; the next scan that finds it idle does it ({safe(done.reason)})"
     before, after = done.before, done.after
     would = "would be " if dry_run else ""
     fits = "it fits" if done.fits else "it still does not fit"

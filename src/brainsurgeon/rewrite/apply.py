@@ -116,7 +116,7 @@ class Way:
         """Make the records say what came of the exchange; part of a transaction."""
         journal, plan = self.store.journal, self.change.plan
         if isinstance(came, RolledBackError):
-            journal.idle(journal_id)
+            journal.keep(journal_id)
             journal.close(journal_id)
         elif isinstance(came, RefusedError):
             journal.abandon(journal_id)

@@ -2,7 +2,7 @@
 
 The same order as with files, a few rows at a time, from the newest to the oldest: each of these
 steps is a rewrite of its own, with its own entry in the journal, so that one that is refused in
-the middle leaves a session that is valid and records that are true. Its requests are settled with
+the middle leaves a session that is valid and records that are true. Its requests are ended with
 the last step.
 """
 

@@ -210,7 +210,7 @@ class Wanted:
 
 
 def asked_relief(records: Records) -> Wanted | None:
-    """Give the relief that waits for a session to be settled, if any does."""
+    """Give the relief that waits for a session to be idle, if any does."""
     asked = [request for request in records.requests if request.action == "relieve"]
     return Wanted.read(asked[-1].value) if asked else None
 

@@ -1,4 +1,4 @@
-"""Carry out what is asked of one session, with the requests that already wait, if it is settled."""
+"""Carry out what is asked of one session, with the requests that already wait, if it is idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply
 from brainsurgeon.rewrite.apply_rows import RowsRewrite, apply_rows
 from brainsurgeon.rewrite.finish import Rewrite
-from brainsurgeon.rewrite.inspect import UnsettledError, moved_away
+from brainsurgeon.rewrite.inspect import NotIdleError, moved_away
 from brainsurgeon.sessions.opening import as_it_is_now, failed
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_session import OpenRows
@@ -49,9 +49,9 @@ def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Request, ...], clock: Callable[[], float], values: Values | None = None,
 ) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
-    """Carry out what is asked, with the requests that already wait, if the session is settled.
+    """Carry out what is asked, with the requests that already wait, if the session is idle.
 
-    Raise UnsettledError where it is not; nothing is cut on the way. The caller finishes the
+    Raise NotIdleError where it is not; nothing is cut on the way. The caller finishes the
     rewrite. `values` are stored values that were read already.
     """
     damaged: set[int] = set()
@@ -64,9 +64,9 @@ def carry_out(
                 raise
             damaged.add(why.extraction_id)
         except BlockingIOError as why:
-            raise UnsettledError(inspect.HELD) from why
+            raise NotIdleError(inspect.HELD) from why
         except BusyError as why:
-            raise UnsettledError(str(why)) from why
+            raise NotIdleError(str(why)) from why
         except RefusedError as why:
             if moved_away(file):
                 told = f"{record.title}: {why}; `brainsurgeon show` still prints the value"
@@ -83,7 +83,7 @@ def end_redactions(
 ) -> None:
     """End the redactions that are over without anything to redact, each with its reason.
 
-    The session was seen settled: whether it is rewritten now changes nothing about that.
+    The session was seen idle: whether it is rewritten now changes nothing about that.
     """
     ended = {planned.unanswered: NO_ANSWER}
     if settings.keep_purge_control_calls:
@@ -109,13 +109,13 @@ def _rewrite(
         planned = one.plan(replace(records, extractions=tuple(whole)), cut=False)
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:
-            raise UnsettledError(planned.deferred)
+            raise NotIdleError(planned.deferred)
         if not planned.edits:
             return planned, None
         try:
             rewrite = change(store, one, record, planned, clock, values)
         except RefusedError as why:  # by then the session as such was fine
-            raise UnsettledError(str(why)) from why
+            raise NotIdleError(str(why)) from why
         if rewrite.left:  # what was done is recorded; the rest waits for another moment
-            raise UnsettledError(rewrite.left)
+            raise NotIdleError(rewrite.left)
         return planned, rewrite

@@ -1,4 +1,4 @@
-"""Examine one session: open it, survey it, judge whether it is settled, plan what is due in it.
+"""Examine one session: open it, survey it, judge whether it is idle, plan what is due in it.
 
 Every verb that looks at a session as a whole goes through here; nothing here writes.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from brainsurgeon.formats.placeholders import Marks, marks_in
 from brainsurgeon.hosts import claude_code, homes, openclaw
 from brainsurgeon.model.records import Records
-from brainsurgeon.planning import rules as settled
+from brainsurgeon.planning import rules as idleness
 from brainsurgeon.planning.archive import NOTHING_ASKED
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.signatures import Habits
@@ -135,7 +135,7 @@ HELD = "another process is replacing the file"
 """Why a file cannot be opened without waiting: somebody has a lease on it."""
 
 
-class UnsettledError(Exception):
+class NotIdleError(Exception):
     """The session may not be touched now; trying again at the next pass will do.
 
     `until` is when time alone may change that (seconds since 1970), None where that is not known.
@@ -163,28 +163,28 @@ class Examination:
         """The format of its file."""
         return self.session.format
 
-    def check_settled(self) -> None:
-        """Raise RefusedError where the file is never touched, UnsettledError where not now."""
+    def check_idle(self) -> None:
+        """Raise RefusedError where the file is never touched, NotIdleError where not now."""
         check_replaceable(self.session, self.settings)
-        _raise(settled.restless(self.silent, self.settings.quiet_seconds))
+        _raise(idleness.restless(self.silent, self.settings.quiet_seconds))
         self.check_turn()
 
     def check_turn(self) -> None:
-        """Raise UnsettledError while a turn is open or the agent shows that it is at work."""
+        """Raise NotIdleError while a turn is open or the agent shows that it is at work."""
         if isinstance(self.session, OpenRows):
             self._check_gate(self.session)
             return
         abandoned = self.settings.abandoned_after_seconds
-        _raise(settled.restless(self.silent, self.survey.quiet))
-        _raise(settled.open_turn(self.survey, self.silent, abandoned))
+        _raise(idleness.restless(self.silent, self.survey.quiet))
+        _raise(idleness.open_turn(self.survey, self.silent, abandoned))
         _raise(self.signs(self.session, lambda: self.now).read())
 
     def _check_gate(self, session: OpenRows) -> None:
-        """Raise UnsettledError where any sign in the database says no; silence closes no turn."""
+        """Raise NotIdleError where any sign in the database says no; silence closes no turn."""
         if shut := session.closed(self.settings.quiet_seconds, self.now):
-            raise UnsettledError(shut.reason, shut.until, idle=not shut.watched)
+            raise NotIdleError(shut.reason, shut.until, idle=not shut.watched)
         if self.survey.open_turn:
-            raise UnsettledError(self.survey.open_turn, idle=True)
+            raise NotIdleError(self.survey.open_turn, idle=True)
 
     def signs(self, session: OpenSession, clock: Callable[[], float]) -> Signs:
         """Give what shows whether the agent is at work: it is asked once more for the exchange."""
@@ -256,7 +256,7 @@ def examine(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check_stop: Callable[[], None] = carry_on, window: int | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Open a session and survey it, settled or not; `state` is what a scan remembers of its file.
+    """Open a session and survey it, idle or not; `state` is what a scan remembers of its file.
 
     Raise RefusedError or OSError where it cannot be opened or is of no known format.
     """
@@ -284,7 +284,7 @@ def examine_quiet(
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session that is to be changed: one whose file is quiet and may be replaced.
 
-    Raise UnsettledError where it is not quiet, RefusedError where `check` says that it may not be
+    Raise NotIdleError where it is not quiet, RefusedError where `check` says that it may not be
     replaced. Whether its last turn is closed is for the caller to ask (`check_turn`).
     """
     with open_quiet(settings, file, state, now, check_stop) as session:
@@ -300,11 +300,11 @@ def open_quiet(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
-    """Open a session that is quiet; raise UnsettledError where it is not."""
-    _raise(settled.restless(silence(file, state, now), settings.quiet_seconds))
+    """Open a session that is quiet; raise NotIdleError where it is not."""
+    _raise(idleness.restless(silence(file, state, now), settings.quiet_seconds))
     with open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
-            raise UnsettledError("changed just now")
+            raise NotIdleError("changed just now")
         yield session
 
 
@@ -321,7 +321,7 @@ def examine_to_show(
 def silence(file: SessionFile, state: FileState | None, now: float) -> float:
     """Tell for how many seconds a session file has been quiet."""
     known = state is not None and state.fingerprint == file.fingerprint
-    return settled.silence(file.fingerprint, state.first_seen if state and known else now, now)
+    return idleness.silence(file.fingerprint, state.first_seen if state and known else now, now)
 
 
 def records_of(
@@ -373,4 +373,4 @@ def records_of(
 
 def _raise(reason: str | None) -> None:
     if reason:
-        raise UnsettledError(reason)
+        raise NotIdleError(reason)

@@ -246,4 +246,4 @@ def _make_records_true(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -
         elif rewrite.new_inode is None:
             store.journal.forget(rewrite.id)
         else:
-            store.journal.idle(rewrite.id)
+            store.journal.keep(rewrite.id)

@@ -204,7 +204,7 @@ def look_at_growth(
 
     It is not where the file did more than grow, where older entries are spoken of, and where
     what stands in front may matter to what is to go: then everything has to be looked at. Raise
-    UnsettledError or RefusedError where it may not be touched.
+    NotIdleError or RefusedError where it may not be touched.
     """
     before = store.resumes.at(file.path)
     if before is None or not before.may_go_on(file.fingerprint):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
-SETTLED = 3.0
+AGED = 3.0
 """Seconds for which a directory must have been as it is when it is listed: until then a further
 change may leave it with the same time, as filesystems count in steps."""
 
@@ -86,7 +86,7 @@ def _lasts(mark: Fingerprint, descriptor: int) -> bool:
     On other filesystems nobody knows who gives a directory its times.
     """
     now = time.clock_gettime(time.CLOCK_REALTIME)  # the kernel's, as are the times of files
-    return mark.ctime_ns / 1e9 < now - SETTLED and unproven(descriptor) is None
+    return mark.ctime_ns / 1e9 < now - AGED and unproven(descriptor) is None
 
 
 _DEEPEST = 16

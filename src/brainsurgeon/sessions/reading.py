@@ -126,7 +126,7 @@ class OpenSession:
         return attributes.lost(self.descriptor, self.directory)
 
     def differs(self, *, but_ctime: bool = False) -> str | None:
-        """Say what changed since the session was opened; it was settled then, so: a new turn."""
+        """Say what changed since the session was opened; it was idle then, so: a new turn."""
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:

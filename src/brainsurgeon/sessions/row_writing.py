@@ -1,7 +1,7 @@
 """The one place that changes the rows of a session in an agent's database.
 
 What it owes: no row is changed that is not, column for column, what was read; the agent waits for
-milliseconds at most; nothing is changed unless every sign that the session is settled holds once
+milliseconds at most; nothing is changed unless every sign that the session is idle holds once
 more under the lock. It does what OpenClaw's own rewriter of rows does (openclaw 2026.9.6,
 `rewriteSqliteTranscriptEventRowsInTransaction`): the columns of the rows, a new generation, and
 the time of the transcript, in one transaction. No index holds what is changed here, and no

@@ -75,10 +75,10 @@ class FileTable:
             return
         directory, _, name = path.rpartition("/")
         mark = state.fingerprint
-        settled = None if state.outcome in _JUDGED else state.rules
+        judged_by = None if state.outcome in _JUDGED else state.rules
         self.directories.setdefault(directory, {})[name] = (
             mark.device, mark.inode, mark.size, mark.mtime_ns, mark.ctime_ns, state.due_at,
-            settled, state.rules, state.outcome,
+            judged_by, state.rules, state.outcome,
         )  # fmt: skip
 
     def forget(self, path: bytes) -> None:

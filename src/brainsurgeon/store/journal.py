@@ -354,7 +354,7 @@ class Journal:
         """Close rewrites that ended before a moment: both files stay, and hold no value back."""
         self._connection.execute("DELETE FROM journal WHERE ended_at < ?", (before,))
 
-    def idle(self, journal_id: int) -> None:
+    def keep(self, journal_id: int) -> None:
         """Keep what was recorded for a rewrite that was undone, as of values that were restored.
 
         Its new content may have been seen for an instant, and whoever read it may write its

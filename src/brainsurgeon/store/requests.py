@@ -1,4 +1,4 @@
-"""What was asked for and waits until its session is settled."""
+"""What was asked for and waits until its session is idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EVERY_ENTRY = ""
 """How a request that speaks of all entries stands in its row."""
 
-TOO_LATE = "no settled moment in time; the value was delivered when it was asked for"
+TOO_LATE = "no idle moment in time; the value was delivered when it was asked for"
 OUT_OF_SIGHT = "its session is out of sight for so long that its values expire"
 LONGEST_WAIT = 600.0
 """Seconds a put-back waits at least before it lapses: its value was delivered when asked for."""
@@ -35,7 +35,7 @@ def _request(row: tuple[Any, ...]) -> Request:
 
 
 class Requests:
-    """What was asked for and waits until its session is settled."""
+    """What was asked for and waits until its session is idle."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -156,7 +156,7 @@ class Requests:
             Events(self._connection).add(now, "lapse", session, facts, pass_id)
 
     def lapse(self, now: float, pass_id: int | None = None) -> None:
-        """Let put-backs go that found no settled moment in time; their values were delivered."""
+        """Let put-backs go that found no idle moment in time; their values were delivered."""
         late = self._connection.execute(
             "SELECT id FROM requests"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",

@@ -68,11 +68,11 @@ class Talk:
         """Scan until nothing is left for later, then check what stands in the session."""
         wait("the agent has written", self._wrote)
 
-        def settled():
+        def idle():
             told = json.loads(self.runs("scan", "--once", "--json"))
             return not told["files_deferred"] or time.sleep(0.5)
 
-        wait("the sessions are settled", settled)
+        wait("the sessions are idle", idle)
         self.check()
 
     def _wrote(self):

@@ -112,7 +112,7 @@ class Databases(OpenClaw):
         asked = "SELECT session_key FROM session_windows WHERE session_id = ?"
         return self.sql(asked, session)[0][0]
 
-    def settled(self, session):
+    def idle(self, session):
         """Tell whether the agent has nothing to do in a session."""
         (row,) = self.sql(
             "SELECT w.status, (SELECT count(*) FROM session_pending_inputs p"
