@@ -1,4 +1,4 @@
-"""Draw what a pass does to a real session: deploy/before-after.svg, from a sample and the program.
+"""Draw what a run does to a real session: deploy/before-after.svg, from a sample and the program.
 
 .venv/bin/python deploy/picture.py        write the picture anew
 """
@@ -42,7 +42,7 @@ STYLE = """
 
 
 def measured() -> tuple[dict, dict]:
-    """Give what fills a copy of the sample before a pass, and after it."""
+    """Give what fills a copy of the sample before a run, and after it."""
     with tempfile.TemporaryDirectory() as scratch:
         session = Path(scratch, "agents", "pi", "sessions", "large-session.jsonl")
         session.parent.mkdir(parents=True)
@@ -74,13 +74,13 @@ def picture() -> str:
     said = f"{values} values ({bytes_(size)}) are in the store, each a call away"
     parts = [
         HEAD,
-        f'<title id="t">{TITLE}, before and after one pass</title>',
+        f'<title id="t">{TITLE}, before and after one run</title>',
         f'<desc id="d">{told(before)} before, {told(after)} after; {said}.</desc>',
         f"<style>{STYLE}</style>",
         '<rect class="card" x="1" y="1" width="798" height="298" rx="10"/>',
         text(LEFT, 38, TITLE, "title"),
         *row(before, "before", 66),
-        *row(after, "after one pass", 142),
+        *row(after, "after one run", 142),
         f'<path class="mark" d="M{stop} 76V118M{stop} 152V204" stroke-dasharray="4 3"/>',
         text(stop, 217, too, "quiet", "middle"),
         *legend(250),

@@ -321,7 +321,7 @@ def longest_silence(line, seconds):
 def test_signs_of_life_come_while_it_works_and_none_while_it_stands_still(
     world, daemon, tmp_path_factory
 ):
-    """At rest and in passes they come; not while its worker waits for a lock; and then again."""
+    """At rest and in runs they come; not while its worker waits for a lock; and then again."""
     address = str(tmp_path_factory.mktemp("n") / "s")
     idle(world)
     with closing(listener(address)) as line:
@@ -508,7 +508,7 @@ def test_impatience_does_not_hang_it(world, daemon):
 # Only the kernel can tell what was opened; the gate has strace, a newcomer need not.
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 def test_an_unchanged_tree_is_never_read(world, daemon):
-    """Passes over 2,000 unchanged sessions open none of them; one that changed is opened alone."""
+    """Runs over 2,000 unchanged sessions open none of them; one that changed is opened alone."""
     talk = Conversation()
     talk.turn("short")
     for number in range(2000):
@@ -741,7 +741,7 @@ def test_a_missed_scan_is_not_made_up_for(world, monkeypatch):
 
 
 @pytest.mark.parametrize("job", ["scan", "retention"])
-def test_whatever_goes_wrong_is_said_and_the_next_pass_comes(world, monkeypatch, job):
+def test_whatever_goes_wrong_is_said_and_the_next_run_comes(world, monkeypatch, job):
     """An error that nobody expected is logged by its kind alone, since its words may quote."""
 
     def fail(*_, **__):
@@ -773,8 +773,8 @@ def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
 # --- what falls due by time ----------------------------------------------------------------------
 
 
-def passes(one):
-    """Let it do a pass; give what it logs of it."""
+def runs(one):
+    """Let it do a run; give what it logs of it."""
     structlog.reset_defaults()
     with capture_logs() as logs:
         one._scan()
@@ -788,19 +788,19 @@ def test_the_end_of_a_protection_makes_an_unchanged_file_due(world):
     one = in_process(world, keep_after_restore_seconds=600)
     world.clock = lambda: time.time()  # noqa: PLW0108  frozen time stands in another function
     with freeze_time(datetime.now(UTC), ignore=REAL) as frozen:
-        passes(one)
+        runs(one)
         world.restore(ident)
-        passes(one)
+        runs(one)
         before = state(world.root)
         frozen.tick(599)
 
-        assert passes(one)["files_unchanged"] == 1
+        assert runs(one)["files_unchanged"] == 1
         assert state(world.root) == before
         assert not is_cut(path, ident)
 
         frozen.tick(1.5)
 
-        assert passes(one)["values_extracted"] == 1
+        assert runs(one)["values_extracted"] == 1
     assert is_cut(path, ident)
 
 
@@ -813,16 +813,16 @@ def test_an_open_turn_that_is_abandoned_falls_due(world):
     path = world.put("s.jsonl", talk.bytes(), age=60)
     one = in_process(world, abandoned_after_seconds=3600)
     with freeze_time(datetime.now(UTC), ignore=REAL) as frozen:
-        assert passes(one)["files_deferred"] == 1
+        assert runs(one)["files_deferred"] == 1
 
         frozen.tick(3530)
 
-        assert passes(one)["files_deferred"] == 1
+        assert runs(one)["files_deferred"] == 1
         assert not is_cut(path, ident)
 
         frozen.tick(11)
 
-        assert passes(one)["values_extracted"] == 1
+        assert runs(one)["values_extracted"] == 1
     assert is_cut(path, ident)
 
 

@@ -84,7 +84,7 @@ def test_an_extraction_is_logged_entry_by_entry(world, two_values):
 
 
 def test_a_dry_run_logs_no_extraction(world, two_values):
-    """What was not done is not logged as done; the pass itself is, and says what it was."""
+    """What was not done is not logged as done; the run itself is, and says what it was."""
     logs = logged(log.scanned, world.scan(dry_run=True))
 
     assert named(logs, "extraction") == []
@@ -105,7 +105,7 @@ def test_a_restoration_is_logged_where_it_was_asked_for(world, two_values):
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_restoration_is_logged_by_the_pass_that_makes_it(world, conversation, two_values, kept):
+def test_a_restoration_is_logged_by_the_run_that_makes_it(world, conversation, two_values, kept):
     """What an agent asked for in its turn is logged when it goes back, its redacted call too."""
     path, ident = two_values
     settings = {"keep_purge_control_calls": kept}
@@ -133,7 +133,7 @@ def test_a_restoration_is_logged_by_the_pass_that_makes_it(world, conversation, 
     assert (b'"_redacted":true' in path.read_bytes()) is not kept
 
 
-def test_a_pass_is_logged_with_its_counts(world, two_values):
+def test_a_run_is_logged_with_its_counts(world, two_values):
     """At info, what it saw and did."""
     path, _ = two_values
     before = path.stat().st_size
@@ -242,7 +242,7 @@ def test_a_reason_is_in_our_words_or_the_systems(error, words):
 
 
 def lines_of(world, capsys, **settings):
-    """Set logging up, log a pass of nothing that met a trouble, and give what stderr shows."""
+    """Set logging up, log a run of nothing that met a trouble, and give what stderr shows."""
     log.set_up(world.settings(**settings))
     report = ScanReport(dry_run=False, problems=[Unreadable("/r", "/r", "no such directory")])
     log.scanned(report)

@@ -52,11 +52,11 @@ from brainsurgeon.errors import (
 from brainsurgeon.model.reports import (
     Event,
     FieldAnswer,
-    Pass,
     Relief,
     RestoreAnswer,
     RetentionReport,
     RollbackReport,
+    Run,
     ScanReport,
     SessionRestore,
     SessionRollback,
@@ -70,7 +70,7 @@ from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.restore_all import restore_all
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import passes, rollback
+from brainsurgeon.operations.rollback import rollback, runs
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.search import Hit, search
 from brainsurgeon.operations.sessions import SessionSummary, sessions
@@ -102,11 +102,11 @@ __all__ = [
     "Hit",
     "NoSuchKeyError",
     "NotFoundError",
-    "Pass",
     "Relief",
     "RestoreAnswer",
     "RetentionReport",
     "RollbackReport",
+    "Run",
     "ScanReport",
     "SessionRestore",
     "SessionRollback",
@@ -131,13 +131,13 @@ __all__ = [
     "load",
     "open_store",
     "open_to_read",
-    "passes",
     "recover",
     "relieve",
     "restore",
     "restore_all",
     "retention",
     "rollback",
+    "runs",
     "scan",
     "search",
     "sessions",

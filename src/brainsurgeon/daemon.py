@@ -177,7 +177,7 @@ class _Daemon:
         self._watchdog.beat()
 
     def _scan(self, *only: str) -> None:
-        """Do one pass, over everything or over one path that changed."""
+        """Do one run, over everything or over one path that changed."""
         if self._stop.is_set():
             return
         try:
@@ -187,12 +187,12 @@ class _Daemon:
             log.scanned(report, self._said if not only else set(self._said))
             if not only:
                 self._measure(report)
-        except Exception as error:  # noqa: BLE001  the next pass may succeed
+        except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
 
     def _measure(self, report: ScanReport) -> None:
-        """Write the figures of a whole pass down where that is wanted."""
+        """Write the figures of a whole run down where that is wanted."""
         path = self._settings.metrics_file
         if path is None:
             return
@@ -264,7 +264,7 @@ class _Daemon:
         """Yield the sessions that change below these roots, while they are the ones that exist."""
         try:
             yield from self._changes_below(roots, passing_over=False)
-        except PermissionError:  # said by every pass; only then, since it hides the limit too
+        except PermissionError:  # said by every run; only then, since it hides the limit too
             yield from self._changes_below(roots, passing_over=True)
 
     def _changes_below(self, roots: dict[str, Identity], *, passing_over: bool) -> Iterator[str]:

@@ -70,7 +70,7 @@ def _for_a_terminal(_logger: object, _method: str, event: Any) -> Any:
 
 
 def scanned(report: ScanReport, said: set[str] | None = None) -> None:
-    """Log a pass: changes and failures with their reasons, its counts, each entry at debug.
+    """Log a run: changes and failures with their reasons, its counts, each entry at debug.
 
     Of troubles that last, those in `said` were said before and are said at debug; the others are
     added to it.

@@ -72,7 +72,7 @@ def appended(place, write, megabytes, runs):
                 f"{name}, appended to {left / 1e6:,.0f} MB{placeholders}",
                 1000 * cpu, "ms",
                 "cp + fsync" if limit else "", limit, target=target,
-                note=f"reads {read / 1e6:.2f} MB, the pass takes {1000 * wall:.0f} ms wall",
+                note=f"reads {read / 1e6:.2f} MB, the run takes {1000 * wall:.0f} ms wall",
             )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ _numbers = iter(range(1, 1 << 30))
 
 
 def one_turn(daemon, session, length):
-    """Append a turn, wait for the pass that looks at it, and give what that took."""
+    """Append a turn, wait for the run that looks at it, and give what that took."""
     number = next(_numbers)
     talk = going_on(session)
     talk.user(ident=f"u{number:07}")
@@ -99,7 +99,7 @@ def one_turn(daemon, session, length):
     text = f"{number} " + "lorem ipsum " * (length // 12)
     talk.result(text, call=f"call_{number}", ident=f"r{number:07}")
     talk.assistant(ident=f"a{number:07}")
-    done, before = len(daemon.passes()), daemon.taken()
+    done, before = len(daemon.runs()), daemon.taken()
     with open(session, "ab") as file:
         file.write(talk.bytes())
     last = daemon.wait_for(done + 1)[-1]

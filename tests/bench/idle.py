@@ -9,26 +9,26 @@ from bench.watched import Daemon
 
 SESSIONS = 2000
 INTERVAL = 30
-"""Seconds between two passes, as is usual."""
+"""Seconds between two runs, as is usual."""
 
 
 def rows(place, wanted):
-    """Watch a daemon over some passes."""
+    """Watch a daemon over some runs."""
     root = place / "agents"
     for number in range(SESSIONS):
         write(root, number)
     config = write_config(place, root, scan_interval_seconds=INTERVAL)
     run(ours("scan", "--once", config=config))
-    passes = 4 if wanted.large else 2
+    runs = 4 if wanted.large else 2
     with Daemon(config, place / "log") as daemon:
         daemon.watching()
         daemon.wait_for(2, pause=0.5)
         begun, before = time.monotonic(), daemon.taken()
-        time.sleep(passes * INTERVAL)
+        time.sleep(runs * INTERVAL)
         slept, after = time.monotonic() - begun, daemon.taken()
         syncs = daemon.syncs(INTERVAL + 3, place / "traced")
     what = f"idle daemon, {SESSIONS:,} sessions"
     yield Row(f"{what}: processor", 100 * (after.cpu - before.cpu) / slept, "%", target="0.1 %")
     yield Row(f"{what}: wake-ups", (after.waits - before.waits) / slept, "/s", target="1 /s")
     if syncs is not None:
-        yield Row(f"{what}: syncs", syncs, "a pass", target="0")
+        yield Row(f"{what}: syncs", syncs, "a run", target="0")

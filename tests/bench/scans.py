@@ -39,7 +39,7 @@ def one_session(place, megabytes, runs):
     config = write_config(place, place / "agents")
 
     def fresh():
-        """Start with the original and an empty store, as after the very first pass."""
+        """Start with the original and an empty store, as after the very first run."""
         shutil.rmtree(place / "state", ignore_errors=True)
         session.unlink()
         run(ours("scan", "--once", config=config))

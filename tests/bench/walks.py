@@ -19,7 +19,7 @@ def rows(place, wanted):
 
 
 def tree(place, files, runs):
-    """Compare passes over an unchanged tree with its walk, and one over a changed path."""
+    """Compare runs over an unchanged tree with its walk, and one over a changed path."""
     root = place / "agents"
     paths = [write(root, number) for number in range(files)]
     config = write_config(place, root, quiet_seconds=0, scan_interval_seconds=86_400)
@@ -40,7 +40,7 @@ def tree(place, files, runs):
 
 
 def in_the_daemon(place, root, files, bound, runs):
-    """See what a pass takes in a daemon that makes one after the other."""
+    """See what a run takes in a daemon that makes one after the other."""
     often = max(1, files // 10_000)
     config = write_config(place, root, quiet_seconds=0, scan_interval_seconds=often, watch=False)
     with Daemon(config, place / "log") as daemon:
@@ -63,7 +63,7 @@ def one_path(place, paths, files, runs):
         daemon.wait_for(1)
         taken = []
         for number in range(runs + 1):
-            done, before = len(daemon.passes()), daemon.taken()
+            done, before = len(daemon.runs()), daemon.taken()
             talk = going_on(paths[number * 7])
             talk.assistant(f"that is {number}.", ident=f"e{number}")
             with open(paths[number * 7], "ab") as file:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from bench.measuring import ours, surroundings
 
 LONGEST = 900
-"""Seconds to wait for a pass."""
+"""Seconds to wait for a run."""
 
 
 class Taken(NamedTuple):
@@ -37,17 +37,17 @@ class Daemon:
             )  # fmt: skip
         self.pid = self._process.pid
 
-    def passes(self):
-        """Give the passes that it has logged."""
+    def runs(self):
+        """Give the runs that it has logged."""
         text = self._log.read_text()
         lines = text[: text.rfind("\n") + 1].splitlines()
         events = [json.loads(line) for line in lines if '"scan_finished"' in line]
         return [one for one in events if one["event"] == "scan_finished"]
 
     def wait_for(self, count, pause=0.02):
-        """Wait for so many passes, and give them all."""
+        """Wait for so many runs, and give them all."""
         deadline = time.monotonic() + LONGEST
-        while len(done := self.passes()) < count:
+        while len(done := self.runs()) < count:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"the daemon does not go on:\n{self._log.read_text()[-2000:]}")
             time.sleep(pause)

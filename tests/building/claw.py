@@ -177,11 +177,11 @@ class ClawWorld:
         return self._stores[0]
 
     def scan(self, dry_run=False, only=(), **keys):
-        """Do one pass."""
+        """Do one run."""
         return scan(self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only)
 
     def outcome(self, session, **keys):
-        """Do one pass, and give what it says of one session: its outcome and the reason."""
+        """Do one run, and give what it says of one session: its outcome and the reason."""
         report = self.scan(**keys)
         for one in report.sessions:
             if one.session == f"main/{session}":

@@ -8,7 +8,7 @@ from brainsurgeon.operations.status import status
 def reasons(world, **settings):
     """Give why nothing is done with the one session of a world, by who says so.
 
-    A pass, a dry run, the list of sessions, `status` and the doctor are asked; the pass must find
+    A run, a dry run, the list of sessions, `status` and the doctor are asked; the run must find
     it skipped twice, and must store nothing.
     """
     keys = {"keep_recent": 0, **settings}

@@ -13,7 +13,7 @@ WAYS = {
     "archive": {"archive": {"enabled": True}, "trigger_types": []},
     "both": {"archive": {"enabled": True}},
 }
-"""What is done to a session: values leave, turns fold, or both in one pass."""
+"""What is done to a session: values leave, turns fold, or both in one run."""
 
 
 def live_chars(data):

@@ -66,7 +66,7 @@ def begin(store, row, cuts=(), value=b"value", note=None):
             shelved.append((one.named(name) if name != one.name else one, blob, digest, len(value)))
         note = note or journal.Confirmation()
         entry = store.journal.begin(row.id, found(), ".brainsurgeon-0.tmp", note)
-        store.extractions.add(row.id, entry, shelved, 1.0, note.pass_id)
+        store.extractions.add(row.id, entry, shelved, 1.0, note.run_id)
     return entry
 
 

@@ -83,7 +83,7 @@ class World:
         return self._stores[0]
 
     def scan(self, dry_run=False, only=(), named=False, **keys):
-        """Do one pass."""
+        """Do one run."""
         return scan(
             self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only,
             named=named,
@@ -104,7 +104,7 @@ class World:
         )  # fmt: skip
 
     def rollback(self, number, sessions=(), dry_run=False, **settings):
-        """Take a pass back."""
+        """Take a run back."""
         return rollback(
             self.settings(**settings), self.store, number, clock=self.clock, sessions=sessions,
             dry_run=dry_run,

@@ -1,4 +1,4 @@
-"""Passes, rollbacks and events, as they are printed."""
+"""Runs, rollbacks and events, as they are printed."""
 
 import json
 import signal
@@ -32,13 +32,13 @@ def following(world, session):
 def test_passes_are_listed_with_what_they_did(world, cli, session):
     """Number, command, sessions, values and an estimate of the tokens, the newest last."""
     cli("restore", session)
-    said = cli("passes").stdout.decode()
-    [first, second] = document(cli("passes", "--json"))["passes"]
+    said = cli("runs").stdout.decode()
+    [first, second] = document(cli("runs", "--json"))["runs"]
 
     assert "1 extracted" in said
     assert "1 put back, 1 field" in said
     assert "estimated" in said
-    assert (first["pass_id"], first["command"], first["tokens"]) == (1, "scan", 660)
+    assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 660)
     assert (second["command"], second["values_restored"]) == ("restore", 1)
 
 
@@ -46,20 +46,20 @@ def test_no_line_of_the_passes_is_too_wide(world, cli, session):
     """Each line fits 80 columns."""
     cli("restore", session)
 
-    assert max(map(len, cli("passes").stdout.decode().splitlines())) <= 80
+    assert max(map(len, cli("runs").stdout.decode().splitlines())) <= 80
 
 
 def test_before_anything_was_done_nothing_is_listed(own_home, world, cli):
-    """Without a store there are no passes, no events and nothing to count."""
-    assert cli("passes").stdout == b"no pass has changed anything yet\n"
-    assert document(cli("passes", "--json"))["passes"] == []
+    """Without a store there are no runs, no events and nothing to count."""
+    assert cli("runs").stdout == b"no run has changed anything yet\n"
+    assert document(cli("runs", "--json"))["runs"] == []
     assert cli("events").stdout == b""
     assert document(cli("events", "--json"))["events"] == []
     assert document(cli("events", "--counts", "--json"))["counts"] == []
     assert cli("rollback", "1").returncode == 3
 
 
-def test_a_pass_is_taken_back_by_its_number(world, cli, session, conversation):
+def test_a_run_is_taken_back_by_its_number(world, cli, session, conversation):
     """First a look, then the deed; a second time there is nothing to do."""
     path = world.directory / "s.jsonl"
     look = cli("rollback", "1", "--dry-run").stdout.decode()
@@ -81,12 +81,12 @@ def test_a_rollback_that_cannot_be_whole_ends_with_one(world, cli, session):
     assert f"not done: {session}: expired" in done.stdout.decode()
 
 
-def test_what_is_no_pass_is_said_in_one_line(world, cli, session):
-    """A pass that there is not ends with 3, a number that is none with 2."""
+def test_what_is_no_run_is_said_in_one_line(world, cli, session):
+    """A run that there is not ends with 3, a number that is none with 2."""
     done = cli("rollback", "99")
 
     assert done.returncode == 3
-    assert "there is no pass 99" in complaint(done)
+    assert "there is no run 99" in complaint(done)
     assert cli("rollback", "0").returncode == 2
 
 
@@ -96,7 +96,7 @@ def test_events_are_lines(world, cli, session):
     [event] = document(cli("events", "--json"))["events"]
 
     assert line.startswith("1  ")
-    assert "extraction   main/s: 1 value (2,002 B) (pass 1)" in line
+    assert "extraction   main/s: 1 value (2,002 B) (run 1)" in line
     assert (event["event_id"], event["session"], event["facts"]["values"]) == (1, "main/s", 1)
 
 

@@ -63,7 +63,7 @@ def documents(world, conversation, cli):
     said += [
         call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
-        call("passes"), call("rollback", "1", "--dry-run"), call("rollback", "1"),
+        call("runs"), call("rollback", "1", "--dry-run"), call("rollback", "1"),
     ]  # fmt: skip
     sql(world, "INSERT INTO requests (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip

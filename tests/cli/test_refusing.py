@@ -30,7 +30,7 @@ def bytes_below(directory):
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(["rollback"], "missing argument 'PASS'"), (["scan", "--bogus"], "no such option: --bogus"),
+    [(["rollback"], "missing argument 'RUN'"), (["scan", "--bogus"], "no such option: --bogus"),
      (["sessions", "--sort", "bogus"], "'bogus' is not one of 'size', 'saved', 'age', 'name'"),
      (["bogus"], "no such command 'bogus'")],
     ids=lambda one: one[0] if isinstance(one, list) else "",
@@ -140,7 +140,7 @@ def test_told_to_stop_a_command_leaves_nothing_beside(world, session, after):
 @pytest.mark.parametrize("words", [("scan", "--once"), ("restore", "--all")], ids=" ".join)
 @pytest.mark.parametrize("after", [0.25, 0.5, 0.9])
 def test_stopped_amid_many_sessions_nothing_is_left_beside(world, words, after):
-    """SIGTERM in a pass over many sessions: each is as before or as after, and nothing is left."""
+    """SIGTERM in a run over many sessions: each is as before or as after, and nothing is left."""
     before = {}
     for number in range(12):
         talk = Conversation(f"{number:08x}-0000-4000-8000-000000000000")

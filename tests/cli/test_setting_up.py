@@ -129,7 +129,7 @@ def newcomer(own_home, tmp_path):
 # --- looking -------------------------------------------------------------------------------------
 
 
-def test_it_finds_the_agents_and_says_what_a_pass_would_do(newcomer):
+def test_it_finds_the_agents_and_says_what_a_run_would_do(newcomer):
     """A line a session, the largest gain first, and the sum; of the values only how many."""
     before = newcomer.files()
     said = newcomer.types("--dry-run")

@@ -476,7 +476,7 @@ def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
 
 
 def test_monitors_get_one_line_and_a_code(world, session, cli):
-    """`status --check` ends with 0 and one line after a pass, with 1 and the reason without one."""
+    """`status --check` ends with 0 and one line after a run, with 1 and the reason without one."""
     well, old = together(
         cli, [("status", "--check"), ("status", "--check", "--max-age", "1")]
     ).values()
@@ -484,9 +484,9 @@ def test_monitors_get_one_line_and_a_code(world, session, cli):
     never = cli("status", "--check")
 
     assert (well.returncode, never.returncode) == (0, 1)
-    assert re.fullmatch(rb"brainsurgeon: ok, last pass .+ ago, 1 session, .+ saved\n", well.stdout)
+    assert re.fullmatch(rb"brainsurgeon: ok, last run .+ ago, 1 session, .+ saved\n", well.stdout)
     assert old.returncode in (0, 1)
-    assert never.stdout == b"brainsurgeon: no pass was ever made\n"
+    assert never.stdout == b"brainsurgeon: no run was ever made\n"
 
 
 def test_sessions_are_chosen_and_sorted(world, session, conversation, cli):

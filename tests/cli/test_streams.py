@@ -74,7 +74,7 @@ def test_a_full_output_is_one_line(shell, world, conversation, words):
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
 def test_closed_streams_do_not_stop_a_scan(shell, world, many, closed):
-    """What cannot be said is not said: the pass is made, and its database is nobody's output."""
+    """What cannot be said is not said: the run is made, and its database is nobody's output."""
     done = shell(f"$B scan --once $C {closed}")
     sound = shell("$B doctor $C")
 

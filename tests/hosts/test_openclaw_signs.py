@@ -291,7 +291,7 @@ def _refuse(name, place, error, opened=openclaw._opened):
     return opened(name, place)
 
 
-def test_a_pass_does_not_cut_beside_a_torn_registry(world, conversation):
+def test_a_run_does_not_cut_beside_a_torn_registry(world, conversation):
     """The session is deferred with the reason until the registry is whole again."""
     conversation.turn("x" * 4000)
     path = world.put(NAME, conversation.bytes())
@@ -362,7 +362,7 @@ def test_the_lock_is_looked_at_again_after_the_mark(directory, agent, monkeypatc
 
 
 @pytest.mark.parametrize("sign", ["lock", "mark"])
-def test_a_pass_leaves_a_session_at_work_alone_and_comes_back(world, conversation, agent, sign):
+def test_a_run_leaves_a_session_at_work_alone_and_comes_back(world, conversation, agent, sign):
     """A busy session is deferred with the agent's sign as the reason, and done when it is gone."""
     conversation.turn("x" * 4000)
     path = world.put(NAME, conversation.bytes())

@@ -113,7 +113,7 @@ def test_status_walks_once(several):
 
 
 def test_a_path_that_changed_is_looked_at_alone(several):
-    """A pass over one named path lists no directory at all."""
+    """A run over one named path lists no directory at all."""
     world, _ = several
     path = world.directory / "one.jsonl"
     path.touch()
@@ -129,7 +129,7 @@ def test_a_path_that_changed_is_looked_at_alone(several):
     "path", ["gone.jsonl", "node_modules/x.jsonl", "one.trajectory.jsonl", "../../../x.jsonl"]
 )
 def test_a_named_path_is_no_way_around_the_walk(several, path):
-    """A pass over a path that the walk would not have found finds nothing either."""
+    """A run over a path that the walk would not have found finds nothing either."""
     world, _ = several
     place = world.directory / path
     if not path.startswith("gone"):

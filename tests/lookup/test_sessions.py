@@ -54,7 +54,7 @@ def opened_by(work):
 
 
 def for_each(world, place, first, last):
-    """Write logs of these numbers, and tell how often one is opened for each in a pass."""
+    """Write logs of these numbers, and tell how often one is opened for each in a run."""
     paths = [
         write(place(world, number), generic_log(f"secret {number}"))
         for number in range(first, last)
@@ -66,7 +66,7 @@ def for_each(world, place, first, last):
 
 @pytest.mark.parametrize("place", [in_one_directory, in_its_own])
 def test_a_new_log_costs_the_same_however_many_begin_alike(world, place):
-    """A first pass opens each as often as if it were alone, and none of those seen before."""
+    """A first run opens each as often as if it were alone, and none of those seen before."""
     for_each(world, place, 0, 2)
     few = for_each(world, place, 2, 6)
     many = for_each(world, place, 6, 30)
@@ -76,7 +76,7 @@ def test_a_new_log_costs_the_same_however_many_begin_alike(world, place):
 
 @pytest.mark.parametrize("place", [in_one_directory, in_its_own])
 def test_a_log_that_grew_costs_the_same_however_many_begin_alike(world, place):
-    """So does a pass over logs that were appended to."""
+    """So does a run over logs that were appended to."""
     counted = []
     for first, last in ((0, 4), (4, 28)):
         for_each(world, place, first, last)

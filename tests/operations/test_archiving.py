@@ -30,7 +30,7 @@ def lines(data):
 
 
 def archived(report):
-    """Name the closing entries of the turns that a pass folded."""
+    """Name the closing entries of the turns that a run folded."""
     return [one.entry_id for outcome in report.sessions for one in outcome.plan.archives]
 
 
@@ -76,7 +76,7 @@ def test_the_branch_has_a_question_and_an_answer_for_each(folded):
     ]
 
 
-def test_a_second_pass_writes_nothing(world, folded):
+def test_a_second_run_writes_nothing(world, folded):
     """What folded stays as it is, also when every file is looked at anew."""
     path, _, _ = folded
     now = path.read_bytes()
@@ -116,7 +116,7 @@ def test_one_turn_comes_back_and_stays(world, folded):
     assert archived(world.scan(**NEVER)) == [closing]
 
 
-def test_a_turn_folds_with_the_cuts_of_the_same_pass(world):
+def test_a_turn_folds_with_the_cuts_of_the_same_run(world):
     """Values of the middle leave in the same rewrite, and everything comes back to the byte."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
@@ -289,7 +289,7 @@ def test_many_archives_in_a_row_become_one(world):
     assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     assert "Number 0 is done." in texts(path.read_bytes(), ends[2][1])[0]
     assert outcome.reason == "4 archives of 6 turns folded"
-    assert did(world.store.passes.newest(1)[0]) == "4 archives of 6 turns folded"
+    assert did(world.store.runs.newest(1)[0]) == "4 archives of 6 turns folded"
     [told] = [one for one in world.store.events.after(0) if one.kind == "archive"]
     assert of_session(told) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)
@@ -460,7 +460,7 @@ def test_a_turn_folds_by_hand_in_a_session_that_a_scan_has_looked_at(world, cloc
 
 
 def test_what_is_asked_of_a_busy_session_waits(world):
-    """In a session that is not idle it is noted, and the next pass that may does it."""
+    """In a session that is not idle it is noted, and the next run that may does it."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     keys = {"quiet_seconds": 60}
@@ -588,8 +588,8 @@ def test_the_index_tells_what_is_known_of_each_result(world):
     assert turn.index[1] == "2. exec [600 B]"
 
 
-def test_context_tells_what_the_next_pass_would_archive(world):
-    """Before a pass the turns that would fold are told, afterwards the archives that stand."""
+def test_context_tells_what_the_next_run_would_archive(world):
+    """Before a run the turns that would fold are told, afterwards the archives that stand."""
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())
     look = lambda: context(world.settings(**NEVER), world.store, "main/s", world.clock())  # noqa: E731
@@ -669,7 +669,7 @@ def test_search_finds_what_a_block_of_thinking_said(world):
 
 
 def test_what_was_not_asked_for_says_why_also_when_others_fold(world):
-    """A turn that stays is told why it does, and not what the thresholds of a pass say of it."""
+    """A turn that stays is told why it does, and not what the thresholds of a run say of it."""
     talk = Conversation()
     for _ in range(5):
         long_turn(talk, calls=1, text="z" * 2000)

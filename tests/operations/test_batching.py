@@ -1,4 +1,4 @@
-"""Sessions of a pass that are carried out together: what they share, and what stays their own."""
+"""Sessions of a run that are carried out together: what they share, and what stays their own."""
 
 import os
 import time
@@ -59,7 +59,7 @@ def outcomes(report):
 
 
 def test_a_session_costs_few_syncs_where_many_are_cut(world, paths, costs):
-    """A first pass over many sessions makes at most eight syncs for each of them."""
+    """A first run over many sessions makes at most eight syncs for each of them."""
     assert world.store
     costs.update(commits=0, syncs=0)
     report = world.scan(keep_recent=0)
@@ -146,7 +146,7 @@ def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
 
 
 def test_a_session_that_another_of_us_holds_is_waited_for_alone(world, paths, monkeypatch):
-    """Two passes whose sessions cross do not wait for each other with sessions in their hands."""
+    """Two runs whose sessions cross do not wait for each other with sessions in their hands."""
     world.scan(keep_recent=0)
     world.restore_all(pristine=True)
     lock, refused = Store.lock, []
@@ -164,7 +164,7 @@ def test_a_session_that_another_of_us_holds_is_waited_for_alone(world, paths, mo
     assert report.sessions_changed == len(paths)
 
 
-def test_a_pass_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
+def test_a_run_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
     """Sessions that were only planned are not touched once the program was told to stop."""
     before = [path.read_bytes() for path in paths]
     seen = []

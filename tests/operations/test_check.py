@@ -10,19 +10,19 @@ def troubles(world, now, **settings):
     return check(status(world.settings(**settings), world.store, now), now, max_age=900).troubles
 
 
-def test_a_fresh_pass_without_failures_is_well(world, pruned, clock):
-    """Right after a pass in which nothing failed there is nothing to say."""
+def test_a_fresh_run_without_failures_is_well(world, pruned, clock):
+    """Right after a run in which nothing failed there is nothing to say."""
     assert troubles(world, clock()) == ()
 
 
-def test_a_pass_that_is_too_old_is_said(world, pruned, clock):
-    """A scheduler that stopped shows in the age of the last pass."""
-    assert troubles(world, clock() + 7300) == ("the last pass was 2 h ago",)
+def test_a_run_that_is_too_old_is_said(world, pruned, clock):
+    """A scheduler that stopped shows in the age of the last run."""
+    assert troubles(world, clock() + 7300) == ("the last run was 2 h ago",)
 
 
-def test_before_the_first_pass_there_is_no_comfort(world):
-    """Where no pass was ever made that is the trouble."""
-    assert troubles(world, 1.0) == ("no pass was ever made",)
+def test_before_the_first_run_there_is_no_comfort(world):
+    """Where no run was ever made that is the trouble."""
+    assert troubles(world, 1.0) == ("no run was ever made",)
 
 
 def test_failures_and_missing_roots_are_said(world, pruned, clock):

@@ -59,7 +59,7 @@ def content(path, uuid):
 
 
 def outcome(report):
-    """Give the outcome of the only session of a pass, and its reason."""
+    """Give the outcome of the only session of a run, and its reason."""
     [one] = report.sessions
     return one.outcome, one.reason
 
@@ -113,7 +113,7 @@ def test_a_session_outside_any_home_belongs_to_its_directory(world, conversation
 
 @pytest.mark.parametrize("rules", [{}, EVERYTHING], ids=["default", "everything"])
 def test_whole_homes_come_back_to_the_byte(world, rules):
-    """A pass changes session files alone, a second writes nothing, undoing gives back all."""
+    """A run changes session files alone, a second writes nothing, undoing gives back all."""
     world.copy_samples()
     before = world.files()
     report = world.scan(**rules)

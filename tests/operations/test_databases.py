@@ -67,10 +67,10 @@ def world(tmp_path):
 
 
 class TestScanning:
-    """A pass over databases."""
+    """A run over databases."""
 
-    def test_a_pass_cuts_and_a_second_one_writes_nothing(self, every_world):
-        """Values leave an idle session, and a second pass finds nothing to do."""
+    def test_a_run_cuts_and_a_second_one_writes_nothing(self, every_world):
+        """Values leave an idle session, and a second run finds nothing to do."""
         before = every_world.claw.texts(GATEWAY)
 
         first = every_world.scan()
@@ -98,11 +98,11 @@ class TestScanning:
         assert {session: every_world.claw.columns(session) for session in listed} == before
         assert every_world.claw.sound() == []
 
-    def test_a_pass_over_databases_is_taken_back_to_the_column(self, world):
-        """What one pass cut in rows goes back, and what another cut stays; each is told once."""
+    def test_a_run_over_databases_is_taken_back_to_the_column(self, world):
+        """What one run cut in rows goes back, and what another cut stays; each is told once."""
         before = world.claw.columns(GATEWAY)
         world.scan()
-        cut = world.store.passes.named(1).facts
+        cut = world.store.runs.named(1).facts
         done = rollback(world.settings(), world.store, 1, clock=world.clock)
 
         assert {one.state for one in done.sessions} == {"rolled back"}
@@ -164,7 +164,7 @@ class TestScanning:
         assert render.report_json(done)["databases"][0]["left_alone"] is None
 
     def test_an_idle_database_is_not_opened(self, world, monkeypatch):
-        """When nothing happened, a pass looks at two states of files and opens nothing."""
+        """When nothing happened, a run looks at two states of files and opens nothing."""
         world.scan()
         world.scan()  # what our own writing changed
         opened = []
@@ -208,7 +208,7 @@ class TestScanning:
         assert world.outcome(GATEWAY)[0] == "changed"
 
     def test_one_database_or_session_can_be_meant(self, world):
-        """A pass may be limited to a database, or to one session in it."""
+        """A run may be limited to a database, or to one session in it."""
         assert world.scan(only=[f"{world.claw.path}/{LOCAL}"]).files_seen == 1
         assert world.scan(only=[str(world.claw.path)]).files_seen == 8
 
@@ -371,7 +371,7 @@ class TestLeavingAlone:
         assert world.claw.contents() == before
 
     def test_a_damaged_database_does_not_stop_the_rest(self, world):
-        """A database that cannot be read is named, and the pass goes on."""
+        """A database that cannot be read is named, and the run goes on."""
         world.claw.path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
 
         done = world.scan()
@@ -426,7 +426,7 @@ class TestLeavingAlone:
         listed = sessions(world.settings(), world.store, world.clock())
         assert {one.session.partition("/")[0] for one in listed} >= {"main"}
 
-    def test_a_lease_that_nobody_understands_stops_no_pass(self, world):
+    def test_a_lease_that_nobody_understands_stops_no_run(self, world):
         """Beside such a lease a session that says running is left alone, and the rest is pruned."""
         for statement in (
             "DROP TABLE agent_database_leases",
@@ -460,7 +460,7 @@ class TestAsking:
     """Restore, show, pins and context of sessions in a database."""
 
     def test_one_entry_is_put_back_and_protected(self, world):
-        """A restored value stands in its row, with the mark, and the next pass leaves it."""
+        """A restored value stands in its row, with the mark, and the next run leaves it."""
         before = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))
         world.scan()
         ident = world.placeholders()[0]
@@ -500,7 +500,7 @@ class TestAsking:
         world.scan()
         assert ident not in world.placeholders()
 
-    def test_a_restore_right_after_a_pass_is_done_at_once(self, world):
+    def test_a_restore_right_after_a_run_is_done_at_once(self, world):
         """What we wrote ourselves a moment ago does not count as activity of the agent."""
         world.scan()
 
@@ -603,7 +603,7 @@ class TestAsking:
         assert world.claw.columns(GATEWAY) == before
 
     def test_a_turn_between_two_steps_ends_the_work_there(self, world, monkeypatch):
-        """What was done stays recorded, the rest waits for the next pass, and nothing is lost."""
+        """What was done stays recorded, the rest waits for the next run, and nothing is lost."""
         monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
@@ -675,7 +675,7 @@ class TestRetention:
         return retention(world.settings(**keys), world.store, clock=world.clock)
 
     def let_expire(self, world, **keys):
-        """Let a month pass, and some days, with passes and retention runs in between."""
+        """Let a month pass, and some days, with runs and retention runs in between."""
         for _ in range(17):
             world.later(2 * DAY)
             world.scan(**keys)
@@ -798,7 +798,7 @@ class TestMovingIn:
         return texts
 
     def test_its_placeholders_are_put_back(self, world, moved):
-        """What was cut out of the file goes back into the rows, before any pass has seen them."""
+        """What was cut out of the file goes back into the rows, before any run has seen them."""
         ident = world.placeholders()[0]
 
         assert not world.restore(ident).pending
@@ -838,7 +838,7 @@ class TestMovingIn:
         assert any("name the directory of OpenClaw's agents" in one for one in advice)
 
     def test_what_is_cut_later_joins_what_was_cut_before(self, world, moved):
-        """After a pass over the rows, everything of both times is undone together."""
+        """After a run over the rows, everything of both times is undone together."""
         world.scan(keep_recent=0)
         world.restore_all(pristine=True)
 

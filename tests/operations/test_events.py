@@ -16,13 +16,13 @@ def kinds(world, **wanted):
     return [one.kind for one in events(world.settings(), world.store, **wanted)]
 
 
-def test_what_a_pass_does_is_told(world, pruned, clock):
-    """A cut and a put-back are told, with their session, their pass, and what they were."""
+def test_what_a_run_does_is_told(world, pruned, clock):
+    """A cut and a put-back are told, with their session, their run, and what they were."""
     world.restore(pruned)
     one, two = events(world.settings(), world.store)
 
-    assert (one.kind, one.session, one.pass_id) == ("extraction", "main/s", 1)
-    assert (two.kind, two.pass_id, two.facts["values"]) == ("restoration", 2, 1)
+    assert (one.kind, one.session, one.run_id) == ("extraction", "main/s", 1)
+    assert (two.kind, two.run_id, two.facts["values"]) == ("restoration", 2, 1)
 
 
 def test_no_event_holds_what_was_said(world, pruned):
@@ -114,7 +114,7 @@ def test_who_follows_from_now_on_sees_what_comes(world, pruned):
 
 
 def test_who_follows_waits_for_a_store(world, conversation):
-    """Where there is no store yet, what the first pass does is the first that is seen."""
+    """Where there is no store yet, what the first run does is the first that is seen."""
     conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())

@@ -52,13 +52,13 @@ def test_the_figures_are_those_of_the_store(world, pruned):
     assert found["brainsurgeon_extractions_total", None] == 1
     assert found["brainsurgeon_extracted_values", None] == 0
     assert found["brainsurgeon_store_bytes", None] == world.store.size
-    assert found["brainsurgeon_last_pass_timestamp_seconds", None] == world.clock()
-    assert found["brainsurgeon_last_pass_sessions_seen", None] == 1
+    assert found["brainsurgeon_last_run_timestamp_seconds", None] == world.clock()
+    assert found["brainsurgeon_last_run_sessions_seen", None] == 1
     assert sum(number for (name, _), number in found.items()
                if name == "brainsurgeon_sessions") == 1  # fmt: skip
 
 
-def test_before_the_first_pass_there_are_figures_too(world):
+def test_before_the_first_run_there_are_figures_too(world):
     """Without a store it is told that extraction is on, and nothing of what is not there."""
     found = parsed(render(metrics(world.settings(), None)))
 
@@ -66,7 +66,7 @@ def test_before_the_first_pass_there_are_figures_too(world):
     assert len(found) == 2
 
 
-def test_each_pass_writes_them_where_that_is_configured(world, pruned):
+def test_each_run_writes_them_where_that_is_configured(world, pruned):
     """`scan --once` leaves a whole file that others may read, and nothing beside it."""
     world.close()
     place = world.base / "figures" / "brainsurgeon.prom"
@@ -78,7 +78,7 @@ def test_each_pass_writes_them_where_that_is_configured(world, pruned):
     by_hand = program("metrics").stdout.decode()
 
     assert done.returncode == 0
-    assert parsed(place.read_text())["brainsurgeon_last_pass_sessions_seen", None] == 1
+    assert parsed(place.read_text())["brainsurgeon_last_run_sessions_seen", None] == 1
     assert parsed(by_hand)["brainsurgeon_extracted_values", None] == 1
     assert stat.S_IMODE(place.stat().st_mode) == 0o644
     assert os.listdir(place.parent) == ["brainsurgeon.prom"]

@@ -14,7 +14,7 @@ MINUTE = 60
 
 @pytest.fixture
 def after_restore(world, conversation):
-    """Give what a pass makes of an old entry that says when it was restored, and more."""
+    """Give what a run makes of an old entry that says when it was restored, and more."""
 
     def scan(seconds_ago, keep_after_restore_seconds=600, **fields):
         stamp = iso(time.time() - seconds_ago)

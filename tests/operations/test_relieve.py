@@ -78,12 +78,12 @@ def test_a_session_that_is_too_full_is_relieved_until_it_fits(world, clock):
     assert path.read_bytes() == before
 
 
-def test_a_relief_is_a_pass_that_can_be_taken_back(world, clock):
+def test_a_relief_is_a_run_that_can_be_taken_back(world, clock):
     """It says what went when it happened, and a rollback brings back every byte of it."""
     path = world.put("s.jsonl", talk().bytes())
     before = path.read_bytes()
     done = lift(world, **SMALL)
-    [made] = world.store.passes.newest(None)
+    [made] = world.store.runs.newest(None)
 
     assert made.command == "relieve"
     assert made.facts["extracted"] == done.values
@@ -264,8 +264,8 @@ def test_a_relief_waits_for_a_root_that_cannot_be_read(world, asked, clock):
     assert lapses(world) == []
 
 
-def test_a_pass_over_other_sessions_lets_no_relief_lapse(world, asked, clock):
-    """Only a pass over everything can tell that a session is gone."""
+def test_a_run_over_other_sessions_lets_no_relief_lapse(world, asked, clock):
+    """Only a run over everything can tell that a session is gone."""
     other = talk()
     other.lines[0]["id"] = "22222222-0000-4000-8000-000000000002"
     there = world.put("t.jsonl", other.bytes(), age=5)
@@ -546,7 +546,7 @@ def test_a_session_in_a_database_is_relieved_and_comes_back(claw):
 
 
 def test_a_relief_waits_while_its_database_rests(claw):
-    """A pass that need not open a database does not take the sessions in it for gone."""
+    """A run that need not open a database does not take the sessions in it for gone."""
     claw.claw.sql(
         "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
         " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),

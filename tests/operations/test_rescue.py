@@ -111,27 +111,27 @@ def test_a_store_of_which_nothing_can_be_read_stays(world, pruned, harm):
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
 
-def test_without_their_pass_values_go_back_all_the_same(world):
+def test_without_their_run_values_go_back_all_the_same(world):
     """Without the records of runs every value is restored."""
     total = many(world)
-    ruin(world, "passes")
+    ruin(world, "runs")
 
     done = rescue(world.settings(), LATER)
 
     assert done is not None
     assert done.saved.values_lost == 0
-    assert sql(world, "SELECT count(*), count(pass_id) FROM extractions") == [(total, 0)]
+    assert sql(world, "SELECT count(*), count(run_id) FROM extractions") == [(total, 0)]
     world.restore_all(pristine=True)
     left = [one.read_bytes() for one in world.root.rglob("*.jsonl")]
     assert left
     assert not any(b"[[extracted-" in one for one in left)
 
 
-def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
+def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_run(world):
     """A rewrite that was under way when the store was damaged counts, though its run is lost."""
     many(world)
     path = world.directory / "many0.jsonl"
-    confirmation = Confirmation([], [], [], [], LATER, pass_id=1)
+    confirmation = Confirmation([], [], [], [], LATER, run_id=1)
     file = next(one.file for one in all_sessions(world.settings(), world.store)
                 if one.path == str(path))  # fmt: skip
     with world.store.transaction():
@@ -139,7 +139,7 @@ def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_pass(world):
     world.close()
     sql(world, "UPDATE journal SET new_inode = inode, inode = 1")
     pending(world, begun)
-    ruin(world, "passes")
+    ruin(world, "runs")
     rescue(world.settings(), LATER)
 
     assert [one.what for one in world.scan().recovered] == ["finished"]
@@ -278,7 +278,7 @@ def test_a_request_whose_run_is_lost_does_not_restore_everything(world):
     world.close()
     asked = "INSERT INTO requests (session_id, entry_id, action, asked_at, rolls_back)"
     sql(world, f"{asked} VALUES (1, '*', 'restore', 1.0, 1), (1, 'e', 'restore', 1.0, NULL)")
-    ruin(world, "passes")
+    ruin(world, "runs")
     rescue(world.settings(), LATER)
 
     assert sql(world, "SELECT entry_id FROM requests") == [("e",)]

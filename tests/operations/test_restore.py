@@ -183,8 +183,8 @@ def test_a_key_that_names_nothing_is_an_error(world, pruned, path):
     assert state(world.root) == before
 
 
-def test_what_a_pass_puts_back_it_does_not_cut(world, conversation, path, clock):
-    """A forced entry that was asked for comes back in one pass and goes again in the next."""
+def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
+    """A forced entry that was asked for comes back in one run and goes again in the next."""
     conversation.user()
     conversation.call()
     ident = conversation.result("x" * 2000, _extractable=True)

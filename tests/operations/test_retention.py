@@ -872,7 +872,7 @@ def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock
 
 
 def opened_meanwhile(world, path, monkeypatch):
-    """Do a pass in which somebody opens a session between the first look and the exchange."""
+    """Do a run in which somebody opens a session between the first look and the exchange."""
     with open(path, "rb"), monkeypatch.context() as patch:
         patch.setattr(leases, "open_elsewhere", lambda _: False)
         return world.scan()
@@ -1076,5 +1076,5 @@ def test_afterwards_the_bytes_are_really_gone(world, company, clock):
     assert not any(piece in after for piece in pieces)
     assert canary[1000:1100].encode() not in after
     assert len(after) < len(before) - len(stored) * 0.9
-    assert sorted(os.listdir(world.state)) == ["last_pass", "locks", "store.db"]
+    assert sorted(os.listdir(world.state)) == ["last_run", "locks", "store.db"]
     assert ask(world, "PRAGMA integrity_check") == [("ok",)]

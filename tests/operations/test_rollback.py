@@ -1,4 +1,4 @@
-"""A pass is taken back: what it cut and set goes back, and what cannot is named."""
+"""A run is taken back: what it cut and set goes back, and what cannot is named."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def original(world, pruned, conversation):
     return conversation.bytes()
 
 
-def test_a_pass_is_taken_back_to_the_byte(world, original, path):
+def test_a_run_is_taken_back_to_the_byte(world, original, path):
     """What a scan cut stands there again, with the file's times, and nothing of ours beside it."""
     before = path.stat().st_mtime_ns
     [one] = world.rollback(1).sessions
@@ -31,18 +31,18 @@ def test_a_pass_is_taken_back_to_the_byte(world, original, path):
     assert world.leftovers() == []
 
 
-def test_a_rollback_is_a_pass_and_an_event(world, original):
-    """It has a number of its own and says which pass it undid."""
+def test_a_rollback_is_a_run_and_an_event(world, original):
+    """It has a number of its own and says which run it undid."""
     made = world.rollback(1).made
 
-    assert world.store.passes.named(made).command == "rollback"
-    assert world.store.passes.named(made).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
+    assert world.store.runs.named(made).command == "rollback"
+    assert world.store.runs.named(made).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
     [event] = [one for one in world.store.events.after(0) if one.kind == "rollback"]
-    assert (event.pass_id, event.facts["rolls_back"], event.facts["values"]) == (made, 1, 1)
+    assert (event.run_id, event.facts["rolls_back"], event.facts["values"]) == (made, 1, 1)
 
 
-def test_taking_a_pass_back_twice_changes_nothing(world, original, path):
-    """The second time there is nothing to undo: no pass, no event, the same file."""
+def test_taking_a_run_back_twice_changes_nothing(world, original, path):
+    """The second time there is nothing to undo: no run, no event, the same file."""
     world.rollback(1)
     before = path.stat().st_ino, world.store.events.newest()
     again = world.rollback(1)
@@ -65,8 +65,8 @@ def test_the_next_scan_leaves_what_a_rollback_put_back(world, original, path, cl
     assert world.scan().values_extracted == 1
 
 
-def test_only_that_pass_is_taken_back(world, conversation, clock):
-    """What another pass cut stays cut, and goes back with that one."""
+def test_only_that_run_is_taken_back(world, conversation, clock):
+    """What another run cut stays cut, and goes back with that one."""
     path = two_turns(world, conversation)
     world.scan(keep_recent=2)
     clock.now += 60
@@ -80,8 +80,8 @@ def test_only_that_pass_is_taken_back(world, conversation, clock):
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_a_field_is_taken_back_with_its_pass(world, original, path, pruned):
-    """A pin goes with the pass that set it; the value that another pass cut stays cut."""
+def test_a_field_is_taken_back_with_its_run(world, original, path, pruned):
+    """A pin goes with the run that set it; the value that another run cut stays cut."""
     before = path.read_bytes()
     pin(world, pruned, 7)
     [one] = world.rollback(2).sessions
@@ -90,7 +90,7 @@ def test_a_field_is_taken_back_with_its_pass(world, original, path, pruned):
     assert path.read_bytes() == before
 
 
-def test_what_a_pass_put_back_is_not_taken_away(world, original, path, pruned):
+def test_what_a_run_put_back_is_not_taken_away(world, original, path, pruned):
     """Of a restore only the field goes: the value stays."""
     world.restore(pruned)
     world.rollback(2)
@@ -114,9 +114,9 @@ def shortened(world, pruned, path, conversation, clock):
     return answer.answer_id.encode()
 
 
-def test_the_agents_own_call_comes_back_with_its_pass(world, path, shortened):
+def test_the_agents_own_call_comes_back_with_its_run(world, path, shortened):
     """What was shortened stands there as it was said."""
-    [scan] = world.store.passes.newest(1)
+    [scan] = world.store.runs.newest(1)
     assert scan.facts["redacted"] == 2
 
     [one] = world.rollback(scan.id).sessions
@@ -125,7 +125,7 @@ def test_the_agents_own_call_comes_back_with_its_pass(world, path, shortened):
     assert b"_redacted" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["its pass", "everything"])
+@pytest.mark.parametrize("whole", [False, True], ids=["its run", "everything"])
 def test_what_was_shortened_and_cannot_come_back_goes_on_saying_so(world, path, shortened, whole):
     """The answer whose value expired keeps its field; that of the call goes with its value."""
     sql(
@@ -133,7 +133,7 @@ def test_what_was_shortened_and_cannot_come_back_goes_on_saying_so(world, path, 
         "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
         " expired_why = 'test' WHERE replacement IS NOT NULL AND kind = 'tool_result'",
     )
-    [scan] = world.store.passes.newest(1)
+    [scan] = world.store.runs.newest(1)
     assert path.read_bytes().count(b'"_redacted":true') == 2
 
     [one] = world.restore_all(pristine=True) if whole else world.rollback(scan.id).sessions
@@ -165,14 +165,14 @@ def test_a_session_at_work_gets_its_values_when_it_is_idle(
     assert told == [True, None]
 
 
-def test_one_session_of_a_pass_can_be_taken_back(world, original, path, conversation):
-    """The others stay as the pass left them."""
+def test_one_session_of_a_run_can_be_taken_back(world, original, path, conversation):
+    """The others stay as the run left them."""
     other = world.put("t.jsonl", conversation.bytes().replace(b"000000000001", b"000000000002"))
     world.rollback(1)
     sql(world, "DELETE FROM restores")
     world.scan()
     before = other.read_bytes()
-    number = world.store.passes.newest(1)[0].id
+    number = world.store.runs.newest(1)[0].id
 
     assert [one.session for one in world.rollback(number, ["main/s"]).sessions] == ["main/s"]
     assert path.read_bytes() == original
@@ -231,9 +231,9 @@ def test_a_look_says_what_would_wait(world, original, path, conversation, clock)
     assert [one.state for one in world.rollback(1, dry_run=True).sessions] == ["pending"]
 
 
-def test_a_pass_that_is_none_is_not_found(world, original):
-    """Neither is a session in which the pass did nothing."""
-    with pytest.raises(NotFoundError, match="there is no pass 77"):
+def test_a_run_that_is_none_is_not_found(world, original):
+    """Neither is a session in which the run did nothing."""
+    with pytest.raises(NotFoundError, match="there is no run 77"):
         world.rollback(77)
     with pytest.raises(NotFoundError, match="no session is called"):
         world.rollback(1, ["main/other"])
@@ -250,19 +250,19 @@ def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch)
 
     [event] = world.store.events.after(0, kinds=["expiry"])
     assert event.facts["values"] == 1
-    assert world.store.passes.named(event.pass_id).command == "retention"
+    assert world.store.runs.named(event.run_id).command == "retention"
     assert path.read_bytes() == original
 
 
-def test_a_pass_that_folded_turns_is_taken_back(world):
+def test_a_run_that_folded_turns_is_taken_back(world):
     """Links and texts go back to the byte, the archives say so, and the turns are told of."""
     talk, _ = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
-    made = world.store.passes.newest(1)[0]
+    made = world.store.runs.newest(1)[0]
     world.rollback(made.id)
     events = [one for one in world.store.events.after(0) if "archive" in one.kind]
-    rows = sql(world, "SELECT pass_id, state FROM archives")
+    rows = sql(world, "SELECT run_id, state FROM archives")
 
     assert path.read_bytes() == talk.bytes()
     assert rows == [(made.id, "undone")] * 2
@@ -271,22 +271,22 @@ def test_a_pass_that_folded_turns_is_taken_back(world):
         ("unarchive", 2),
     ]
     assert events[0].facts["tokens_before"] > events[0].facts["tokens_after"]
-    assert world.store.passes.newest(1)[0].facts["unarchived"] == 2
+    assert world.store.runs.newest(1)[0].facts["unarchived"] == 2
 
 
 def test_what_folds_turns_is_told_as_no_redaction(world):
-    """A pass that folds counts turns, and no call of the agent as shortened."""
+    """A run that folds counts turns, and no call of the agent as shortened."""
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
-    facts = world.store.passes.newest(1)[0].facts
+    facts = world.store.runs.newest(1)[0].facts
 
     assert facts["archived"] == 2
     assert "redacted" not in facts
     assert "redaction" not in {one.kind for one in world.store.events.after(0)}
 
 
-def test_a_pass_of_which_nothing_can_be_taken_back_is_let_go_of(
+def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(
     world, pruned, path, clock, monkeypatch
 ):  # fmt: skip
     """Once its values expired and its events are old, retention lets go of it, and that is said."""
@@ -297,21 +297,21 @@ def test_a_pass_of_which_nothing_can_be_taken_back_is_let_go_of(
         clock.now += 2 * DAY
         retention(world.settings(), world.store, clock=clock)
     world.scan()
-    assert [one.command for one in world.store.passes.newest(None)] == ["retention"]
+    assert [one.command for one in world.store.runs.newest(None)] == ["retention"]
     clock.now += 31 * DAY
     retention(world.settings(), world.store, clock=clock)
 
-    assert world.store.passes.newest(None) == []
-    with pytest.raises(NotFoundError, match="pass 1 is kept no longer"):
+    assert world.store.runs.newest(None) == []
+    with pytest.raises(NotFoundError, match="run 1 is kept no longer"):
         world.rollback(1)
-    with pytest.raises(NotFoundError, match="there is no pass 9"):
+    with pytest.raises(NotFoundError, match="there is no run 9"):
         world.rollback(9)
 
 
-def test_a_pass_whose_values_are_held_can_be_taken_back_after_years(
+def test_a_run_whose_values_are_held_can_be_taken_back_after_years(
     world, pruned, clock, monkeypatch
 ):
-    """As long as a value is held, its pass is."""
+    """As long as a value is held, its run is."""
     monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     for _ in range(3):
         clock.now += 365 * DAY
@@ -324,12 +324,12 @@ def test_a_pass_whose_values_are_held_can_be_taken_back_after_years(
 
 
 def test_a_rollback_counts_turns_apart_from_values(world):
-    """What it says agrees with its pass: archived turns are no values, there and once more."""
+    """What it says agrees with its run: archived turns are no values, there and once more."""
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
     [one] = world.rollback(1).sessions
-    facts = world.store.passes.named(2).facts
+    facts = world.store.runs.named(2).facts
     [again] = world.rollback(1).sessions
 
     assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])

@@ -1,4 +1,4 @@
-"""One pass over real sessions: what goes, what stays and why, and that nothing else moves."""
+"""One run over real sessions: what goes, what stays and why, and that nothing else moves."""
 
 import itertools
 import json
@@ -171,7 +171,7 @@ def test_a_trap_passes_a_scan_unharmed(world, name, settings):
     assert path.read_bytes() == original
 
 
-def test_all_traps_together_pass_a_scan_unharmed(world):
+def test_all_traps_together_run_a_scan_unharmed(world):
     """One bad file never stops the rest: beside every trap the others are pruned and undone."""
     for name in TRAPS:
         world.copy("traps", name)
@@ -361,7 +361,7 @@ def test_a_future_time_counts_from_when_it_was_first_seen(world, session, clock)
 
 
 def test_a_session_that_somebody_leases_is_deferred(world, session):
-    """A file that another pruner is replacing at this moment is tried again at the next pass."""
+    """A file that another pruner is replacing at this moment is tried again at the next run."""
     descriptor = os.open(world.directory / "s.jsonl", os.O_RDONLY)
     try:
         assert leases.take(descriptor)
@@ -374,7 +374,7 @@ def test_a_session_that_somebody_leases_is_deferred(world, session):
 
 
 def test_a_session_that_somebody_has_open_is_deferred(world, session):
-    """Nothing is replaced while anybody has the file open; the next pass tries again."""
+    """Nothing is replaced while anybody has the file open; the next run tries again."""
     with open(world.directory / "s.jsonl", "ab"):
         assert deferred(world) == "somebody has the file open"
 
@@ -384,7 +384,7 @@ def test_a_session_that_somebody_has_open_is_deferred(world, session):
 
 @pytest.mark.parametrize("asked", ["restore", "pristine", "nothing"])
 def test_what_waits_for_an_open_session_costs_no_write(world, pruned, conversation, clock, asked):
-    """While somebody has it open, pass after pass writes nothing, beside it or in the store."""
+    """While somebody has it open, run after run writes nothing, beside it or in the store."""
     path = world.directory / "s.jsonl"
     clock.now += 5
     conversation.turn("z" * 2000)  # something to cut in any case
@@ -615,7 +615,7 @@ def test_files_that_are_no_live_sessions_are_never_touched(world, session, conve
     assert after == before
 
 
-def test_a_pass_over_one_session_leaves_the_others(world, session, conversation):
+def test_a_run_over_one_session_leaves_the_others(world, session, conversation):
     """Only the session that was named is looked at; the others are not even counted."""
     other = world.put("t.jsonl", conversation.bytes())
     before = other.stat()

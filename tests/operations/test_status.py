@@ -1,4 +1,4 @@
-"""How things stand: what is not sent any more, the last passes and what failed of late."""
+"""How things stand: what is not sent any more, the last runs and what failed of late."""
 
 from brainsurgeon.model.turns import Calibration, Fullness
 from brainsurgeon.operations.status import status
@@ -45,7 +45,7 @@ def test_the_last_passes_and_failures_are_shown(world, pruned, clock):
 
     assert [one.facts["session"] for one in now.failures] == ["main/2", "main/3", "main/4"]
     assert "failed     0 s ago: main/4: torn" in told
-    assert "pass 1     0 s ago: scan, 1 extracted" in told
+    assert "run 1     0 s ago: scan, 1 extracted" in told
     assert len(told.splitlines()) <= 24
-    sql(world, "UPDATE passes SET at = at + 700000")
+    sql(world, "UPDATE runs SET at = at + 700000")
     assert now_of(world, clock() + 700_000).failures == ()

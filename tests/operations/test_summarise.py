@@ -21,7 +21,7 @@ print(f"{os.environ['BRAINSURGEON_STYLE']}: {len(lines)} lines, {size}")
 
 @pytest.fixture
 def folding(world):
-    """Give a session of five turns, and a pass that lets a program summarise those that fold."""
+    """Give a session of five turns, and a run that lets a program summarise those that fold."""
     talk, ends = turns(5)
     for line in talk.lines[2::12]:
         line["message"]["content"].insert(0, {"type": "text", "text": "so " * 600})
@@ -56,14 +56,14 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, folding):
     ("program", "why"),
     [
         ("raise SystemExit(3)", "ended with 3"),
-        ("pass", "said 0 characters"),
+        ("run", "said 0 characters"),
         ("print('x' * 9000)", "said 9,000 characters"),
         ("print('x' * 99_999)", "said too much"),
         ("import sys; sys.stdout.buffer.write(b'\\xff')", "no text"),
     ],
 )  # fmt: skip
 def test_a_command_that_fails_leaves_the_summary_to_us(folding, program, why):
-    """Whatever it does instead, the turn folds with our own summary, and the pass says so."""
+    """Whatever it does instead, the turn folds with our own summary, and the run says so."""
     path, _, ends, scan = folding
     report = scan(program)
 

@@ -237,7 +237,7 @@ def test_a_call_made_before_a_cut_carried_what_was_cut():
     cut = Extraction(
         1, 1, "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec",
         block=False, replacement=None, anchor="c", rest=None, chars=5000, size=5000, digest=b"",
-        blob_id=1, pass_id=None, archive_id=None,
+        blob_id=1, run_id=None, archive_id=None,
         extracted_at=moment_said("2026-11-01T10:02:30Z"), restored_at=None, expired_at=None,
         expired_why=None, state="standing",
     )  # fmt: skip

@@ -20,7 +20,7 @@ def emptied(ident, session, digest, blob):
     return Extraction(
         ident, session, "0000000a", "0000000a", PATH, "thinking", None, block=False,
         replacement='""', anchor=None, rest=None, chars=9, size=9, digest=digest, blob_id=blob,
-        pass_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
+        run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
         expired_at=None if blob else 1.0, expired_why=None if blob else "age", state="standing",
     )  # fmt: skip
 

@@ -30,10 +30,10 @@ def look(tmp_path):
 
 @pytest.fixture
 def pruned(world, look):
-    """Give pi's view of a session before and after a scan, and the pass that lay between.
+    """Give pi's view of a session before and after a scan, and the run that lay between.
 
     The view before is one without the thinking that left without a placeholder, which no provider
-    is shown (see test_sealed_readers.py), and the pass counts the other values.
+    is shown (see test_sealed_readers.py), and the run counts the other values.
     """
 
     def compare(data, **settings):

@@ -28,16 +28,16 @@ def sessions(world, *, of):
 
 
 def told(lines):
-    """Count the values that events tell of as cut, by pass and session."""
+    """Count the values that events tell of as cut, by run and session."""
     values = collections.Counter()
     for one in map(json.loads, lines):
         if one["kind"] == "extraction":
-            values[one["pass_id"], one["session"]] += one["facts"]["values"]
+            values[one["run_id"], one["session"]] += one["facts"]["values"]
     return values
 
 
 def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
-    """Killed anywhere, passes leave events that tell of each cut once; a follower sees them all."""
+    """Killed anywhere, runs leave events that tell of each cut once; a follower sees them all."""
     config = world.config_file(keep_recent=0)
     cli = bound(world, keep_recent=0)
     cli("scan", "--once")
@@ -70,7 +70,7 @@ def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
     ids = [json.loads(line)["event_id"] for line in lines]
     assert ids == [ident for (ident,) in sql(world, "SELECT id FROM events ORDER BY id")]
     cut = sql(
-        world, "SELECT e.pass_id, a.name || '/' || s.name, count(*) FROM extractions e"
+        world, "SELECT e.run_id, a.name || '/' || s.name, count(*) FROM extractions e"
         " JOIN sessions s ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id GROUP BY 1, 2",
     )  # fmt: skip
     assert told(lines) == {(number, session): values for number, session, values in cut}

@@ -1,4 +1,4 @@
-"""The hammer: agents write whole turns while passes without any quiet time cut and put back.
+"""The hammer: agents write whole turns while runs without any quiet time cut and put back.
 
 Whatever the agents do to the session, no line of theirs is lost, doubled, torn or out of order,
 and once everything is put back the file is what they wrote. What a run has met (exchanges, races,
@@ -167,18 +167,18 @@ class Gap:
 
 
 def work(world, style, seconds, session, agents, seen):
-    """Do pass after pass until the agents have ended: after some seconds, and enough was met."""
+    """Do run after run until the agents have ended: after some seconds, and enough was met."""
     begun, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
     while any(agent.poll() is None for agent in agents):
         keys = FOLDS if style.folds else {}
         report = world.scan(keep_recent=1, keep_after_restore_seconds=0, **keys)
-        seen["passes"] += 1
+        seen["runs"] += 1
         seen["values"] += report.values_extracted
         for one in report.sessions:
             seen[names.get(one.outcome, one.outcome)] += 1
             seen[HELD] += one.reason == HELD
             seen["folded"] += len(one.plan.archives) if one.outcome == "changed" else 0
-        if seen["passes"] % 8 == 0:
+        if seen["runs"] % 8 == 0:
             seen["put back"] += sum(one.values for one in world.restore_all(pristine=True))
         took = time.monotonic() - begun
         enough = all(seen[what] >= number for what, number in style.asked.items())
@@ -190,7 +190,7 @@ def work(world, style, seconds, session, agents, seen):
 
 
 def hammer(world, monkeypatch, style, seconds):
-    """Let agents write while passes rewrite, put everything back, and give what was seen."""
+    """Let agents write while runs rewrite, put everything back, and give what was seen."""
     seen = collections.Counter()
     session = world.put("hammered.jsonl", dump(HEADER))
     references = [world.base / f"reference.{number}" for number in range(len(style.agents))]
@@ -236,7 +236,7 @@ def hammer(world, monkeypatch, style, seconds):
 
 @pytest.mark.parametrize("style", STYLES, ids=str)
 def test_an_agent_at_work_loses_nothing(world, monkeypatch, style):
-    """No line is lost, doubled, torn or reordered by passes amid an agent's bursts."""
+    """No line is lost, doubled, torn or reordered by runs amid an agent's bursts."""
     hammer(world, monkeypatch, style, LEAST)
 
 

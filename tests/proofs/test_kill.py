@@ -116,7 +116,7 @@ def test_the_kills_come_before_and_after_the_exchange(trials):
 
 
 def test_every_session_gets_its_turn_when_one_fails(trials):
-    """A disk that fails once costs one session its pass; the other one is pruned."""
+    """A disk that fails once costs one session its run; the other one is pruned."""
     outcomes = found(trials, "scan", "eio")["outcomes"]
 
     assert outcomes["changed, failed"] > 10

@@ -132,7 +132,7 @@ def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
         pi = Pi(tmp_path, model)
         pi.turn([printing("first")])
         with daemon(pi, "" if knows else 'sealed_models = ["!*"]'), Witness(pi.path) as witness:
-            pause = lambda: time.sleep(2.2)  # noqa: E731  two passes
+            pause = lambda: time.sleep(2.2)  # noqa: E731  two runs
             if not knows:
                 with pytest.raises(AssertionError):
                     ten_turns(pi, pause)

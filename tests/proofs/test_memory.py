@@ -1,4 +1,4 @@
-"""How much memory a pass takes, whatever its sessions say; the unit allows 512 MB."""
+"""How much memory a run takes, whatever its sessions say; the unit allows 512 MB."""
 
 import os
 import random
@@ -14,7 +14,7 @@ from building.world import Conversation, dump
 MB = 1 << 20
 ALLOWED = 512 * MB
 STATED = 320 * MB
-"""What the README says that a pass needs at most, for lines of any kind."""
+"""What the README says that a run needs at most, for lines of any kind."""
 MEASURED = """
 import faulthandler, runpy, sys
 faulthandler.enable()
@@ -80,7 +80,7 @@ def allowed(tmp_path):
 
 
 def test_no_line_takes_more_memory_than_is_stated(world, allowed, monkeypatch, tmp_path):
-    """One pass over every kind of line stays below what is stated, and does the small ones too."""
+    """One run over every kind of line stays below what is stated, and does the small ones too."""
     ordinary = Conversation()
     ordinary.turn("x" * 4000)
     answer = dump({"type": "message", "id": "end", "message": {

@@ -32,7 +32,7 @@ from proofs.power.tracing import Disk, trace, why_not
 
 NOWHERE = 1 << 60
 TOGETHER = "together"
-"""Two sessions are cut in one pass, and share their commits."""
+"""Two sessions are cut in one run, and share their commits."""
 FOLDING = ["fold", "unfold"]
 """Turns fold into their last answers, and come back."""
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
@@ -401,8 +401,8 @@ def test_a_power_cut_anywhere_loses_nothing(traced, verb):
 
 
 def _without_moment(end):
-    """Leave out when the last pass was made that found nothing new: nobody waits for that."""
-    return frozenset(file for file in end if not file[0].endswith("/last_pass"))
+    """Leave out when the last run was made that found nothing new: nobody waits for that."""
+    return frozenset(file for file in end if not file[0].endswith("/last_run"))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def man():
     return script("man")
 
 
-def test_the_picture_shows_what_a_pass_does_to_a_real_session():
+def test_the_picture_shows_what_a_run_does_to_a_real_session():
     """Bars and figures are those of the program today; else run deploy/picture.py."""
     drawn = script("picture")
 

@@ -77,7 +77,7 @@ def agent(world, started):
 
 @contextmanager
 def scans(started, world):
-    """Scan without pause; give what the passes did once they were stopped."""
+    """Scan without pause; give what the runs did once they were stopped."""
     process = started(LIVE / "scanning.py", world.base / "config.toml", stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"scanning\n"
     told = {}
@@ -202,7 +202,7 @@ def test_without_quiet_time_lock_status_and_turn_protect(world, started, agent):
         extracted(agent)
 
     undone(world, agent)
-    print(f"{told['passes']} passes, {told['changed']} rewrites, {told['deferred']} deferrals, "
+    print(f"{told['runs']} runs, {told['changed']} rewrites, {told['deferred']} deferrals, "
           f"{len(agent.gaps)} gaps in the lock, {agent.turns} runs")  # fmt: skip
     assert told["changed"] >= 3  # cut, put back, cut again
 

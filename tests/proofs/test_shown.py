@@ -72,9 +72,9 @@ def test_what_is_shown_of_the_passes_is_what_is_printed(samples):
     """The same columns for a scan and for a restore, under the same heading."""
     samples("scan", "--once")
     samples("restore", "240b6b1f")
-    printed = samples("passes").stdout.decode().splitlines()
+    printed = samples("runs").stdout.decode().splitlines()
 
-    assert [shape(line) for line in answers(block("passes"), "passes")] == [
+    assert [shape(line) for line in answers(block("runs"), "runs")] == [
         shape(line) for line in printed
     ]
 

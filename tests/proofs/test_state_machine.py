@@ -300,7 +300,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(size=st.sampled_from([50, 400]), at=which, odd=which)
     def work_on(self, size, at, odd):
-        """Append turn after turn, with a pass behind each: all but the first may look at tails."""
+        """Append turn after turn, with a run behind each: all but the first may look at tails."""
         session = self._session(at)
         if session and session.open:
             self._close(session)
@@ -479,7 +479,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule()
     def scan(self):
-        """Do a pass; another one changes nothing."""
+        """Do a run; another one changes nothing."""
         report = self._verb(self.world.scan, **KEYS)
         if report is None:
             return
@@ -494,7 +494,7 @@ class Agents(RuleBasedStateMachine):
         assert self._inodes() == before
 
     def _seen(self, report):
-        """Take down where a pass has looked at each session."""
+        """Take down where a run has looked at each session."""
         left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
         for session in self.sessions.values():
             if str(path := self._path(session)) not in left:
@@ -502,7 +502,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule()
     def archive(self):
-        """Do a pass in which turns fold, the newest too, and rows of archives once more."""
+        """Do a run in which turns fold, the newest too, and rows of archives once more."""
         report = self._verb(self.world.scan, **KEYS, **FOLDS)
         if report is not None:
             self._seen(report)
@@ -563,11 +563,11 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 40))
     def rollback(self, at):
-        """Take a pass back; taking it back again finds nothing that it could do."""
+        """Take a run back; taking it back again finds nothing that it could do."""
         self._recovered()
-        passes = self.world.store.passes.newest(None)
-        if passes:
-            number = passes[-1 - at % len(passes)].id
+        runs = self.world.store.runs.newest(None)
+        if runs:
+            number = runs[-1 - at % len(runs)].id
             done = self._roll_back(number)
             again = done and self._roll_back(number)
             if again:
@@ -575,17 +575,17 @@ class Agents(RuleBasedStateMachine):
 
     @rule()
     def roll_everything_back(self):
-        """Take back every pass, the newest first: then nothing of ours stays that is not named."""
+        """Take back every run, the newest first: then nothing of ours stays that is not named."""
         self._recovered()
-        passes = self.world.store.passes.newest(None)[::-1]
+        runs = self.world.store.runs.newest(None)[::-1]
         named = set()
-        for one in passes:
+        for one in runs:
             done = self._roll_back(one.id)
             if done is None:
                 return
             named |= {one.session for one in done.sessions if self._is_named(one)}
-        named |= self._titles("e.pass_id > ?", passes[0].id if passes else 0)  # as it was due
-        named |= self._titles("e.blob_id IS NULL AND e.pass_id IS NULL")  # by a pass let go of
+        named |= self._titles("e.run_id > ?", runs[0].id if runs else 0)  # as it was due
+        named |= self._titles("e.blob_id IS NULL AND e.run_id IS NULL")  # by a run let go of
         for session in self.sessions.values():
             title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
             if title in named or session.source or not self._is_known(session):
@@ -596,7 +596,7 @@ class Agents(RuleBasedStateMachine):
             figures["whole again"] += PLACEHOLDER.search(raw) is None
 
     def _is_known(self, session):
-        """Check whether a pass is known to have changed this file.
+        """Check whether a run is known to have changed this file.
 
         Where a session and its copy were both moved, nobody can tell before the next scan which of
         the two files is the one that was there.
@@ -614,7 +614,7 @@ class Agents(RuleBasedStateMachine):
         )}  # fmt: skip
 
     def _roll_back(self, number):
-        fields = "SELECT entry_id FROM fields WHERE pass_id = ?"
+        fields = "SELECT entry_id FROM fields WHERE run_id = ?"
         undone = {ident for (ident,) in self.world.store._connection.execute(fields, (number,))}
         self.pinned = {key: v for key, v in self.pinned.items() if key[1] not in undone}
         done = self._verb(self.world.rollback, number, **KEYS)

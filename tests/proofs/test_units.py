@@ -223,7 +223,7 @@ def test_a_daemon_is_waited_for_told_and_left_in_peace(name):
     assert not unit.keys() & {"Nice", "IOSchedulingClass", "CPUSchedulingPolicy", "KillSignal"}
 
 
-def test_the_timer_starts_the_pass():
+def test_the_timer_starts_the_run():
     """Its service has its name, runs once, and the timer comes again and again."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str
@@ -326,7 +326,7 @@ def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
 
 @with_systemd
 @with_strace
-def test_a_pass_does_nothing_that_its_unit_forbids(world):
+def test_a_run_does_nothing_that_its_unit_forbids(world):
     """Nor do the two commands that the timer starts."""
     path, ident = idle(world)
     made = {}

@@ -1,4 +1,4 @@
-"""Passes over sessions that must not, or cannot, be rewritten."""
+"""Runs over sessions that must not, or cannot, be rewritten."""
 
 import os
 
@@ -16,8 +16,8 @@ from building.world import dump
 
 # No mode closes a directory to root, who meets this case nowhere; any other account proves it.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_directory_does_not_stop_the_pass(world, conversation, path):
-    """An interrupted rewrite that cannot be finished now is left, and the pass goes on."""
+def test_a_read_only_directory_does_not_stop_the_run(world, conversation, path):
+    """An interrupted rewrite that cannot be finished now is left, and the run goes on."""
     path.with_name(TEMPORARY).write_bytes(NEW)
     interrupted(world, path, path.with_name(TEMPORARY))
     conversation.turn("x" * 4000)
@@ -103,7 +103,7 @@ def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversat
 def test_an_opener_who_stays_for_long_costs_no_byte(
     world, conversation, puppet, second_puppet, race, monkeypatch
 ):
-    """A rewrite given up with both files open is finished by a later pass; every line is there."""
+    """A rewrite given up with both files open is finished by a later run; every line is there."""
     path = idle_session(world, conversation)
     monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 0.05)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
@@ -130,7 +130,7 @@ def test_an_opener_who_stays_for_long_costs_no_byte(
 
 
 def test_an_error_after_the_exchange_leaves_nothing_beside(world, conversation, monkeypatch):
-    """When the disk fails right after the exchange, the same pass cleans up and says so."""
+    """When the disk fails right after the exchange, the same run cleans up and says so."""
     path = idle_session(world, conversation)
     fsync, failed = os.fsync, []
 

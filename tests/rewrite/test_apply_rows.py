@@ -60,7 +60,7 @@ class TestTroubles:
     def test_our_own_store_is_blamed_for_its_own_errors(self, world):
         """Where our store fails in the middle of a step, that is what is said, and no row changes.
 
-        The agent's database has nothing to do with it, and the whole pass ends: every session
+        The agent's database has nothing to do with it, and the whole run ends: every session
         needs the store.
         """
         world.scan(only=[f"{world.claw.path}/nobody"])

@@ -80,7 +80,7 @@ def recover_quickly(world):
         recover._WAIT = patience
 
 
-def test_recovery_that_fails_does_not_stop_the_pass(world, conversation, path, monkeypatch):
+def test_recovery_that_fails_does_not_stop_the_run(world, conversation, path, monkeypatch):
     """When the disk refuses to finish an interrupted rewrite, the other sessions get their turn."""
     path.with_name(TEMPORARY).write_bytes(NEW)
     interrupted(world, path, path.with_name(TEMPORARY))

@@ -54,7 +54,7 @@ def begins(world):
 
 
 def test_an_append_costs_an_append(world):
-    """What stands in front of the tail is not read again, pass after pass."""
+    """What stands in front of the tail is not read again, run after run."""
     path, talk = long_session(world)
     world.scan()
     for _ in range(3):
@@ -223,8 +223,8 @@ def test_what_stands_in_front_of_the_tail_goes_on_standing(world, monkeypatch):
     ]  # fmt: skip
 
 
-def test_what_is_asked_for_during_a_pass_is_not_stepped_over(world):
-    """A request that comes after the pass began.
+def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
+    """A request that comes after the run began.
 
     Before it looks at its session is carried out.
     """
@@ -272,7 +272,7 @@ def test_an_archive_with_a_new_id_is_known_in_the_tail(world):
 
 @pytest.mark.parametrize("sample", GROWING, ids=lambda path: path.name[:24])
 def test_a_real_session_comes_out_the_same_however_it_is_looked_at(tmp_path, sample, monkeypatch):
-    """Whether each pass goes on from the last or looks at everything, the same bytes are left."""
+    """Whether each run goes on from the last or looks at everything, the same bytes are left."""
     monkeypatch.setattr(tail, "SMALLEST", 0)
     monkeypatch.setattr(tail, "HEAD_LINES", 1)
     lines = sample.read_bytes().splitlines(keepends=True)

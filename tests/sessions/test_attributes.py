@@ -105,7 +105,7 @@ def test_a_flag_that_would_be_lost_is_known_before(world, path):
 # Only root can set what is the system's own; what others set is proven beside this.
 @pytest.mark.skipif(not ROOT, reason="only root can set such attributes")
 def test_a_file_that_only_grows_is_left_alone(world, path):
-    """An append-only file keeps its name: it is skipped instead of failing at every pass."""
+    """An append-only file keeps its name: it is skipped instead of failing at every run."""
     flag(path, APPEND_ONLY)
     try:
         told = reasons(world)

@@ -1,4 +1,4 @@
-"""What stands in a directory is remembered from one pass to the next, for as long as it is true."""
+"""What stands in a directory is remembered from one run to the next, for as long as it is true."""
 
 import os
 import time
@@ -47,7 +47,7 @@ def listed(monkeypatch):
 
 
 def walk(root, memory=None):
-    """Walk a root as a pass does; give the files that it finds, by path."""
+    """Walk a root as a run does; give the files that it finds, by path."""
     if memory:
         memory.listings, memory.listed = memory.listed, {}
     found = list(discovery.discover([discovery.Root(str(root))], resting=memory))
@@ -135,7 +135,7 @@ def test_a_directory_that_changed_just_now_is_listed_again(root, monkeypatch):
 
 
 def test_times_of_other_filesystems_are_not_believed(root, listed, monkeypatch):
-    """Where nobody knows who gives a directory its times, it is listed by every pass."""
+    """Where nobody knows who gives a directory its times, it is listed by every run."""
     monkeypatch.setattr(leases, "PROVEN", {})
     memory = Memory()
     walk(root, memory)
@@ -143,8 +143,8 @@ def test_times_of_other_filesystems_are_not_believed(root, listed, monkeypatch):
     assert memory.listed == {}
 
 
-def test_a_pass_remembers_for_the_next_of_the_same_process(world, conversation, listed):
-    """Passes of a daemon list an unchanged tree once; a new session is seen all the same."""
+def test_a_run_remembers_for_the_next_of_the_same_process(world, conversation, listed):
+    """Runs of a daemon list an unchanged tree once; a new session is seen all the same."""
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
     time.sleep(0.05)

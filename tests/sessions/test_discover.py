@@ -333,8 +333,8 @@ def test_an_unreadable_root_is_named(open_place, ordinary):
     assert ast.literal_eval(listed) == [(place, "Permission denied", True)]
 
 
-def test_a_missing_root_does_not_keep_a_pass_from_the_others(world, conversation):
-    """A pass with a bad root does the good ones and reports that something failed."""
+def test_a_missing_root_does_not_keep_a_run_from_the_others(world, conversation):
+    """A run with a bad root does the good ones and reports that something failed."""
     conversation.turn("x" * 4000)
     path = world.put("one.jsonl", conversation.bytes())
     missing = str(world.base / "missing")

@@ -113,7 +113,7 @@ def test_a_directory_that_a_container_was_given_hinders_nothing(world, path, con
 
 
 def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatch):
-    """Within a second the same sight serves, so that a pass does not read every process again."""
+    """Within a second the same sight serves, so that a run does not read every process again."""
     monkeypatch.setattr(leases, "FRESH", 60.0)
     monkeypatch.setattr(leases, "AT_LAST", 60.0)
     monkeypatch.setattr(leases, "_sight", leases._Sight())
@@ -128,7 +128,7 @@ def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatc
 
 
 def test_no_process_is_looked_at_for_a_session_from_which_nothing_goes(world, path, monkeypatch):
-    """A pass over a session that is left as it is asks nobody what they have mounted."""
+    """A run over a session that is left as it is asks nobody what they have mounted."""
     looked = []
     look = leases._look_around
     monkeypatch.setattr(leases, "_look_around", lambda: looked.append(1) or look())

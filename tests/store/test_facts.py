@@ -1,4 +1,4 @@
-"""Single facts: the moment of a pass that found everything as the one before did."""
+"""Single facts: the moment of a run that found everything as the one before did."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from building.world import Clock
 
 @pytest.fixture
 def note(store):
-    """Give a way to note a pass."""
+    """Give a way to note a run."""
 
     def pass_(now, **words):
         with store.transaction():
-            store.facts.note_pass(now, **words)
+            store.facts.note_run(now, **words)
         return store.facts.last_run_at()
 
     return pass_
 
 
-def test_a_pass_that_found_the_same_leaves_the_database_alone(directory, note):
+def test_a_run_that_found_the_same_leaves_the_database_alone(directory, note):
     """Its moment is known all the same, to this process and to others, and nothing is synced."""
     note(1.5)
     before = Path(directory, "store.db").stat()
@@ -33,7 +33,7 @@ def test_a_pass_that_found_the_same_leaves_the_database_alone(directory, note):
         assert other.facts.last_run_at() == 3.5
 
 
-def test_what_a_pass_found_otherwise_is_noted_for_good(store, directory, note):
+def test_what_a_run_found_otherwise_is_noted_for_good(store, directory, note):
     """The switch, and a clock that was set back, are written into the database itself."""
     note(1.0)
     note(2.0)
@@ -41,7 +41,7 @@ def test_what_a_pass_found_otherwise_is_noted_for_good(store, directory, note):
     assert note(6.0, enabled=False) == 6.0
     assert store.facts.get("enabled") is False
     assert note(2.5, enabled=False) == 2.5
-    Path(directory, "last_pass").unlink()
+    Path(directory, "last_run").unlink()
     assert store.facts.last_run_at() == 2.5
 
 
@@ -50,7 +50,7 @@ def test_a_lost_moment_is_an_older_one(directory, note, left):
     """What a power cut left of the moment is not believed; the noted one stands."""
     note(1.0)
     note(2.0)
-    path = Path(directory, "last_pass")
+    path = Path(directory, "last_run")
     path.unlink()
     if left is not None:
         path.write_bytes(left)
@@ -61,7 +61,7 @@ def test_a_lost_moment_is_an_older_one(directory, note, left):
 
 
 def test_an_unchanged_tree_has_the_database_left_alone(world, conversation):
-    """A second pass over what did not change does not write to the database at all."""
+    """A second run over what did not change does not write to the database at all."""
     conversation.turn()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())

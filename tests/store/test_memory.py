@@ -1,4 +1,4 @@
-"""What a pass remembers of databases that rest, and what asking for it costs."""
+"""What a run remembers of databases that rest, and what asking for it costs."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def seen(outcome="unchanged"):
 
 @pytest.fixture
 def memory(store):
-    """Give the memory of a pass: three databases, one with sessions of odd ids, and files."""
+    """Give the memory of a run: three databases, one with sessions of odd ids, and files."""
     inside = [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash", f"{PATHS[1]}/other"]
     with store.transaction():
         for path in PATHS:
@@ -55,7 +55,7 @@ def test_a_database_that_rests_names_its_own_sessions(memory):
 
 
 def test_directories_are_gone_over_once_for_all_databases(memory):
-    """What a pass over resting databases costs grows with these, not with all files for each."""
+    """What a run over resting databases costs grows with these, not with all files for each."""
     for path in PATHS:
         assert memory.idle(path, MARK, NOW) is not None
 

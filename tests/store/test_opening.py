@@ -263,7 +263,7 @@ def test_a_store_that_is_not_understood_is_refused(unusable, opened):
     assert "store.db" in str(refused.value)
 
 
-def test_a_pass_with_a_newer_store_touches_nothing(world, conversation):
+def test_a_run_with_a_newer_store_touches_nothing(world, conversation):
     """A scan with a store of a newer version changes no session."""
     conversation.turn("x" * 4000)
     path = world.put("one.jsonl", conversation.bytes())

@@ -86,11 +86,11 @@ FILLED = """
 INSERT INTO agents VALUES (1, x'2f61', 'a');
 INSERT INTO sessions (id, agent_id, name, path, last_path, root, format)
     VALUES (1, 1, 's', x'2f612f73', x'2f612f73', x'2f', 'pi');
-INSERT INTO passes VALUES (1, 1.0, 'scan', '{}');
+INSERT INTO runs VALUES (1, 1.0, 'scan', '{}');
 INSERT INTO fields VALUES (1, 1, 'e', '_restored', NULL, x'', '', NULL, 'undone', NULL, 1);
 INSERT INTO requests (id, session_id, entry_id, action, asked_at, rolls_back)
     VALUES (1, 1, 'e', 'restore', 1.0, 1), (2, 1, 'e', 'set', 1.0, NULL);
-INSERT INTO events (at, kind, facts) VALUES (1.0, 'pass', '{}');
+INSERT INTO events (at, kind, facts) VALUES (1.0, 'run', '{}');
 INSERT INTO row_writes VALUES (1, 5);
 INSERT INTO journal (id, session_id, root, directory, name, temporary, inode, note)
     VALUES (4, 1, x'', x'', x'', '', 1, '');
@@ -132,7 +132,7 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
     fill(store)
     store._connection.execute("PRAGMA foreign_keys = OFF")
     for table in (
-        "agents", "sessions", "passes", "journal", "placeholders", "placements", "blobs",
+        "agents", "sessions", "runs", "journal", "placeholders", "placements", "blobs",
         "archives",
     ):  # fmt: skip
         store._connection.execute(f"DELETE FROM {table}")
@@ -161,7 +161,7 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
     with closing(sqlite3.connect(fresh)) as database:
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute(
-            "SELECT DISTINCT journal_id, pass_id, archive_id FROM extractions"
+            "SELECT DISTINCT journal_id, run_id, archive_id FROM extractions"
         ).fetchall() == [(None, None, None)]
 
 

@@ -20,7 +20,7 @@ def test_a_cut_is_told_with_its_kind_and_tool(store):
         store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0)
     )
 
-    assert (event.kind, event.session_id, event.at, event.pass_id) == (
+    assert (event.kind, event.session_id, event.at, event.run_id) == (
         "extraction",
         row.id,
         2.0,
@@ -68,17 +68,17 @@ def test_a_put_back_is_told(store):
     assert (back.kind, back.facts["values"], back.facts["chars"]) == ("restoration", 1, 7)
 
 
-def test_a_put_back_of_a_rollback_names_the_pass_that_it_undoes(store):
-    """A rollback is told as one, by its own pass or by the request that it left."""
+def test_a_put_back_of_a_rollback_names_the_run_that_it_undoes(store):
+    """A rollback is told as one, by its own run or by the request that it left."""
     row = session(store)
-    with store.passes.run("scan", 1.0), store.transaction():
-        of = store.passes.number()
-    with store.passes.run("rollback", 1.0, rolls_back=of), store.transaction():
-        number = store.passes.number()
+    with store.runs.run("scan", 1.0), store.transaction():
+        of = store.runs.number()
+    with store.runs.run("rollback", 1.0, rolls_back=of), store.transaction():
+        number = store.runs.number()
     confirmed(store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0))
     with store.transaction():
         store.requests.add_restore(row.id, None, None, 1.0, None, pristine=True, rolls_back=of)
-    at_once = journal.Confirmation(at=3.0, put_back=[1], pass_id=number)
+    at_once = journal.Confirmation(at=3.0, put_back=[1], run_id=number)
     later = journal.Confirmation(at=4.0, put_back=[2], requests=[1])
 
     confirmed(store, row, begin(store, row), at_once)

@@ -176,7 +176,7 @@ def undo(world, store):
 
 
 def roll_back(world, store):
-    """Take back the pass in which everything was cut."""
+    """Take back the run in which everything was cut."""
     report = rollback(world.settings, store, 1, clock=clock)
     return {
         "failed": any(one.unfinished for one in report.sessions), "changed": len(report.sessions),
@@ -388,7 +388,7 @@ class Shim:
     def _opening(self, call):
         def shim(path, flags, *arguments, **keywords):
             if flags & os.O_CREAT:
-                self.point("open moment" if str(path).endswith("/last_pass") else "open")
+                self.point("open moment" if str(path).endswith("/last_run") else "open")
             return call(path, flags, *arguments, **keywords)
 
         return shim
@@ -678,7 +678,7 @@ def _untold(store):
     cut = collections.defaultdict(collections.Counter)
     stood = set()
     for number, session, stands, *what in store._connection.execute(
-        "SELECT pass_id, session_id,"
+        "SELECT run_id, session_id,"
         " EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id),"
         " entry_id, path, digest FROM extractions"
         " WHERE archive_id IS NULL"  # what folds turns is told as archives
@@ -688,7 +688,7 @@ def _untold(store):
     told = collections.Counter()
     for event in store.events.after(0):
         if event.kind in ("extraction", "redaction"):
-            told[event.pass_id, event.session_id] += event.facts["values"]
+            told[event.run_id, event.session_id] += event.facts["values"]
     for key, rows in cut.items():
         silent = not told[key] and key not in stood
         if told[key] != rows.total() and not silent:
@@ -747,11 +747,11 @@ def _misbehaviour(scenario, label, at, code, answer):
     if code or "broken" in answer:
         yield f"it broke down: {answer or code}"
         return
-    in_pass = at > answer["opened"] and not label.startswith(("sql", "open moment"))
-    if in_pass and SCENARIOS[scenario].act in (prune, undo, roll_back) and answer["raised"]:
-        yield f"the pass raised {answer['raised']} instead of reporting"
-    if in_pass and SCENARIOS[scenario].act is prune and not answer["failed"]:
-        yield "the pass did not say that something failed"
+    in_run = at > answer["opened"] and not label.startswith(("sql", "open moment"))
+    if in_run and SCENARIOS[scenario].act in (prune, undo, roll_back) and answer["raised"]:
+        yield f"the run raised {answer['raised']} instead of reporting"
+    if in_run and SCENARIOS[scenario].act is prune and not answer["failed"]:
+        yield "the run did not say that something failed"
 
 
 def chosen(points, first, extent):

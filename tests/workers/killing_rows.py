@@ -100,7 +100,7 @@ def undo(world, store):
 
 
 def roll_back(world, store):
-    """Take back the pass in which everything was cut."""
+    """Take back the run in which everything was cut."""
     report = rollback(world.settings, store, 1, clock=clock)
     return {"failed": any(one.unfinished for one in report.sessions), "deferred": False}
 

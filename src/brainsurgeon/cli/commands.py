@@ -27,7 +27,7 @@ COMMANDS = {
         showing.sessions, showing.context, showing.show, showing.cat, showing.search,
         change.restore, change.set_extractable, change.relieve,
         change.archive, showing.archives,
-        history.passes, history.rollback, history.events, store.report, store.metrics,
+        history.runs, history.rollback, history.events, store.report, store.metrics,
     )
 }  # fmt: skip
 """Every command but those of the group `store`, by name, in the order of the help."""

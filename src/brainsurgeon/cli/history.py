@@ -1,4 +1,4 @@
-"""The commands about what was done: passes, taking one back, and what happened."""
+"""The commands about what was done: runs, taking one back, and what happened."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ _EACH = 1.0
 """Seconds between two looks of whoever follows."""
 
 
-def passes(
+def runs(
     everything: Annotated[bool, typer.Option("--all", help="All, not only the newest 20.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """List the passes: what each run of a command changed, the newest last.
+    """List the runs: what each run of a command changed, the newest last.
 
     \b
     Examples:
-      brainsurgeon passes
+      brainsurgeon runs
       brainsurgeon rollback 12               take one of them back
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.rollback import LISTED
-    from brainsurgeon.operations.rollback import passes as operation
+    from brainsurgeon.operations.rollback import runs as operation
     from brainsurgeon.render import runs as render
 
     with store_to_read(settings) as store:
         listed = operation(store, most=None if everything else LISTED)
     if json:
-        print_json(render.passes_json(listed))
+        print_json(render.runs_json(listed))
     else:
-        say(render.passes(listed))
+        say(render.runs(listed))
 
 
 def rollback(
     number: Annotated[
-        int, typer.Argument(metavar="PASS", min=1, help="Number of a pass, as `passes` has it.")
+        int, typer.Argument(metavar="RUN", min=1, help="Number of a run, as `runs` has it.")
     ],
     session: Annotated[
         list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
@@ -66,7 +66,7 @@ def rollback(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Take a pass back: what it cut and set and what still stands.
+    """Take a run back: what it cut and set and what still stands.
 
     What was put back or changed since stays as it is and is named. A session at work gets its
     values back as soon as it is idle.

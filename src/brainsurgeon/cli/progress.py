@@ -77,7 +77,7 @@ Ahead = tuple[int, int]
 
 
 def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str] = ()) -> Ahead:
-    """Count the sessions that a pass will look at, since they changed or wait for another look."""
+    """Count the sessions that a run will look at, since they changed or wait for another look."""
     roots, rules = settings.root_directories(), settings.rules_fingerprint()
     known = store.files.all() if store else {}
     sizes = []

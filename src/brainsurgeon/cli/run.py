@@ -1,4 +1,4 @@
-"""The commands that run: one pass, the daemon, retention, and how things stand."""
+"""The commands that run: one run, the daemon, retention, and how things stand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DryRun = Annotated[
 
 
 def scan(
-    once: Annotated[bool, typer.Option("--once", help="Do one pass and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Do one run and exit.")] = False,
     dry_run: DryRun = False,
     session: Annotated[
         list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
@@ -49,7 +49,7 @@ def scan(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Swap large old values for placeholders, in one pass over all sessions.
+    """Swap large old values for placeholders, in one run over all sessions.
 
     Without --once this is the daemon, as `run`.
 
@@ -91,7 +91,7 @@ def scan(
 
 
 def _print_scan(report: ScanReport, *, verbose: bool) -> None:
-    """Print a pass; nothing at all when nobody watches and nothing happened."""
+    """Print a run; nothing at all when nobody watches and nothing happened."""
     from brainsurgeon.render import runs
 
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
@@ -103,7 +103,7 @@ def _print_scan(report: ScanReport, *, verbose: bool) -> None:
 
 
 def _log_scan(settings: Settings, report: ScanReport) -> None:
-    """Log on request: of a single pass the report says all that matters."""
+    """Log on request: of a single run the report says all that matters."""
     if settings.log_level == "debug":
         from brainsurgeon import log
 
@@ -210,7 +210,7 @@ def status(
         bool, typer.Option("--check", help="For monitors: one line; exit code 1 on trouble.")
     ] = False,
     max_age: Annotated[
-        int, typer.Option("--max-age", min=1, help="Seconds after which a pass is too old.")
+        int, typer.Option("--max-age", min=1, help="Seconds after which a run is too old.")
     ] = 900,
     json: Json = False,
     config: Config = None,

@@ -55,12 +55,12 @@ def init(
         bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Name every value that a pass would take.")
+        bool, typer.Option("--verbose", help="Name every value that a run would take.")
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Set up: find the agents, write a configuration, show what a first pass would do.
+    """Set up: find the agents, write a configuration, show what a first run would do.
 
     Everything is shown before it is done, and asked for. Nothing that is there already is written
     over; no session is touched.
@@ -115,7 +115,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _look(setup: Setup) -> ScanReport:
-    """Do a dry pass with the settings that will be in force."""
+    """Do a dry run with the settings that will be in force."""
     from brainsurgeon.cli.options import store_to_read
     from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
     from brainsurgeon.operations.scan import scan

@@ -196,7 +196,7 @@ def metrics(
 ) -> None:
     """Print figures for Prometheus: of the store, without a look at any session.
 
-    With metrics_file in the configuration they are written after each pass, too.
+    With metrics_file in the configuration they are written after each run, too.
 
     \b
     Example:

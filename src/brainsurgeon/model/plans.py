@@ -299,7 +299,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pass did, or would do, with one session, and why; `seen` says that it was read.
+    """What a run did, or would do, with one session, and why; `seen` says that it was read.
 
     `full` is how full that leaves it, where it has a budget.
     """

@@ -53,7 +53,7 @@ class Extraction:
     seen to stand in some session), `restored` (in none) or `expired` (`blob_id` is None: only this
     tombstone is left). `anchor` is the id of the tool call that the value belongs to; of the link
     of an archive, that of the entry that was continued. `rest` is a digest of what else the line
-    says, None where entry ids are random. `pass_id` names the run that extracted it, `archive_id`
+    says, None where entry ids are random. `run_id` names the run that extracted it, `archive_id`
     the archive that it is a part of. `damaged` is set where reading the stored value failed.
     """
 
@@ -72,7 +72,7 @@ class Extraction:
     size: int
     digest: bytes
     blob_id: int | None
-    pass_id: int | None
+    run_id: int | None
     archive_id: int | None
     extracted_at: float
     restored_at: float | None
@@ -112,7 +112,7 @@ class FieldRecord:
     before: bytes | None
     after: bytes
     value: str
-    pass_id: int | None = None
+    run_id: int | None = None
     rest: bytes | None = None
 
 
@@ -124,8 +124,8 @@ class Request:
     every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the
     field `_extractable`, to `value`), `relieve` (the session, as `value` says) or `redact` (the
     call whose answer is recognised by `answer`, a random id in it). A `pristine` restore takes the
-    fields of ours out again, too. One that `rolls_back` a pass is pristine, and speaks only of what
-    that pass cut and set.
+    fields of ours out again, too. One that `rolls_back` a run is pristine, and speaks only of what
+    that run cut and set.
     """
 
     id: int | None
@@ -149,7 +149,7 @@ class Request:
         return (
             self.speaks_of(one.entry_id)
             and (self.paths is None or one.path in self.paths)
-            and self.rolls_back in (None, one.pass_id)
+            and self.rolls_back in (None, one.run_id)
         )
 
 
@@ -221,7 +221,7 @@ class Confirmation:
     The ids of the extractions that were put back, of the field records that are no longer true and
     of the requests that are fulfilled, the ids of the entries that were restored, and the moment.
     `rows` are those that a rewrite in a database changes: the number of each event, and digests
-    (as hexadecimal text) of what it says before and afterwards. `pass_id` is the pass that does it.
+    (as hexadecimal text) of what it says before and afterwards. `run_id` is the run that does it.
     `folded` are the prompts of the turns that fold beside the first of each archive.
     """
 
@@ -231,7 +231,7 @@ class Confirmation:
     restored: list[str] = field(default_factory=list)
     at: float = 0.0
     rows: list[tuple[int, str, str]] = field(default_factory=list)
-    pass_id: int | None = None
+    run_id: int | None = None
     folded: list[str] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""What the verbs answer: what a pass saw and did, what became of what was asked for."""
+"""What the verbs answer: what a run saw and did, what became of what was asked for."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class DatabaseStatus:
 
 @dataclass(slots=True)
 class ScanReport:
-    """What a pass over the sessions saw and did; in a dry run, what it would do.
+    """What a run over the sessions saw and did; in a dry run, what it would do.
 
     `problems` are places that could not be looked into, `recovered` what had been interrupted
     earlier and was dealt with first, `interrupted` what is still unfinished. `fresh` says that the
-    pass before found extraction enabled, so that a disabled one is news.
-    `homes` are named before the first pass.
+    run before found extraction enabled, so that a disabled one is news.
+    `homes` are named before the first run.
     """
 
     dry_run: bool
@@ -205,15 +205,15 @@ class SessionRollback:
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether something of the pass stays there that was to be undone."""
+        """Tell whether something of the run stays there that was to be undone."""
         return self.state == "failed" or bool(self.missed)
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackReport:
-    """What became of a pass that was to be undone; `made` is the pass that did it, if one did."""
+    """What became of a run that was to be undone; `made` is the run that did it, if one did."""
 
-    undone: Pass
+    undone: Run
     made: int | None
     dry_run: bool
     sessions: tuple[SessionRollback, ...]
@@ -274,7 +274,7 @@ class Event:
 
     id: int
     at: float
-    pass_id: int | None
+    run_id: int | None
     session_id: int | None
     session: str | None
     kind: EventKind
@@ -282,7 +282,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Run:
     """One run of a command that changed something.
 
     `facts` are the counts of what it did: `sessions`, `extracted`, `redacted`, `restored` and

@@ -42,7 +42,7 @@ class Fingerprint:
 SeenRow = tuple[int, int, int, int, int, float | None, str | None, str, str]
 """A file as it was seen, as a plain row: device, inode, size, times of modification and change,
 when something in it falls due, the rules under which it needs no look before that (None where
-every pass has to judge), the rules that it was seen under, and the outcome."""
+every run has to judge), the rules that it was seen under, and the outcome."""
 
 
 class Listing(NamedTuple):
@@ -57,7 +57,7 @@ class Listing(NamedTuple):
 class Resting(Protocol):
     """What is known of the files of a tree, so that nothing is built of those that rest.
 
-    `listings` is what the last pass found in each directory, `listed` what this one does.
+    `listings` is what the last run found in each directory, `listed` what this one does.
     """
 
     rules: str

@@ -189,7 +189,7 @@ class ArchiveRecord:
     style: str
     note: str | None
     digest: bytes
-    pass_id: int | None
+    run_id: int | None
     state: str
     made_at: float
     turns: int = 0

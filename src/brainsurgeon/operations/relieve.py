@@ -59,7 +59,7 @@ def relieve(
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
-        with _translated(file), store.passes.run("relieve", clock()):
+        with _translated(file), store.runs.run("relieve", clock()):
             relief, rewrite = _relieved(settings, store, as_it_is_now(file), wanted, clock)
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())

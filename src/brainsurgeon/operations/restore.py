@@ -171,7 +171,7 @@ def _carry_out_by(
     """Carry out the requests, with retries until `deadline` while the session is not idle."""
     while True:
         try:
-            with store.passes.run("restore", requests[0].asked_at):
+            with store.runs.run("restore", requests[0].asked_at):
                 return carry_out(settings, store, file, record, requests, clock, tokens)
         except NotIdleError:
             if clock() >= deadline:

@@ -67,7 +67,7 @@ def restore_all(
     done: list[SessionRestore] = []
     rewrites: dict[int, AnyRewrite] = {}  # by the index of their result in `done`
     try:
-        with store.passes.run("restore", clock()):
+        with store.runs.run("restore", clock()):
             for item in chosen:
                 if item.file:
                     progress(item.file)

@@ -67,7 +67,7 @@ def retention(
     try:
         with store.expiry.candidates() as candidates:
             run = _Run(settings, store, candidates, clock(), report, check_stop)
-            with store.passes.run("retention", run.now):
+            with store.runs.run("retention", run.now):
                 run.run()
     except StoppedError:
         report.stopped = True
@@ -137,7 +137,7 @@ class _Run:
         if self._settings.retention_standing is not None:
             until = self.now - self._settings.retention_standing
             with self._turn(1):
-                self._store.requests.lapse_missed(until, self.now, self._store.passes.so_far)
+                self._store.requests.lapse_missed(until, self.now, self._store.runs.so_far)
 
     def _delete(self, sights: Iterable[Sight]) -> None:
         """Delete the expired values whose placeholder is in no recently changed file."""
@@ -202,12 +202,12 @@ class _Run:
             sizes[held.session_id, why].append(held.size)
         if not sizes:
             return
-        store, pass_id = self._store, self._store.passes.number()
+        store, run_id = self._store, self._store.runs.number()
         for (session, why), listed in sizes.items():
             facts = {"values": len(listed), "size_bytes": sum(listed), "reason": why}
-            store.events.add(self.now, "expiry", session, facts, pass_id)
+            store.events.add(self.now, "expiry", session, facts, run_id)
         sessions = {session for session, _ in sizes}
-        store.passes.add(pass_id, expired=len(expired), sessions=len(sessions - self._sessions))
+        store.runs.add(run_id, expired=len(expired), sessions=len(sessions - self._sessions))
         self._sessions |= sessions
 
     def _spare_what_stands(self) -> None:
@@ -264,7 +264,7 @@ class _Run:
             self._store.facts.put("retention", facts)
             self._store.blobs.let_sweep()
             self._store.journal.close_ended(self.now - decide.ENDED)
-        for listed in (self._store.events, self._store.passes):
+        for listed in (self._store.events, self._store.runs):
             while old := listed.old(self.now):
                 with self._turn(len(old)):
                     listed.drop(old)

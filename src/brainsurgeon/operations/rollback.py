@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from brainsurgeon.lookup.sessions import Session
     from brainsurgeon.model.plans import Plan
     from brainsurgeon.model.records import Extraction, SessionRecord
-    from brainsurgeon.model.reports import Pass
+    from brainsurgeon.model.reports import Run
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.rewrite.change import AnyRewrite
     from brainsurgeon.store import Store
@@ -55,50 +55,50 @@ def rollback(
 
     Raises NotFoundError if the run does not exist, or changed nothing in a named session.
     """
-    undone = store.passes.named(number) if store else None
+    undone = store.runs.named(number) if store else None
     if store is None or undone is None:
         raise NotFoundError(_none(store, number))
     run = _Rollback(settings, store, undone, clock, dry_run=dry_run)
     chosen = run.chosen(sessions)
     if dry_run:
         return run.report(None, [run.look(session) for session in chosen])
-    with store.passes.run("rollback", clock(), rolls_back=number):
+    with store.runs.run("rollback", clock(), rolls_back=number):
         done = run.undo(chosen)
-        return run.report(store.passes.so_far, done)
+        return run.report(store.runs.so_far, done)
 
 
 def _none(store: Store | None, number: int) -> str:
-    known = "`brainsurgeon passes` lists them"
-    if store and number <= store.passes.last:
-        return f"pass {number} is kept no longer: nothing of it could be taken back; {known}"
-    return f"there is no pass {number}; {known}"
+    known = "`brainsurgeon runs` lists them"
+    if store and number <= store.runs.last:
+        return f"run {number} is kept no longer: nothing of it could be taken back; {known}"
+    return f"there is no run {number}; {known}"
 
 
 class _Rollback:
     def __init__(
-        self, settings: Settings, store: Store, undone: Pass, clock: Callable[[], float],
+        self, settings: Settings, store: Store, undone: Run, clock: Callable[[], float],
         *, dry_run: bool,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._undone = settings, store, undone
         self._clock, self._dry_run = clock, dry_run
         self._cuts: dict[int, list[Extraction]] = {}
-        made = {value.id: value for value in store.extractions.of_pass(undone.id)}
+        made = {value.id: value for value in store.extractions.of_run(undone.id)}
         for value in made.values():
             self._cuts.setdefault(value.session_id, []).append(value)
         # Forks and copies have the placeholders, too.
-        for session, ident in store.placements.of_pass(undone.id):
+        for session, ident in store.placements.of_run(undone.id):
             if made[ident].session_id != session:
                 self._cuts.setdefault(session, []).append(made[ident])
 
     def chosen(self, names: Collection[str]) -> list[Session]:
         """Return the sessions that the run changed, or the named ones."""
-        touched = self._cuts.keys() | self._store.fields.sessions_of_pass(self._undone.id)
+        touched = self._cuts.keys() | self._store.fields.sessions_of_run(self._undone.id)
         known = all_sessions(self._settings, self._store, beyond=True)
         wanted = [session_among(known, name) for name in names] if names else known
         listed = [item for item in wanted if item.record and item.record.id in touched]
         if names and len(listed) < len(wanted):
             untouched = next(item for item in wanted if item not in listed)
-            raise NotFoundError(f"nothing of pass {self._undone.id} is found in {untouched.title}")
+            raise NotFoundError(f"nothing of run {self._undone.id} is found in {untouched.title}")
         return listed
 
     def report(self, made: int | None, done: list[SessionRollback]) -> RollbackReport:
@@ -162,7 +162,7 @@ class _Rollback:
                 store.requests.add_restore(
                     ident, None, None, now, None, pristine=True, rolls_back=number
                 )
-                store.events.add(now, "rollback", ident, facts, store.passes.number())
+                store.events.add(now, "rollback", ident, facts, store.runs.number())
         return SessionRollback(session.title, "pending", reason=reason)
 
     def look(self, session: Session) -> SessionRollback:
@@ -230,6 +230,6 @@ def _since(value: Extraction) -> str:
 LISTED = 20  # newest runs that are listed by default
 
 
-def passes(store: Store | None, *, most: int | None = LISTED) -> list[Pass]:
+def runs(store: Store | None, *, most: int | None = LISTED) -> list[Run]:
     """Return the newest runs, newest last; all if `most` is None."""
-    return store.passes.newest(most) if store else []
+    return store.runs.newest(most) if store else []

@@ -126,8 +126,8 @@ def let_go(
     Only a `whole` run can tell that a session is gone. Part of the transaction that records the
     results of the run.
     """
-    pass_id = store.passes.so_far
-    store.requests.lapse(now, pass_id)
+    run_id = store.runs.so_far
+    store.requests.lapse(now, run_id)
     skipped = {seen.path: seen.reason for seen in report.sessions if seen.outcome == "skipped"}
     troubled = {problem.root for problem in report.problems}
     roots = {os.path.realpath(root.path) for root in settings.root_directories()}
@@ -141,7 +141,7 @@ def let_go(
         elif missed and whole and root not in troubled:
             why = NOT_FOUND
         if why:
-            store.requests.let_go([request], why, now, pass_id)
+            store.requests.let_go([request], why, now, run_id)
 
 
 def verdict_on(error: Exception) -> tuple[Result, str] | None:
@@ -198,7 +198,7 @@ def tell_failures(store: Store, memory: FileMemory, seen: Iterable[Outcome], now
         record = store.sessions.at(outcome.path)
         facts = {"session": outcome.session, "reason": outcome.reason}
         ident = None if record is None else record.id
-        store.events.add(now, "failure", ident, facts, store.passes.so_far)
+        store.events.add(now, "failure", ident, facts, store.runs.so_far)
 
 
 def scan(
@@ -229,14 +229,14 @@ def scan(
         describe_machine(settings, store, report)
     elif store:
         report.recovered = recover.recover(store)
-    work = _Pass(settings, store, clock, report, progress, check_stop, named=named, only=only)
-    with store.passes.run(command, clock()) if store and not dry_run else nullcontext():
+    work = _Scan(settings, store, clock, report, progress, check_stop, named=named, only=only)
+    with store.runs.run(command, clock()) if store and not dry_run else nullcontext():
         work.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
 
 
-class _Pass:
+class _Scan:
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
         report: ScanReport, progress: Callable[[SessionFile], None], check_stop: Callable[[], None],
@@ -431,7 +431,7 @@ class _Pass:
                 tell_failures(self._store, self._memory, self._report.sessions, now)
                 remember(self._store, self._full, now)
                 if whole:
-                    self._store.facts.note_pass(now, enabled=self._settings.enabled)
+                    self._store.facts.note_run(now, enabled=self._settings.enabled)
         except BaseException as why:
             self._store.files.table.drop()
             if not isinstance(why, BusyError | StoreFullError):

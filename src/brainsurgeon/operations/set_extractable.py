@@ -56,7 +56,7 @@ def set_extractable(
     with store.transaction():
         store.requests.add_set(record.id, ident, value, now)
     try:
-        with store.passes.run("set-extractable", now):
+        with store.runs.run("set-extractable", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
     except NotIdleError as why:
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.hosts.openclaw_database import Database
     from brainsurgeon.lookup.sessions import Walk
-    from brainsurgeon.model.reports import Event, Pass, ScanReport, UnusedHome
+    from brainsurgeon.model.reports import Event, Run, ScanReport, UnusedHome
     from brainsurgeon.model.sessions import Root, SessionFile
     from brainsurgeon.store import Store
 
@@ -133,7 +133,7 @@ class Leaving:
 class Status:
     """The content of `status`. Times are in seconds since 1970, None if unknown.
 
-    `tokens_saved` is an estimate. `passes` are the newest runs. `failures` are the failed sessions
+    `tokens_saved` is an estimate. `runs` are the newest runs. `failures` are the failed sessions
     and lapsed reliefs since the oldest of these runs or of the last day, whichever is longer. Both
     lists have the newest last.
     """
@@ -161,7 +161,7 @@ class Status:
     loads: Loads = NO_LOADS
     tokens_saved: int = 0
     turns_archived: int = 0
-    passes: tuple[Pass, ...] = ()
+    runs: tuple[Run, ...] = ()
     failures: tuple[Event, ...] = ()
 
 
@@ -173,7 +173,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
     kept = (store.facts.get("retention") if store else None) or {}
     pid = daemon_holder(settings.state_dir)
     rewrites = store.journal.open_rewrites() if store else []
-    passes = store.passes.newest(_NEWEST) if store else []
+    runs = store.runs.newest(_NEWEST) if store else []
     return Status(
         enabled=settings.enabled,
         daemon_pid=pid,
@@ -200,13 +200,13 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         loads=store.calibrations.loads() if store else NO_LOADS,
         tokens_saved=store.sums.tokens() if store else 0,
         turns_archived=store.sums.archived() if store else 0,
-        passes=tuple(passes),
-        failures=tuple(_failures(store, passes, now) if store else ()),
+        runs=tuple(runs),
+        failures=tuple(_failures(store, runs, now) if store else ()),
     )
 
 
-def _failures(store: Store, passes: list[Pass], now: float) -> list[Event]:
-    since = min([now - DAY, *(run.at for run in passes)])
+def _failures(store: Store, runs: list[Run], now: float) -> list[Event]:
+    since = min([now - DAY, *(run.at for run in runs)])
     listed = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
     return [
         event for event in listed
@@ -273,9 +273,9 @@ def check(now: Status, moment: float, *, max_age: float) -> Check:
     age = None if now.last_run_at is None else max(0.0, moment - now.last_run_at)
     troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
     if age is None:
-        troubles.append("no pass was ever made")
+        troubles.append("no run was ever made")
     elif age > max_age:
-        troubles.append(f"the last pass was {lasting(age)} ago")
+        troubles.append(f"the last run was {lasting(age)} ago")
     troubles += [
         f"{counted(number, 'session')} {state}"
         for state in ("failed", "unreadable")
@@ -334,7 +334,7 @@ def metrics(
     listed = [_one("enabled", "Whether anything may be extracted.", settings.enabled)]
     if store:
         listed += _of_store(store)
-    return listed + (_of_pass(report) if report else [])
+    return listed + (_of_run(report) if report else [])
 
 
 def _of_store(store: Store) -> list[Metric]:
@@ -352,13 +352,13 @@ def _of_store(store: Store) -> list[Metric]:
         _one("store_bytes", "Size of the store's database.", store.size),
         _one("requests", "Restores and settings that wait for an idle session.",
              store.requests.count_open()),
-        _one("interrupted_rewrites", "Rewrites that the next pass finishes or undoes.",
+        _one("interrupted_rewrites", "Rewrites that the next run finishes or undoes.",
              sum(not rewrite.stays for rewrite in store.journal.open_rewrites())),
         Metric("sessions", "gauge", "Sessions by what the last look at them came to.",
                tuple(({"outcome": name}, number) for name, number in sorted(files.items()))),
     ]  # fmt: skip
     moments = (
-        ("last_pass", "whole pass", store.facts.last_run_at()),
+        ("last_run", "whole run", store.facts.last_run_at()),
         ("last_retention", "retention run", store.facts.get("last_retention_run_at")),
     )
     for name, what, at in moments:
@@ -368,15 +368,15 @@ def _of_store(store: Store) -> list[Metric]:
     return listed
 
 
-def _of_pass(report: ScanReport) -> list[Metric]:
+def _of_run(report: ScanReport) -> list[Metric]:
     return [
-        _one("last_pass_duration_seconds", "How long the last pass took.", report.duration_seconds),
-        _one("last_pass_sessions_seen", "Sessions that the last pass saw.", report.files_seen),
-        _one("last_pass_sessions_changed", "Sessions that it changed.", report.sessions_changed),
-        _one("last_pass_sessions_deferred", "Sessions that it deferred.", report.files_deferred),
-        _one("last_pass_sessions_failed", "Sessions with which something went wrong in it.",
+        _one("last_run_duration_seconds", "How long the last run took.", report.duration_seconds),
+        _one("last_run_sessions_seen", "Sessions that the last run saw.", report.files_seen),
+        _one("last_run_sessions_changed", "Sessions that it changed.", report.sessions_changed),
+        _one("last_run_sessions_deferred", "Sessions that it deferred.", report.files_deferred),
+        _one("last_run_sessions_failed", "Sessions with which something went wrong in it.",
              report.files_failed),
-        _one("last_pass_unreadable_places", "Places that it could not look into.",
+        _one("last_run_unreadable_places", "Places that it could not look into.",
              sum(problem.failed for problem in report.problems)),
     ]  # fmt: skip
 

@@ -371,8 +371,8 @@ class FieldRequests:
         return whole or any(self._undoes(record) for record in self._placed.get(ident, ()))
 
     def _undoes(self, record: FieldRecord) -> bool:
-        """Tell whether a request undoes this field: all of its entry, or those of its pass."""
-        return _newest(self._restores, record.entry_id, record.pass_id) is not None
+        """Tell whether a request undoes this field: all of its entry, or those of its run."""
+        return _newest(self._restores, record.entry_id, record.run_id) is not None
 
     def missed(self) -> list[tuple[str, str]]:
         """Say, once the whole file was walked, which fields were to be undone and were not."""
@@ -392,17 +392,17 @@ class FieldRequests:
         )
 
 
-def _newest(requests: Iterable[Request], ident: str, pass_id: int | None) -> float | None:
+def _newest(requests: Iterable[Request], ident: str, run_id: int | None) -> float | None:
     """Give how new the newest request is that undoes the fields of an entry, or None.
 
-    Those that roll back a pass count for the fields of that pass alone.
+    Those that roll back a run count for the fields of that run alone.
     """
     return max(
         (
             _newness(request)
             for request in requests
             if request.pristine and request.paths is None and request.speaks_of(ident)
-            and request.rolls_back in (None, pass_id)
+            and request.rolls_back in (None, run_id)
         ),
         default=None,
     )  # fmt: skip

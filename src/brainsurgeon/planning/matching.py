@@ -260,7 +260,7 @@ class Restores:
     """The requests of one session to put values back; hand it every id that is met on the walk.
 
     `everything` says that one of them means the whole session, `pristine` that all of it is to be
-    as the agent wrote it, seals included. Taking a pass back is neither.
+    as the agent wrote it, seals included. Taking a run back is neither.
     """
 
     def __init__(self, records: Records, found: Findings) -> None:

@@ -87,7 +87,7 @@ def plan(
 
 
 class _Planner:
-    """One forward pass over the lines."""
+    """One forward run over the lines."""
 
     def __init__(
         self, form: Format, survey: Survey, rules: Rules, records: Records, now: float,

@@ -40,14 +40,14 @@ def found(setup: Setup, nothing: str | None) -> str:
 
 
 def totals(report: ScanReport, *, verbose: bool) -> str:
-    """Say what a first pass would do: a line a session, the largest gain first, and the sum."""
+    """Say what a first run would do: a line a session, the largest gain first, and the sum."""
     if verbose:
         return runs.report(report, verbose=True)
     changed = [one for one in report.sessions if one.outcome == "changed"]
     changed.sort(key=lambda one: one.bytes_after - one.bytes_before)
     lines = [f"{safe(one.path)}: {safe(one.why)}" for one in report.problems if one.failed]
     if changed:
-        head = ("a first pass would change", "now", "then", "values")
+        head = ("a first run would change", "now", "then", "values")
         rows = [
             (one.session, bytes_(one.bytes_before), bytes_(one.bytes_after),
              f"{one.values_extracted:,}")

@@ -313,7 +313,7 @@ def _figures(one: Report) -> str:
         ("Next scan takes", bytes_(coming), f"of the {_apart(one)} largest sessions"),
         ("Store", bytes_(now.store_bytes), _net(net)),
         ("Values held", f"{now.values_extracted:,}", "each comes back byte for byte"),
-        ("Last pass", f"{when}{ago}", "the daemon runs" if now.daemon_pid else "no daemon runs"),
+        ("Last run", f"{when}{ago}", "the daemon runs" if now.daemon_pid else "no daemon runs"),
     )
     cells = "".join(
         f'<div><dt>{name}</dt><dd>{said(value)}<span class="note">{said(note)}</span></dd></div>'
@@ -412,7 +412,7 @@ def _waiting(one: Report) -> str:
         '<th scope="col" class="number">Sessions</th><th scope="col">Which</th></tr>'
     )
     return _section(
-        "waiting", "These are left as they are, and tried again by every pass.",
+        "waiting", "These are left as they are, and tried again by every run.",
         f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a pass or a retention run did, and how things stand."""
+"""What a run or a retention run did, and how things stand."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from brainsurgeon.model.reports import (
         DatabaseStatus,
         Event,
-        Pass,
         RetentionReport,
         RollbackReport,
+        Run,
         ScanReport,
         SessionRollback,
         Tally,
@@ -49,7 +49,7 @@ _REPORT_KEYS = (
 
 
 def report_json(report: ScanReport) -> dict[str, Any]:
-    """Give a pass as other programs read it."""
+    """Give a run as other programs read it."""
     answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
     answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
     answer["unreadable"] = [
@@ -85,7 +85,7 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
 
 
 def report(done: ScanReport, *, verbose: bool = False) -> str:
-    """Give a pass as text: sessions that changed or failed, then the figures.
+    """Give a run as text: sessions that changed or failed, then the figures.
 
     Of a dry run the first values of each session, or with `verbose` all.
     """
@@ -169,7 +169,7 @@ def _explain(plan: Plan, most: int) -> list[str]:
 
 
 def summary(done: ScanReport) -> str:
-    """Give the figures of a pass in one line."""
+    """Give the figures of a run in one line."""
     verb = "would change" if done.dry_run else "changed"
     parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed:,} {verb}"]
     if done.sessions_changed:
@@ -230,7 +230,7 @@ _COUNTS = {
     "archived": "turns_archived", "unarchived": "turns_unarchived", "chars": "chars",
     "tokens": "tokens",
 }  # fmt: skip
-"""How the counts of a pass are called in the store, and in JSON."""
+"""How the counts of a run are called in the store, and in JSON."""
 _SAID = {
     "extracted": "extracted", "restored": "put back", "redacted": "shortened",
     "expired": "expired",
@@ -239,40 +239,40 @@ _FOLDED = (("archived", "folded", "folded"), ("unarchived", "unfolded", "unfolde
 """How archives are counted in the store, how the turns in them, and what is said of both."""
 
 
-def passes_json(listed: Iterable[Pass]) -> dict[str, Any]:
-    """Give the passes as other programs read them."""
-    return {"passes": [_pass_json(one) for one in listed]}
+def runs_json(listed: Iterable[Run]) -> dict[str, Any]:
+    """Give the runs as other programs read them."""
+    return {"runs": [_run_json(one) for one in listed]}
 
 
-def _pass_json(one: Pass) -> dict[str, Any]:
+def _run_json(one: Run) -> dict[str, Any]:
     return {
-        "pass_id": one.id, "at": iso(one.at), "command": one.command,
+        "run_id": one.id, "at": iso(one.at), "command": one.command,
         **{said: one.facts.get(name, 0) for name, said in _COUNTS.items()},
         "rolls_back": one.facts.get("rolls_back"),
     }  # fmt: skip
 
 
-def passes(listed: Sequence[Pass]) -> str:
-    """Give the passes as a table, the newest last."""
+def runs(listed: Sequence[Run]) -> str:
+    """Give the runs as a table, the newest last."""
     if not listed:
-        return "no pass has changed anything yet"
+        return "no run has changed anything yet"
     rows = [
         (str(one.id), local(one.at)[:_MINUTES], command(one), did(one),
          f"{one.facts.get('sessions', 0):,}", f"{one.facts.get('tokens', 0):,}")
         for one in listed
     ]  # fmt: skip
-    head = ("pass", "when", "command", "values", "sessions", "tokens")
+    head = ("run", "when", "command", "values", "sessions", "tokens")
     return "\n".join([table(head, rows, left=4), ESTIMATE])
 
 
-def command(one: Pass) -> str:
-    """Give by which command a pass was made, and which other it took back."""
+def command(one: Run) -> str:
+    """Give by which command a run was made, and which other it took back."""
     undone = one.facts.get("rolls_back")
     return one.command if undone is None else f"{one.command} {undone}"
 
 
-def did(one: Pass) -> str:
-    """Give what a pass did in a few words."""
+def did(one: Run) -> str:
+    """Give what a run did in a few words."""
     done = [f"{one.facts[name]:,} {said}" for name, said in _SAID.items() if one.facts.get(name)]
     done += [
         f"{folded_text(one.facts[archives], one.facts.get(turns, 0))} {said}"
@@ -285,7 +285,7 @@ def did(one: Pass) -> str:
 def rollback_json(done: RollbackReport) -> dict[str, Any]:
     """Give what became of a rollback as other programs read it."""
     return printable({  # type: ignore[no-any-return]
-        "rolls_back": done.undone.id, "pass_id": done.made, "dry_run": done.dry_run,
+        "rolls_back": done.undone.id, "run_id": done.made, "dry_run": done.dry_run,
         "sessions": [
             {"session": one.session, "state": one.state, "reason": one.reason,
              "values_restored": one.values, "turns_unarchived": one.turns,
@@ -302,7 +302,7 @@ def rollback(done: RollbackReport) -> str:
     pending = sum(one.state == "pending" for one in done.sessions)
     changed = sum(one.state == "rolled back" for one in done.sessions)
     verb = "would be " if done.dry_run else ""
-    parts = [f"{count(len(done.sessions), 'session')} of pass {done.undone.id}"]
+    parts = [f"{count(len(done.sessions), 'session')} of run {done.undone.id}"]
     parts[0] += f" ({done.undone.command}, {local(done.undone.at)})"
     parts.append(f"{changed} {verb}rolled back")
     if pending:
@@ -336,7 +336,7 @@ def event_line(one: Event) -> str:
 
 def _event_json(one: Event) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
-        "event_id": one.id, "at": iso(one.at), "kind": one.kind, "pass_id": one.pass_id,
+        "event_id": one.id, "at": iso(one.at), "kind": one.kind, "run_id": one.run_id,
         "session": one.session or one.facts.get("session"),
         "facts": {name: fact for name, fact in one.facts.items() if name != "session"},
     })  # fmt: skip
@@ -344,8 +344,8 @@ def _event_json(one: Event) -> dict[str, Any]:
 
 def event(one: Event) -> str:
     """Give an event as a line of text."""
-    of_pass = f" (pass {one.pass_id})" if one.pass_id is not None else ""
-    return f"{one.id:<5} {local(one.at)}  {one.kind:11}  {of_session(one)}{of_pass}"
+    of_run = f" (run {one.run_id})" if one.run_id is not None else ""
+    return f"{one.id:<5} {local(one.at)}  {one.kind:11}  {of_session(one)}{of_run}"
 
 
 def of_session(one: Event) -> str:
@@ -358,7 +358,7 @@ def _told(one: Event) -> str:
     facts = one.facts
     parts = []
     if facts.get("rolls_back") is not None:
-        parts.append(f"of pass {facts['rolls_back']}")
+        parts.append(f"of run {facts['rolls_back']}")
     if facts.get("pending"):
         parts.append("waits")
     if facts.get("entry_id"):

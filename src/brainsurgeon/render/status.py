@@ -17,7 +17,7 @@ from brainsurgeon.render.runs import (
     events_json,
     homes,
     of_session,
-    passes_json,
+    runs_json,
 )
 from brainsurgeon.render.turns import loads, loads_json
 
@@ -39,7 +39,7 @@ def status_json(now: Status) -> dict[str, Any]:
     }
     answer["store_size_bytes"] = answer.pop("store_bytes")
     answer["loads"] = loads_json(now.loads)
-    answer |= passes_json(now.passes)
+    answer |= runs_json(now.runs)
     if now.leaving:
         answer["leaving"]["expires_at"] = iso(now.leaving.expires_at)
     answer["failures"] = events_json(now.failures)["events"]
@@ -59,7 +59,7 @@ def check(now: Status, found: Check) -> str:
     """Say in one line whether somebody has to look, the worst first."""
     if found.troubles:
         return f"brainsurgeon: {safe('; '.join(found.troubles))}"
-    age = f"last pass {lasting(found.age)} ago" if found.age is not None else ""
+    age = f"last run {lasting(found.age)} ago" if found.age is not None else ""
     sessions = count(sum(now.sessions_by_state.values()), "session")
     return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(now.bytes_saved)} saved"
 
@@ -85,7 +85,7 @@ def status(now: Status, moment: float) -> str:
         lines.append(f"archived   {count(now.turns_archived, 'archive')} of finished turns")
     lines += loads(now.loads)
     lines += [
-        f"pass {one.id:<5} {_ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.passes
+        f"run {one.id:<5} {_ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.runs
     ]
     lines += [f"failed     {_ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
     if now.leaving:

@@ -91,8 +91,8 @@ class Way:
         """Record what is shelved and that the rewrite begins; part of a transaction."""
         store, change = self.store, self.change
         check_still_so(store, change.record, change.plan, self.shelf)
-        made_by = store.passes.number()
-        self.confirmation = replace(self.confirmation, pass_id=made_by)
+        made_by = store.runs.number()
+        self.confirmation = replace(self.confirmation, run_id=made_by)
         journal_id = store.journal.begin(
             self.ident, change.session.file, self.temporary, self.confirmation
         )
@@ -219,11 +219,11 @@ def _go(store: Store, ways: list[Way]) -> None:
 
 
 def _lock(ways: list[Way], *, patience: float, alone: bool) -> list[Way]:
-    """Lock the sessions; only one that goes alone is waited for: two passes must not cross."""
+    """Lock the sessions; only one that goes alone is waited for: two runs must not cross."""
     going: list[Way] = []
     for way in ways:
         if way.ident in [other.ident for other in going]:
-            continue  # two files of one session: our own lock would let the second pass
+            continue  # two files of one session: our own lock would let the second run
         try:
             way.lock(patience)
             going.append(way)

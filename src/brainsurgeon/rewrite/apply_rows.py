@@ -141,10 +141,10 @@ class _Steps:
         confirmation = replace(confirmation_of(part, now), rows=told)
         with store.transaction():
             check_still_so(store, self._record, part, shelf)
-            confirmation = replace(confirmation, pass_id=store.passes.number())
+            confirmation = replace(confirmation, run_id=store.runs.number())
             journal_id = store.journal.begin(ident, self._session.file, "", confirmation)
-            store.extractions.add(ident, journal_id, shelf, now, confirmation.pass_id)
-            note_fields(store, ident, journal_id, part.fields, confirmation.pass_id)
+            store.extractions.add(ident, journal_id, shelf, now, confirmation.run_id)
+            note_fields(store, ident, journal_id, part.fields, confirmation.run_id)
             self._keep_columns(ident, step, before)
         with self._resolved_whatever_happens(journal_id):
             gate = self._gate()

@@ -1,4 +1,4 @@
-"""Sessions of a pass whose plans are ready, until enough of them wait to be carried out together.
+"""Sessions of a run whose plans are ready, until enough of them wait to be carried out together.
 
 Each commit costs some five syncs, whatever it holds: sessions that go together share them. They
 stay open meanwhile, so only small ones wait, and not for long; whether each may still be touched

@@ -294,7 +294,7 @@ def end_hopeless(
     }  # fmt: skip
     if why:
         with store.transaction():
-            store.archives.let_go(record.id, why, now, store.passes.so_far)
+            store.archives.let_go(record.id, why, now, store.runs.so_far)
 
 
 def folding_of(one: Examination, records: Records, rules: ArchiveRules | None = None) -> Folding:

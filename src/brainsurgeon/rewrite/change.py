@@ -93,7 +93,7 @@ def end_redactions(
         return
     with store.transaction():
         for ids, why in ended.items():
-            store.requests.let_go(ids, why, now, store.passes.so_far)
+            store.requests.let_go(ids, why, now, store.runs.so_far)
 
 
 def _rewrite(

@@ -161,7 +161,7 @@ def _remove(rewrites: Sequence[Rewrite], deadline: float | None) -> list[Rewrite
 
 
 class Unfinished:
-    """The rewrites of a pass whose old files are not gone yet."""
+    """The rewrites of a run whose old files are not gone yet."""
 
     def __init__(self) -> None:
         self._waiting: list[Rewrite] = []

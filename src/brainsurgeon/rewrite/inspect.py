@@ -95,7 +95,7 @@ def check_replaceable(session: AnyOpen, settings: Settings) -> None:
 def check_alone(session: AnyOpen) -> None:
     """Raise ObstacleError where a container was given the file alone.
 
-    It takes a look at every process: a pass asks for it only where something is to go.
+    It takes a look at every process: a run asks for it only where something is to go.
     """
     if isinstance(session, OpenSession):
         _check(leases.obstacle(session.directory, session.file.name))
@@ -136,7 +136,7 @@ HELD = "another process is replacing the file"
 
 
 class NotIdleError(Exception):
-    """The session may not be touched now; trying again at the next pass will do.
+    """The session may not be touched now; trying again at the next run will do.
 
     `until` is when time alone may change that (seconds since 1970), None where that is not known.
     `idle` tells that it takes a change of the session's database, so that looking again before

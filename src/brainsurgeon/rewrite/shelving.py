@@ -127,7 +127,7 @@ def check_still_so(store: Store, record: SessionRecord, plan: Plan, shelved: She
 
 def note_fields(
     store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit],
-    pass_id: int | None = None,
+    run_id: int | None = None,
 ) -> None:  # fmt: skip
     """Record each field with what undoing it puts back: what stood there before any of ours."""
     known = {(one.entry_id, one.name): one for one in store.fields.of_session(session_id)}
@@ -142,7 +142,7 @@ def note_fields(
         value = edit.new if edit.before is not None else edit.new.split(b":", 1)[1]
         store.fields.add(
             session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(),
-            pass_id, edit.rest,
+            run_id, edit.rest,
         )  # fmt: skip
 
 

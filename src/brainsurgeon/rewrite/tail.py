@@ -193,7 +193,7 @@ class Look:
     format: str | None = None
     due_at: float | None = None
     again: str | None = None
-    """How it is remembered where the next pass looks again although nothing changed."""
+    """How it is remembered where the next run looks again although nothing changed."""
 
 
 def look_at_growth(
@@ -225,7 +225,7 @@ def look_at_growth(
         one.check_turn()
         records = records_of_tail(store, record, one)
         if record and _asked_for(store, record.id):
-            return None  # since the pass began
+            return None  # since the run began
         since = None if one.survey.open_turn else one.survey.since
         remembers = one.habits.remembers
         frontier = Frontier(since, remembers=remembers, placeholders=before.placeholders)

@@ -202,7 +202,7 @@ LONGEST = 8000
 """Characters of a summary; one that is longer, or says nothing, is none."""
 _MOST_BYTES = 4 * LONGEST
 _GLANCE = 0.2
-"""Seconds between two looks at whether the pass is to end."""
+"""Seconds between two looks at whether the run is to end."""
 STYLE = "BRAINSURGEON_STYLE"
 
 
@@ -255,7 +255,7 @@ def _tell(store: Store, noted: SessionRecord, entry_id: str, why: str, now: floa
     """Note that a summary failed: a fact of its own, whatever becomes of the rewrite."""
     facts = {"entry_id": entry_id, "reason": why}
     with store.transaction():
-        store.events.add(now, "summary_failed", noted.id, facts, store.passes.number())
+        store.events.add(now, "summary_failed", noted.id, facts, store.runs.number())
 
 
 def summarise(settings: Settings, turn: bytes, check_stop: Callable[[], None]) -> str:

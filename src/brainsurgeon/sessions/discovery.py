@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # What stands in a directory can change only together with the time at which the directory itself
-# changed, which nobody can set. So a directory that is as it was at the last pass is not listed
+# changed, which nobody can set. So a directory that is as it was at the last run is not listed
 # again, nor opened in the sense of the kernel, which would tell everybody who watches it, ourselves
 # among them. Its files are looked at, each of them, as ever.
 
@@ -224,7 +224,7 @@ class _Walk:
     def _awake(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
         """Give the names in a directory that may need a look.
 
-        For every file that rests this is what a pass costs: a look-up, one stat, a comparison.
+        For every file that rests this is what a run costs: a look-up, one stat, a comparison.
         """
         rows = self.resting.rows(path) if self.resting else None
         if self.resting is None or not rows:
@@ -270,7 +270,7 @@ class _Walk:
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except FileNotFoundError:
-            return  # it went away between the listing and the look: the next pass will tell
+            return  # it went away between the listing and the look: the next run will tell
         except OSError as error:
             yield Unreadable(self.top, f"{directory}/{name}", error.strerror or "cannot be read")
             return

@@ -177,7 +177,7 @@ def unproven_at(path: str) -> str | None:
 
 
 FRESH = 1.0
-"""Seconds for which what was seen of all namespaces is believed: a pass asks for every file."""
+"""Seconds for which what was seen of all namespaces is believed: a run asks for every file."""
 AT_LAST = 0.05
 """As long as that right before an exchange: a container may have been started since the look."""
 

@@ -35,7 +35,7 @@ from brainsurgeon.store.extractions import Extractions
 from brainsurgeon.store.facts import Facts
 from brainsurgeon.store.fields import Fields
 from brainsurgeon.store.files import FileStates, Resumes
-from brainsurgeon.store.history import Events, Passes, Sums
+from brainsurgeon.store.history import Events, Runs, Sums
 from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.placeholders import Placeholders, Placements
 from brainsurgeon.store.requests import Requests
@@ -65,7 +65,7 @@ class Store:
         self.fields = Fields(connection)
         self.files = FileStates(connection)
         self.journal = Journal(connection)
-        self.passes = Passes(connection)
+        self.runs = Runs(connection)
         self.placeholders = Placeholders(connection)
         self.placements = Placements(connection)
         self.resumes = Resumes(connection)
@@ -147,11 +147,11 @@ class Store:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self.passes.forget_unsure()
+                self.runs.forget_unsure()
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
-            self.passes.keep()
+            self.runs.keep()
 
     @contextmanager
     def lock(

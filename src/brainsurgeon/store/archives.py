@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ARCHIVE = (
     "SELECT id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after, depth,"
-    " style, note, digest, pass_id, state, made_at,"
+    " style, note, digest, run_id, state, made_at,"
     " turns, calls, failed FROM archives"
 )
 _STANDS = (
@@ -54,18 +54,18 @@ class Archives:
         return next(iter(self._archives("id = ?", [archive_id])), None)
 
     def add(
-        self, session_id: int, archives: Iterable[Archive], now: float, pass_id: int | None = None
+        self, session_id: int, archives: Iterable[Archive], now: float, run_id: int | None = None
     ) -> dict[str, int]:
-        """Record archives that a rewrite of a pass is about to make; give their ids by entry."""
+        """Record archives that a rewrite of a run is about to make; give their ids by entry."""
         ids = {}
         for one in archives:
             cursor = self._connection.execute(
                 "INSERT INTO archives (session_id, entry_id, prompt_id, entries, tokens_before,"
-                " tokens_after, depth, style, note, digest, pass_id, state, made_at, turns, calls,"
+                " tokens_after, depth, style, note, digest, run_id, state, made_at, turns, calls,"
                 " failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'made', ?, ?, ?, ?)",
                 (session_id, one.entry_id, one.prompt_id, one.entries, one.tokens_before,
                  one.tokens_after, one.depth, one.style, one.note and storable(one.note),
-                 one.digest, pass_id, now, one.turns, one.calls, one.failed),
+                 one.digest, run_id, now, one.turns, one.calls, one.failed),
             )  # fmt: skip
             ids[one.entry_id] = int(cursor.lastrowid or 0)
         return ids
@@ -91,7 +91,7 @@ class Archives:
         )
 
     def let_go(
-        self, session_id: int, why: Mapping[str, str], now: float, pass_id: int | None
+        self, session_id: int, why: Mapping[str, str], now: float, run_id: int | None
     ) -> None:
         """Forget turns, by their prompts, that were asked for and never fold, each with an event.
 
@@ -103,7 +103,7 @@ class Archives:
                 (session_id, prompt_id),
             )
             facts = {"action": "archive", "entry_id": prompt_id, "reason": reason}
-            Events(self._connection).add(now, "lapse", session_id, facts, pass_id)
+            Events(self._connection).add(now, "lapse", session_id, facts, run_id)
 
     def summary(self, digest: bytes) -> str | None:
         """Give what a command said of a turn, by the turn's digest; None where that is not held."""

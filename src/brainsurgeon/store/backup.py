@@ -209,7 +209,7 @@ def _put(fresh: str, target: str, *, force: bool) -> None:
 
 
 JOURNAL = "-journal"
-OWN = ("locks", "daemon.lock", "last_pass", "report.html")
+OWN = ("locks", "daemon.lock", "last_run", "report.html")
 """Files of ours in a state directory besides the database and its predecessors."""
 
 

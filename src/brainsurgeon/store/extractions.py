@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "e.id, e.session_id, e.entry_id, e.name, e.path, e.kind, e.tool, e.block, e.replacement,"
-    " e.anchor, e.rest, e.chars, e.size, e.digest, e.blob_id, e.pass_id, e.archive_id,"
+    " e.anchor, e.rest, e.chars, e.size, e.digest, e.blob_id, e.run_id, e.archive_id,"
     " e.extracted_at, e.restored_at, e.expired_at, e.expired_why,"
     " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
@@ -83,9 +83,9 @@ class Extractions:
             found += self._extractions("e.name IN (SELECT value FROM json_each(?))", [listed])
         return sorted(found, key=lambda one: one.id)
 
-    def of_pass(self, pass_id: int) -> list[Extraction]:
+    def of_run(self, run_id: int) -> list[Extraction]:
         """Return what a run extracted, restored and expired values too."""
-        return self._extractions("e.pass_id = ?", [pass_id])
+        return self._extractions("e.run_id = ?", [run_id])
 
     def of_entry(self, reference: str) -> list[Extraction]:
         """Return the extractions of an entry, by its id or by a placeholder.
@@ -113,7 +113,7 @@ class Extractions:
 
     def add(
         self, session_id: int, journal_id: int, stored: Iterable[tuple[Cut, int, bytes, int]],
-        now: float, pass_id: int | None = None,
+        now: float, run_id: int | None = None,
         archives: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """Record the cuts that a rewrite is about to make; they count once it has happened.
@@ -123,7 +123,7 @@ class Extractions:
         """
         self._connection.executemany(
             "INSERT INTO extractions (session_id, entry_id, name, path, kind, tool, block,"
-            " replacement, anchor, rest, chars, size, digest, blob_id, journal_id, pass_id,"
+            " replacement, anchor, rest, chars, size, digest, blob_id, journal_id, run_id,"
             " archive_id, extracted_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -131,7 +131,7 @@ class Extractions:
                  cut.tool and storable(cut.tool), cut.block,
                  cut.replacement and cut.replacement.decode(),
                  cut.anchor and storable(cut.anchor), cut.rest, cut.chars, size, digest, blob_id,
-                 journal_id, pass_id, archives.get(cut.entry_id) if cut.folds else None, now)
+                 journal_id, run_id, archives.get(cut.entry_id) if cut.folds else None, now)
                 for cut, blob_id, digest, size in stored
             ),
         )  # fmt: skip

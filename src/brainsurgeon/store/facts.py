@@ -1,6 +1,6 @@
 """Single facts: when the last runs were, and what they found.
 
-A pass that found everything as the one before did changes nothing here but the moment. That goes
+A run that found everything as the one before did changes nothing here but the moment. That goes
 into a file of its own which nobody waits for: a daemon has nothing to sync while nothing happens.
 Where a power cut takes it, the moment is an older one.
 """
@@ -21,7 +21,7 @@ class Facts:
 
     def __init__(self, connection: sqlite3.Connection, directory: str) -> None:
         self._connection = connection
-        self._same_since = os.path.join(directory, "last_pass")
+        self._same_since = os.path.join(directory, "last_run")
 
     def put(self, key: str, value: Any) -> None:
         """Set one fact."""
@@ -36,8 +36,8 @@ class Facts:
         row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else None
 
-    def note_pass(self, now: float, *, enabled: bool = True) -> None:
-        """Note that a whole pass was made."""
+    def note_run(self, now: float, *, enabled: bool = True) -> None:
+        """Note that a whole run was made."""
         noted, latest = self.get("last_run_at"), self.last_run_at()
         if latest and latest <= now and self.get("enabled") is enabled:
             with suppress(OSError):
@@ -47,12 +47,12 @@ class Facts:
         self.put("enabled", enabled)
 
     def last_run_at(self) -> float | None:
-        """Give when the last whole pass was made, or None."""
+        """Give when the last whole run was made, or None."""
         noted = self.get("last_run_at")
         return self._same_until(noted) or noted
 
     def _note_same(self, noted: float, now: float) -> None:
-        """Write down that a pass found everything as the one that was noted did."""
+        """Write down that a run found everything as the one that was noted did."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._same_since, flags, 0o600)
         try:
@@ -61,7 +61,7 @@ class Facts:
             os.close(descriptor)
 
     def _same_until(self, noted: float | None) -> float | None:
-        """Give when a pass last found everything as the one that was noted did, if one did."""
+        """Give when a run last found everything as the one that was noted did, if one did."""
         try:
             with open(self._same_since, "rb") as file:
                 since, until = json.load(file)

@@ -27,14 +27,14 @@ class Fields:
         before: bytes | None,
         after: bytes,
         value: str,
-        pass_id: int | None = None,
+        run_id: int | None = None,
         rest: bytes | None = None,
     ) -> None:
         """Note a field that a rewrite is about to set; `before` is what undoing puts back."""
         self._connection.execute(
             "INSERT INTO fields (session_id, entry_id, name, before, after, value, rest, state,"
-            " journal_id, pass_id) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
-            (session_id, entry_id, name, before, after, value, rest, journal_id, pass_id),
+            " journal_id, run_id) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+            (session_id, entry_id, name, before, after, value, rest, journal_id, run_id),
         )
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
@@ -62,15 +62,15 @@ class Fields:
 
     def _fields(self, where: str, values: Sequence[object]) -> list[FieldRecord]:
         rows = self._connection.execute(
-            "SELECT id, session_id, entry_id, name, before, after, value, pass_id, rest"  # noqa: S608
+            "SELECT id, session_id, entry_id, name, before, after, value, run_id, rest"  # noqa: S608
             f" FROM fields WHERE {where} ORDER BY id",
             values,
         )
         return [FieldRecord(*row) for row in rows]
 
-    def sessions_of_pass(self, pass_id: int) -> set[int]:
-        """Give the sessions in which fields stand that a pass set."""
+    def sessions_of_run(self, run_id: int) -> set[int]:
+        """Give the sessions in which fields stand that a run set."""
         rows = self._connection.execute(
-            "SELECT session_id FROM fields WHERE pass_id = ? AND state = 'standing'", (pass_id,)
+            "SELECT session_id FROM fields WHERE run_id = ? AND state = 'standing'", (run_id,)
         )
         return {session for (session,) in rows}

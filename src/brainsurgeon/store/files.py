@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 AGAIN = "again"
-"""How a file is remembered that was deferred: every pass tries it again."""
+"""How a file is remembered that was deferred: every run tries it again."""
 WAITS = "waits"
 """How a session is remembered that waits for a change of the database that it lies in."""
 FAILED = "failed"
@@ -40,7 +40,7 @@ class FileTable:
         self._version: int | None = None
         self.directories: dict[str, dict[str, SeenRow]] = {}
         self.listings: Mapping[str, Listing] = {}
-        """What the last pass of this process found in each directory; nobody writes it down."""
+        """What the last run of this process found in each directory; nobody writes it down."""
 
     def read(self) -> None:
         """Read everything, unless it is known and nobody else has written since."""
@@ -113,7 +113,7 @@ class FileStates:
         self.table = FileTable(connection)
 
     def all(self) -> dict[bytes, FileState]:
-        """Give everything remembered, by path; one query a pass."""
+        """Give everything remembered, by path; one query a run."""
         rows = self._connection.execute(f"SELECT path, {_COLUMNS} FROM files")  # noqa: S608
         return {row[0]: _state(row) for row in rows}
 

@@ -1,11 +1,11 @@
-"""The passes: one run of a command that changed something, and what of it still stands.
+"""The runs: one run of a command that changed something, and what of it still stands.
 
-A pass gets its number in the first transaction that needs one, so that a run which changes
+A run gets its number in the first transaction that needs one, so that a run which changes
 nothing writes nothing. Every writer uses them alike:
 
-    with store.passes.run("scan", now):          # around a whole run
+    with store.runs.run("scan", now):          # around a whole run
         with store.transaction():
-            ident = store.passes.number()        # where a row is to name its pass
+            ident = store.runs.number()        # where a row is to name its run
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.entries import placeholder_named
-from brainsurgeon.model.reports import TOKENS_PER_CHAR, Event, Pass
+from brainsurgeon.model.reports import TOKENS_PER_CHAR, Event, Run
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,7 +31,7 @@ KEPT_ROWS = 100_000
 _EVENTS_TOGETHER = 1000
 """Rows that are trimmed in one transaction."""
 _EVENT = (
-    "SELECT e.id, e.at, e.pass_id, e.session_id, a.name || '/' || s.name, e.kind, e.facts"
+    "SELECT e.id, e.at, e.run_id, e.session_id, a.name || '/' || s.name, e.kind, e.facts"
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"
     " LEFT JOIN agents a ON a.id = s.agent_id"
 )
@@ -45,12 +45,12 @@ class Events:
 
     def add(
         self, at: float, kind: EventKind, session_id: int | None, facts: Mapping[str, Any],
-        pass_id: int | None,
+        run_id: int | None,
     ) -> None:  # fmt: skip
         """Note that something happened; part of the transaction in which it does."""
         self._connection.execute(
-            "INSERT INTO events (at, pass_id, session_id, kind, facts) VALUES (?, ?, ?, ?, ?)",
-            (at, pass_id, session_id, kind, json.dumps(facts)),
+            "INSERT INTO events (at, run_id, session_id, kind, facts) VALUES (?, ?, ?, ?, ?)",
+            (at, run_id, session_id, kind, json.dumps(facts)),
         )
 
     def after(
@@ -105,28 +105,28 @@ class Events:
 
 
 def _event(row: tuple[Any, ...]) -> Event:
-    ident, at, pass_id, session_id, session, kind, facts = row
-    return Event(ident, at, pass_id, session_id, session, kind, json.loads(facts))
+    ident, at, run_id, session_id, session, kind, facts = row
+    return Event(ident, at, run_id, session_id, session, kind, json.loads(facts))
 
 
 _TOGETHER = 1000
 """Rows that are trimmed in one transaction."""
-_PASS = "SELECT id, at, command, facts FROM passes"  # noqa: S105  no password
-Run = tuple[str, float, dict[str, Any]]
+_RUN = "SELECT id, at, command, facts FROM runs"
+_Begun = tuple[str, float, dict[str, Any]]
 
 
-class Passes:
-    """The passes, and the one that is being made."""
+class Runs:
+    """The runs, and the one that is being made."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._run: Run | None = None
+        self._run: _Begun | None = None
         self._number: int | None = None
         self._unsure = False
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
-        """Let everything that a block changes name one pass, which begins with these facts."""
+        """Let everything that a block changes name one run, which begins with these facts."""
         before = self._run, self._number
         self._run, self._number = (command, at, facts), None
         try:
@@ -135,7 +135,7 @@ class Passes:
             self._run, self._number = before
 
     def number(self) -> int | None:
-        """Give the number of the pass that is being made; None where nobody said which it is.
+        """Give the number of the run that is being made; None where nobody said which it is.
 
         Part of a transaction.
         """
@@ -144,7 +144,7 @@ class Passes:
         if self.so_far is None:
             command, at, facts = self._run
             made = self._connection.execute(
-                "INSERT INTO passes (at, command, facts) VALUES (?, ?, ?)",
+                "INSERT INTO runs (at, command, facts) VALUES (?, ?, ?)",
                 (at, command, json.dumps(facts)),
             )
             self._number, self._unsure = made.lastrowid, True
@@ -152,7 +152,7 @@ class Passes:
 
     @property
     def so_far(self) -> int | None:
-        """The number of the pass that is being made, if it has changed anything yet.
+        """The number of the run that is being made, if it has changed anything yet.
 
         Where its only rewrite was given up, it has none any more.
         """
@@ -168,54 +168,54 @@ class Passes:
         if self._unsure:
             self._number, self._unsure = None, False
 
-    def add(self, pass_id: int | None, **counts: int) -> None:
-        """Add to what a pass did; part of a transaction."""
-        add_up(self._connection, pass_id, **counts)
+    def add(self, run_id: int | None, **counts: int) -> None:
+        """Add to what a run did; part of a transaction."""
+        add_up(self._connection, run_id, **counts)
 
-    def named(self, pass_id: int) -> Pass | None:
-        """Give one pass."""
-        found = self._connection.execute(f"{_PASS} WHERE id = ?", (pass_id,)).fetchone()
-        return None if found is None else _pass(found)
+    def named(self, run_id: int) -> Run | None:
+        """Give one run."""
+        found = self._connection.execute(f"{_RUN} WHERE id = ?", (run_id,)).fetchone()
+        return None if found is None else _run(found)
 
-    def newest(self, most: int | None) -> list[Pass]:
-        """Give the newest passes, at most so many, the newest last."""
+    def newest(self, most: int | None) -> list[Run]:
+        """Give the newest runs, at most so many, the newest last."""
         rows = self._connection.execute(
-            f"{_PASS} ORDER BY id DESC LIMIT ?", (-1 if most is None else most,)
+            f"{_RUN} ORDER BY id DESC LIMIT ?", (-1 if most is None else most,)
         )
-        return [_pass(row) for row in rows][::-1]
+        return [_run(row) for row in rows][::-1]
 
     @property
     def last(self) -> int:
-        """The highest number that any pass ever had; 0 before the first."""
+        """The highest number that any run ever had; 0 before the first."""
         row = self._connection.execute(
-            "SELECT seq FROM sqlite_sequence WHERE name = 'passes'"
+            "SELECT seq FROM sqlite_sequence WHERE name = 'runs'"
         ).fetchone()
         return int(row[0]) if row else 0
 
     def old(self, now: float) -> list[int]:
-        """Name some passes that are kept no longer, the oldest first.
+        """Name some runs that are kept no longer, the oldest first.
 
         They are as old as events get, no event names them, and nothing of them is left that could
         be taken back: no value of theirs is held, no field stands, and nothing is under way.
         """
         rows = self._connection.execute(
-            "SELECT id FROM passes WHERE at < ? AND id NOT IN"
-            " (SELECT pass_id FROM fields WHERE pass_id IS NOT NULL"
+            "SELECT id FROM runs WHERE at < ? AND id NOT IN"
+            " (SELECT run_id FROM fields WHERE run_id IS NOT NULL"
             " UNION SELECT rolls_back FROM requests WHERE rolls_back IS NOT NULL AND state = 'open'"
-            " UNION SELECT json_extract(note, '$.pass_id') FROM journal"
-            " WHERE json_extract(note, '$.pass_id') IS NOT NULL)"
-            " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = passes.id)"
-            " AND NOT EXISTS (SELECT 1 FROM extractions WHERE pass_id = passes.id"
+            " UNION SELECT json_extract(note, '$.run_id') FROM journal"
+            " WHERE json_extract(note, '$.run_id') IS NOT NULL)"
+            " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
+            " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id"
             " AND blob_id IS NOT NULL) ORDER BY id LIMIT ?",
             (now - KEPT_SECONDS, _TOGETHER),
         )
         return [ident for (ident,) in rows]
 
     def drop(self, ids: Collection[int]) -> None:
-        """Let go of passes: tombstones of theirs name none then. Part of a transaction."""
+        """Let go of runs: tombstones of theirs name none then. Part of a transaction."""
         those = json.dumps(list(ids))
         for table, column in (
-            ("extractions", "pass_id"), ("archives", "pass_id"), ("requests", "rolls_back"),
+            ("extractions", "run_id"), ("archives", "run_id"), ("requests", "rolls_back"),
         ):  # fmt: skip
             self._connection.execute(
                 f"UPDATE {table} SET {column} = NULL"  # noqa: S608
@@ -223,43 +223,43 @@ class Passes:
                 (those,),
             )
         self._connection.execute(
-            "DELETE FROM passes WHERE id IN (SELECT value FROM json_each(?))", (those,)
+            "DELETE FROM runs WHERE id IN (SELECT value FROM json_each(?))", (those,)
         )
 
 
-def add_up(connection: sqlite3.Connection, pass_id: int | None, **counts: int) -> None:
-    """Add to the counts of a pass."""
-    row = connection.execute("SELECT facts FROM passes WHERE id = ?", (pass_id,)).fetchone()
+def add_up(connection: sqlite3.Connection, run_id: int | None, **counts: int) -> None:
+    """Add to the counts of a run."""
+    row = connection.execute("SELECT facts FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         return
     facts = json.loads(row[0])
     for name, count in counts.items():
         if count:
             facts[name] = facts.get(name, 0) + count
-    connection.execute("UPDATE passes SET facts = ? WHERE id = ?", (json.dumps(facts), pass_id))
+    connection.execute("UPDATE runs SET facts = ? WHERE id = ?", (json.dumps(facts), run_id))
 
 
 def drop_empty(connection: sqlite3.Connection, journal_id: int) -> None:
-    """Forget the pass of a rewrite that did not happen, unless it did or may do something else."""
+    """Forget the run of a rewrite that did not happen, unless it did or may do something else."""
     row = connection.execute(
-        "SELECT json_extract(note, '$.pass_id') FROM journal WHERE id = ?", (journal_id,)
+        "SELECT json_extract(note, '$.run_id') FROM journal WHERE id = ?", (journal_id,)
     ).fetchone()
     if row is None or row[0] is None:
         return
     connection.execute(
-        "DELETE FROM passes WHERE id = ?1 AND json_extract(facts, '$.sessions') IS NULL"
-        " AND NOT EXISTS (SELECT 1 FROM events WHERE pass_id = ?1)"
+        "DELETE FROM runs WHERE id = ?1 AND json_extract(facts, '$.sessions') IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM requests WHERE rolls_back = ?1)"
-        " AND NOT EXISTS (SELECT 1 FROM extractions WHERE pass_id = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM journal"
-        " WHERE id != ?2 AND json_extract(note, '$.pass_id') = ?1)",
+        " WHERE id != ?2 AND json_extract(note, '$.run_id') = ?1)",
         (row[0], journal_id),
     )
 
 
-def _pass(row: tuple[Any, ...]) -> Pass:
+def _run(row: tuple[Any, ...]) -> Run:
     ident, at, command, facts = row
-    return Pass(ident, at, command, json.loads(facts))
+    return Run(ident, at, command, json.loads(facts))
 
 
 # The text and the link that an archived turn replaced are no values that left: turns are counted.

@@ -60,12 +60,12 @@ class _Some(NamedTuple):
 def tell_rewrite(
     connection: sqlite3.Connection, journal_id: int, session_id: int, note: Confirmation
 ) -> None:
-    """Write the events of a rewrite that is about to count, and add it to its pass.
+    """Write the events of a rewrite that is about to count, and add it to its run.
 
-    A pass that was lost with a damaged store cannot be named any more.
+    A run that was lost with a damaged store cannot be named any more.
     """
-    if not _count(connection, "passes WHERE id = ?", note.pass_id):
-        note = replace(note, pass_id=None)
+    if not _count(connection, "runs WHERE id = ?", note.run_id):
+        note = replace(note, run_id=None)
     taken = _grouped(connection, "journal_id = ?", journal_id)
     cut = [some for some in taken if not some.redacted]
     redacted = [some for some in taken if some.redacted]
@@ -74,11 +74,11 @@ def tell_rewrite(
     undone = _rolled_back(connection, note)
     archived = _folded(connection, ids_of(connection, journal_id))
     unarchived = _folded(connection, taken_back(connection, note.put_back))
-    known = "events WHERE pass_id = ? AND session_id = ? LIMIT 1"
-    again = _count(connection, known, note.pass_id, session_id)
+    known = "events WHERE run_id = ? AND session_id = ? LIMIT 1"
+    again = _count(connection, known, note.run_id, session_id)
     chars = sum(some.chars for some in cut)
     add_up(
-        connection, note.pass_id, sessions=not again, extracted=_values(cut), chars=chars,
+        connection, note.run_id, sessions=not again, extracted=_values(cut), chars=chars,
         tokens=round(chars * TOKENS_PER_CHAR), redacted=_values(redacted), restored=_values(back),
         fields=fields + len(note.fields_gone), archived=archived.get("archives", 0),
         folded=archived.get("turns_folded", 0), unarchived=unarchived.get("archives", 0),
@@ -86,7 +86,7 @@ def tell_rewrite(
     )  # fmt: skip
 
     def tell(kind: EventKind, facts: dict[str, Any]) -> None:
-        Events(connection).add(note.at, kind, session_id, facts, note.pass_id)
+        Events(connection).add(note.at, kind, session_id, facts, note.run_id)
 
     if cut:
         tell("extraction", _facts(cut))
@@ -125,14 +125,14 @@ def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any
 
 
 def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | None:
-    """Give the pass that a rewrite undoes: by its own pass, or by a request that it fulfils."""
+    """Give the run that a rewrite undoes: by its own run, or by a request that it fulfils."""
     if not (note.put_back or note.fields_gone):
         return None
-    of_pass = connection.execute(
-        "SELECT json_extract(facts, '$.rolls_back') FROM passes WHERE id = ?", (note.pass_id,)
+    of_run = connection.execute(
+        "SELECT json_extract(facts, '$.rolls_back') FROM runs WHERE id = ?", (note.run_id,)
     ).fetchone()
-    if of_pass and of_pass[0] is not None:
-        return int(of_pass[0])
+    if of_run and of_run[0] is not None:
+        return int(of_run[0])
     row = connection.execute(
         "SELECT max(rolls_back) FROM requests WHERE id IN (SELECT value FROM json_each(?))",
         (json.dumps(note.requests),),
@@ -141,12 +141,12 @@ def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | No
 
 
 def _relieves(connection: sqlite3.Connection, note: Confirmation) -> bool:
-    """Tell whether a rewrite is a relief: by its pass, or by a request that it fulfils."""
+    """Tell whether a rewrite is a relief: by its run, or by a request that it fulfils."""
     row = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM passes WHERE id = ? AND command = 'relieve')"
+        "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ? AND command = 'relieve')"
         " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
         " AND id IN (SELECT value FROM json_each(?)))",
-        (note.pass_id, json.dumps(note.requests)),
+        (note.run_id, json.dumps(note.requests)),
     ).fetchone()
     return bool(row[0])
 

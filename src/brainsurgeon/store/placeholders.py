@@ -120,12 +120,12 @@ class Placements:
             )
         )
 
-    def of_pass(self, pass_id: int) -> Iterator[tuple[int, int]]:
+    def of_run(self, run_id: int) -> Iterator[tuple[int, int]]:
         """Yield where what a run extracted stands: the ids of session and extraction."""
         return self._connection.execute(
             "SELECT p.session_id, p.extraction_id FROM extractions e"
-            " CROSS JOIN placements p ON p.extraction_id = e.id WHERE e.pass_id = ?",
-            (pass_id,),
+            " CROSS JOIN placements p ON p.extraction_id = e.id WHERE e.run_id = ?",
+            (run_id,),
         )
 
     def record(

@@ -61,7 +61,7 @@ class Requests:
     ) -> None:
         """Note that values are to be put back, those of every entry without an `entry_id`.
 
-        With `rolls_back`, only what that pass cut and set.
+        With `rolls_back`, only what that run cut and set.
         """
         narrowed = None if paths is None else json.dumps(list(paths))
         self._connection.execute(
@@ -144,7 +144,7 @@ class Requests:
         )
         return dict(rows)
 
-    def let_go(self, ids: Iterable[int], why: str, now: float, pass_id: int | None) -> None:
+    def let_go(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
         """Close requests as lapsed, each with an event; part of a transaction."""
         for request in ids:
             session, entry, action = self._connection.execute(
@@ -153,18 +153,18 @@ class Requests:
                 (why, request),
             ).fetchone()
             facts = {"action": action, "entry_id": entry or None, "reason": why}
-            Events(self._connection).add(now, "lapse", session, facts, pass_id)
+            Events(self._connection).add(now, "lapse", session, facts, run_id)
 
-    def lapse(self, now: float, pass_id: int | None = None) -> None:
+    def lapse(self, now: float, run_id: int | None = None) -> None:
         """Let put-backs go that found no idle moment in time; their values were delivered."""
         late = self._connection.execute(
             "SELECT id FROM requests"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
             (now,),
         ).fetchall()
-        self.let_go((request for (request,) in late), TOO_LATE, now, pass_id)
+        self.let_go((request for (request,) in late), TOO_LATE, now, run_id)
 
-    def lapse_missed(self, until: float, now: float, pass_id: int | None) -> None:
+    def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
         """Let restores go whose session was first missed at `until` or before, each with an event.
 
         They would keep its values for ever.
@@ -174,7 +174,7 @@ class Requests:
             " WHERE w.state = 'open' AND w.action = 'restore' AND s.missed_at <= ?",
             (until,),
         ).fetchall()
-        self.let_go((request for (request,) in missed), OUT_OF_SIGHT, now, pass_id)
+        self.let_go((request for (request,) in missed), OUT_OF_SIGHT, now, run_id)
 
     def newest(self, session_id: int) -> int:
         """Give the id of the newest request of a session, closed ones too; 0 without any."""

@@ -1,4 +1,4 @@
-"""What earlier passes saw of each file, and what this pass is to remember."""
+"""What earlier runs saw of each file, and what this run is to remember."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FRESH = 0.05
 
 
 class FileMemory:
-    """The states of files as a pass finds them; what changes is written down once, at its end.
+    """The states of files as a run finds them; what changes is written down once, at its end.
 
-    A pass over everything reads all rows at once (or has them from the last pass of the same
+    A run over everything reads all rows at once (or has them from the last run of the same
     process); one over named paths asks for theirs alone.
     """
 
@@ -112,7 +112,7 @@ class FileMemory:
         return os.fsencode(file.path) in self._waiting
 
     def asked(self, path: str) -> tuple[bool, SessionFile | None]:
-        """Tell whether this pass missed a session that waits for it, or give what it looked at.
+        """Tell whether this run missed a session that waits for it, or give what it looked at.
 
         One in a database that rests is neither.
         """
@@ -179,7 +179,7 @@ class FileMemory:
         """Return the paths of the sessions in a database that need no look; None where one does.
 
         A database that changed is remembered as it is now, unless that was just now, once the
-        pass has looked at everything in it.
+        run has looked at everything in it.
         """
         self._met.add(path)
         directory, _, name = path.rpartition("/")
@@ -221,7 +221,7 @@ class FileMemory:
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
     def _gone(self) -> Iterator[bytes]:
-        """Give the files that are remembered and that a pass over everything did not meet."""
+        """Give the files that are remembered and that a run over everything did not meet."""
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
             if len(rested) == len(rows):
@@ -231,9 +231,9 @@ class FileMemory:
                     yield os.fsencode(f"{directory}/{name}")
 
     def write_down(self, store: Store, *, forget: bool) -> None:
-        """Write down what this pass saw, and with `forget` forget the files that it did not see.
+        """Write down what this run saw, and with `forget` forget the files that it did not see.
 
-        `forget` tells that the pass saw everything else.
+        `forget` tells that the run saw everything else.
         """
         gone = list(self._gone()) if forget else []
         for path, state in self._fresh:

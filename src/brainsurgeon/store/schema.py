@@ -79,7 +79,7 @@ CREATE TABLE extractions (
     digest BLOB NOT NULL,
     blob_id INTEGER REFERENCES blobs,
     journal_id INTEGER,
-    pass_id INTEGER REFERENCES passes,
+    run_id INTEGER REFERENCES runs,
     archive_id INTEGER REFERENCES archives,
     extracted_at REAL NOT NULL,
     restored_at REAL,
@@ -91,7 +91,7 @@ CREATE INDEX extractions_session ON extractions (session_id);
 CREATE INDEX extractions_name ON extractions (name, path);
 CREATE INDEX extractions_blob ON extractions (blob_id);
 CREATE INDEX extractions_open ON extractions (journal_id) WHERE journal_id IS NOT NULL;
-CREATE INDEX extractions_pass ON extractions (pass_id) WHERE pass_id IS NOT NULL;
+CREATE INDEX extractions_run ON extractions (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX extractions_unplaced ON extractions (unplaced_at)
     WHERE unplaced_at IS NOT NULL AND blob_id IS NOT NULL;
 
@@ -120,11 +120,11 @@ CREATE TABLE fields (
     rest BLOB,
     state TEXT NOT NULL,
     journal_id INTEGER,
-    pass_id INTEGER REFERENCES passes
+    run_id INTEGER REFERENCES runs
 ) STRICT;
 CREATE INDEX fields_place ON fields (session_id, entry_id, name);
 CREATE INDEX fields_entry ON fields (entry_id);
-CREATE INDEX fields_pass ON fields (pass_id) WHERE pass_id IS NOT NULL;
+CREATE INDEX fields_run ON fields (run_id) WHERE run_id IS NOT NULL;
 
 CREATE TABLE restores (
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -148,12 +148,12 @@ CREATE TABLE requests (
     asked_at REAL NOT NULL,
     lapses_at REAL,
     answer BLOB,
-    rolls_back INTEGER REFERENCES passes,
+    rolls_back INTEGER REFERENCES runs,
     state TEXT NOT NULL DEFAULT 'open',
     why TEXT
 ) STRICT;
 CREATE INDEX requests_open ON requests (session_id) WHERE state = 'open';
-CREATE INDEX requests_pass ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
+CREATE INDEX requests_run ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
 
 -- Turns that were folded into their closing entries. `state`: asked (to be folded when possible),
 -- made, undone. Tokens are those that a model gets.
@@ -169,7 +169,7 @@ CREATE TABLE archives (
     style TEXT NOT NULL,
     note TEXT,
     digest BLOB NOT NULL,
-    pass_id INTEGER,
+    run_id INTEGER,
     state TEXT NOT NULL,
     made_at REAL NOT NULL,
     turns INTEGER NOT NULL DEFAULT 0,
@@ -187,7 +187,7 @@ CREATE TABLE summaries (
 ) STRICT;
 
 -- One run of a command that changed something; `facts` are counts, as JSON.
-CREATE TABLE passes (
+CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at REAL NOT NULL,
     command TEXT NOT NULL,
@@ -198,12 +198,12 @@ CREATE TABLE passes (
 CREATE TABLE events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at REAL NOT NULL,
-    pass_id INTEGER REFERENCES passes,
+    run_id INTEGER REFERENCES runs,
     session_id INTEGER REFERENCES sessions,
     kind TEXT NOT NULL,
     facts TEXT NOT NULL
 ) STRICT;
-CREATE INDEX events_pass ON events (pass_id, session_id);
+CREATE INDEX events_run ON events (run_id, session_id);
 
 -- A rewrite under way. `new_inode` is set once the new file is whole and before it may be
 -- exchanged. `note` lists, as JSON, what becomes true when the rewrite is confirmed; a confirmed

@@ -1,4 +1,4 @@
-"""Scan without pause until told to stop; then say how many passes there were, and what they did.
+"""Scan without pause until told to stop; then say how many runs there were, and what they did.
 
 python scanning.py CONFIG
 """
@@ -25,7 +25,7 @@ def main():
     print("scanning", flush=True)
     while not stop.is_set():
         report = scan(settings, store)
-        told["passes"] += 1
+        told["runs"] += 1
         for session in report.sessions:
             told[session.outcome] += 1
         time.sleep(0.002)

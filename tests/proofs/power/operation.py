@@ -101,7 +101,7 @@ def undo(settings, store, clock):
 
 
 def roll_back(settings, store, clock):
-    """Take back the pass in which everything was cut."""
+    """Take back the run in which everything was cut."""
     recover(store)
     rollback(settings, store, 1, clock=clock)
 

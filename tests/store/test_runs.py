@@ -1,4 +1,4 @@
-"""The passes: numbered when something is written, counted, and named by what they made."""
+"""The runs: numbered when something is written, counted, and named by what they made."""
 
 import pytest
 
@@ -7,17 +7,17 @@ from brainsurgeon.store.history import KEPT_SECONDS
 from building.rows import begin, count, cut, session
 
 LONG_AFTER = 6.0 + KEPT_SECONDS
-"""When what `made` made is as old as passes get."""
+"""When what `made` made is as old as runs get."""
 
 
 def made(store, command="scan", *, cuts=("e1",)):
-    """Cut something in a pass; give its number."""
+    """Cut something in a run; give its number."""
     row = session(store)
-    with store.passes.run(command, 5.0):
+    with store.runs.run(command, 5.0):
         with store.transaction():
-            number = store.passes.number()
+            number = store.runs.number()
         entry = begin(store, row, [cut(one) for one in cuts], note=journal.Confirmation(
-            at=6.0, pass_id=number
+            at=6.0, run_id=number
         ))  # fmt: skip
         with store.transaction():
             store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
@@ -25,111 +25,111 @@ def made(store, command="scan", *, cuts=("e1",)):
     return number
 
 
-def test_a_pass_that_writes_nothing_has_no_number(store):
+def test_a_run_that_writes_nothing_has_no_number(store):
     """Only who needs a number makes a row."""
-    with store.passes.run("scan", 5.0):
+    with store.runs.run("scan", 5.0):
         pass
 
-    assert store.passes.newest(None) == []
-    assert count(store, "passes") == 0
+    assert store.runs.newest(None) == []
+    assert count(store, "runs") == 0
 
 
-def test_a_pass_has_one_number_for_all_that_it_writes(store):
-    """Whatever a run writes names the same pass, and the next run another."""
+def test_a_run_has_one_number_for_all_that_it_writes(store):
+    """Whatever a run writes names the same run, and the next run another."""
     numbers = []
     for _ in range(2):
-        with store.passes.run("scan", 5.0):
+        with store.runs.run("scan", 5.0):
             for _ in range(2):
                 with store.transaction():
-                    numbers.append(store.passes.number())
+                    numbers.append(store.runs.number())
 
     assert numbers == [1, 1, 2, 2]
-    assert [(one.id, one.at, one.command) for one in store.passes.newest(None)] == [
+    assert [(one.id, one.at, one.command) for one in store.runs.newest(None)] == [
         (1, 5.0, "scan"), (2, 5.0, "scan"),
     ]  # fmt: skip
 
 
 def test_nobody_outside_a_run_has_a_number(store):
-    """What is written without a pass names none."""
+    """What is written without a run names none."""
     with store.transaction():
-        assert store.passes.number() is None
+        assert store.runs.number() is None
 
 
 def test_a_number_that_was_not_committed_is_made_anew(store):
     """Where the transaction failed that made the row, the next one makes it."""
-    with store.passes.run("scan", 5.0):
+    with store.runs.run("scan", 5.0):
         with pytest.raises(ZeroDivisionError), store.transaction():
-            assert 1 / (store.passes.number() - 1)
-        assert store.passes.so_far is None
+            assert 1 / (store.runs.number() - 1)
+        assert store.runs.so_far is None
         with store.transaction():
-            number = store.passes.number()
+            number = store.runs.number()
 
-    assert [one.id for one in store.passes.newest(None)] == [number]
+    assert [one.id for one in store.runs.newest(None)] == [number]
 
 
-def test_a_pass_counts_what_it_did(store):
+def test_a_run_counts_what_it_did(store):
     """Sessions, values, characters and estimated tokens of a rewrite that happened are added up."""
     number = made(store, cuts=("e1", "e2"))
 
-    assert store.passes.named(number).facts == {
+    assert store.runs.named(number).facts == {
         "sessions": 1, "extracted": 2, "chars": 14, "tokens": 5,
     }  # fmt: skip
 
 
-def test_a_pass_of_which_nothing_happened_is_no_pass(store):
-    """Where the only rewrite of a pass was given up before anybody could see it, its row goes."""
-    with store.passes.run("scan", 5.0):
+def test_a_run_of_which_nothing_happened_is_no_run(store):
+    """Where the only rewrite of a run was given up before anybody could see it, its row goes."""
+    with store.runs.run("scan", 5.0):
         with store.transaction():
-            note = journal.Confirmation(at=6.0, pass_id=store.passes.number())
+            note = journal.Confirmation(at=6.0, run_id=store.runs.number())
         entry = begin(store, session(store), [cut("e1")], note=note)
         with store.transaction():
             store.journal.abandon(entry)
-        assert store.passes.so_far is None
+        assert store.runs.so_far is None
         with store.transaction():
-            store.events.add(7.0, "failure", None, {}, store.passes.so_far)
+            store.events.add(7.0, "failure", None, {}, store.runs.so_far)
 
-    assert store.passes.newest(None) == []
+    assert store.runs.newest(None) == []
     assert store._connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-def test_a_pass_that_still_has_something_under_way_stays(store):
-    """Giving up one of two rewrites leaves the pass to the other."""
+def test_a_run_that_still_has_something_under_way_stays(store):
+    """Giving up one of two rewrites leaves the run to the other."""
     row = session(store)
-    with store.passes.run("scan", 5.0):
+    with store.runs.run("scan", 5.0):
         with store.transaction():
-            number = store.passes.number()
-        note = journal.Confirmation(at=6.0, pass_id=number)
+            number = store.runs.number()
+        note = journal.Confirmation(at=6.0, run_id=number)
         first, second = (begin(store, row, [cut(one)], note=note) for one in ("e1", "e2"))
         with store.transaction():
             store.journal.abandon(first)
 
-    assert [one.id for one in store.passes.newest(None)] == [number]
+    assert [one.id for one in store.runs.newest(None)] == [number]
     with store.transaction():
         store.journal.confirm(second, row.id, note)
-    assert store.passes.named(number).facts["extracted"] == 1
+    assert store.runs.named(number).facts["extracted"] == 1
 
 
-def test_a_pass_whose_placeholders_were_seen_for_an_instant_stays(store):
-    """What may be written again names its pass, also where another rewrite of it was given up."""
+def test_a_run_whose_placeholders_were_seen_for_an_instant_stays(store):
+    """What may be written again names its run, also where another rewrite of it was given up."""
     row = session(store)
-    with store.passes.run("scan", 5.0), store.transaction():
-        note = journal.Confirmation(at=6.0, pass_id=store.passes.number())
+    with store.runs.run("scan", 5.0), store.transaction():
+        note = journal.Confirmation(at=6.0, run_id=store.runs.number())
     first, second = (begin(store, row, [cut(one)], note=note) for one in ("e1", "e2"))
     with store.transaction():
-        store._connection.execute("UPDATE extractions SET pass_id = ?", (note.pass_id,))
+        store._connection.execute("UPDATE extractions SET run_id = ?", (note.run_id,))
         store.journal.keep(first)
         store.journal.close(first)
         store.journal.abandon(second)
 
-    assert [one.pass_id for one in store.extractions.of_pass(note.pass_id)] == [note.pass_id]
-    assert [one.id for one in store.passes.newest(None)] == [note.pass_id]
+    assert [one.run_id for one in store.extractions.of_run(note.run_id)] == [note.run_id]
+    assert [one.id for one in store.runs.newest(None)] == [note.run_id]
 
 
 def test_the_newest_passes_come_last(store):
     """Of many the newest are given, in their order."""
     numbers = [made(store, cuts=(f"e{number}",)) for number in range(4)]
 
-    assert [one.id for one in store.passes.newest(2)] == numbers[-2:]
+    assert [one.id for one in store.runs.newest(2)] == numbers[-2:]
 
 
 def expire(store):
@@ -140,25 +140,25 @@ def expire(store):
         store.events.drop([one.id for one in store.events.after(0)])
 
 
-def test_an_old_pass_of_which_nothing_is_left_is_let_go_of(store):
-    """Its tombstones stay and name no pass then; nothing leads to what is not there."""
+def test_an_old_run_of_which_nothing_is_left_is_let_go_of(store):
+    """Its tombstones stay and name no run then; nothing leads to what is not there."""
     number = made(store)
     expire(store)
-    assert store.passes.old(LONG_AFTER - 2) == []
-    assert store.passes.old(LONG_AFTER) == [number]
+    assert store.runs.old(LONG_AFTER - 2) == []
+    assert store.runs.old(LONG_AFTER) == [number]
     with store.transaction():
-        store.passes.drop([number])
+        store.runs.drop([number])
 
-    assert store.passes.newest(None) == []
+    assert store.runs.newest(None) == []
     assert store._connection.execute(
-        "SELECT entry_id, pass_id FROM extractions"
+        "SELECT entry_id, run_id FROM extractions"
     ).fetchall() == [("e1", None)]  # fmt: skip
     assert store.dangling() == 0
-    assert store.passes.last == number
+    assert store.runs.last == number
 
 
 @pytest.mark.parametrize("kept", ["value", "event", "field", "request", "rewrite"])
-def test_a_pass_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, kept):
+def test_a_run_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, kept):
     """A value that is held, an event, a field, a request or a rewrite under way keeps it."""
     number, row = made(store), session(store)
     if kept != "value":
@@ -172,31 +172,31 @@ def test_a_pass_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, 
         if kept == "request":
             store.requests.add_restore(row.id, None, None, 7.0, None, rolls_back=number)
     if kept == "rewrite":
-        begin(store, row, note=journal.Confirmation(at=6.0, pass_id=number))
+        begin(store, row, note=journal.Confirmation(at=6.0, run_id=number))
 
-    assert store.passes.old(LONG_AFTER) == []
+    assert store.runs.old(LONG_AFTER) == []
 
 
 def test_giving_up_a_rewrite_costs_the_same_however_much_was_cut(store):
-    """What names its pass is found without a look at every value that was ever cut."""
+    """What names its run is found without a look at every value that was ever cut."""
     row, steps = session(store), []
     made(store)
     store._connection.execute("BEGIN")
     store._connection.executemany(
         "INSERT INTO extractions (id, session_id, entry_id, name, path, kind, block, chars, size,"
-        " digest, blob_id, extracted_at, pass_id)"
+        " digest, blob_id, extracted_at, run_id)"
         " SELECT id + ?, session_id, entry_id, name, path, kind, block, chars, size, digest,"
-        " blob_id, extracted_at, pass_id"
+        " blob_id, extracted_at, run_id"
         " FROM extractions WHERE id = 1", ((number,) for number in range(1, 5000)),
     )  # fmt: skip
     store._connection.execute("COMMIT")
-    with store.passes.run("scan", 5.0), store.transaction():
-        note = journal.Confirmation(at=6.0, pass_id=store.passes.number())
+    with store.runs.run("scan", 5.0), store.transaction():
+        note = journal.Confirmation(at=6.0, run_id=store.runs.number())
     entry = begin(store, row, [cut("e2")], note=note)
     with store.transaction():
         store._connection.set_progress_handler(lambda: steps.append(1), 1000)
         store.journal.abandon(entry)
         store._connection.set_progress_handler(None, 0)
 
-    assert store.passes.named(note.pass_id) is None
+    assert store.runs.named(note.run_id) is None
     assert len(steps) < 5
