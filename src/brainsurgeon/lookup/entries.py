@@ -55,11 +55,7 @@ def entry_named(
     if not is_placeholder(reference):
         reference = wanted
     if session:
-        chosen = (
-            session_named(settings, store, session, beyond=True)
-            if isinstance(session, str)
-            else session
-        )
+        chosen = session_named(settings, store, session, beyond=True)
         named = _of_session(store, chosen, reference)
         if not to_show:
             _check_all_owned(store, named)

@@ -226,12 +226,14 @@ def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = Fals
 
 
 def session_named(
-    settings: Settings, store: Store | None, name: str, *, beyond: bool = False
+    settings: Settings, store: Store | None, name: str | Session, *, beyond: bool = False
 ) -> Session:
     """Return a session by path, id, prefix of the id, `agent/` before either, or session key.
 
-    Raises NotFoundError or AmbiguousError.
+    A session is returned as it is. Raises NotFoundError or AmbiguousError.
     """
+    if isinstance(name, Session):
+        return name
     return session_among(all_sessions(settings, store, beyond=beyond), name)
 
 

@@ -283,8 +283,8 @@ def check(now: Status, moment: float, *, max_age: float) -> Check:
     ]
     troubles += [f"{root.path}: {root.problem}" for root in now.roots if root.problem]
     troubles += [
-        counted(len(listed), one, many)
-        for listed, one, many in (
+        counted(len(listed), singular, plural)
+        for listed, singular, plural in (
             (now.interrupted, "interrupted rewrite", "interrupted rewrites"),
             (now.kept_beside, "original file beside its session", "original files beside sessions"),
             (now.held_back, "root where nothing expires", "roots where nothing expires"),
