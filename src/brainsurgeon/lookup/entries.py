@@ -218,7 +218,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Return the record of the archive in an entry; with `undone` also of a restored one."""
+    """Return the extraction of the archive in an entry; with `undone` also of a former one."""
     parts = (part for part in named.values if part.archive_id is not None and not part.links)
     return next((part for part in parts if undone or part.state == "standing"), None)
 

@@ -115,6 +115,8 @@ def report(
             pages.append(_taken_apart(settings, store, session, about, now, previews=previews))
         else:
             pages.append(_page(store, session, about, previews=previews))
+    rest = listed[LISTED:]
+    smaller = Sum("", len(rest), sum(item.size for item in rest), sum(item.saved for item in rest))
     kinds = store.sums.by_kind() if store else []
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day() if store else ()),
@@ -122,7 +124,7 @@ def report(
         _added((kind, values, size, 0) for kind, _, values, size in kinds),
         _added((tool or f"({kind})", values, size, 0) for kind, tool, values, size in kinds),
         tuple(Counter(summary.state for summary in listed).most_common()), tuple(pages),
-        _together(listed[LISTED:]),
+        smaller,
         tuple(summary for summary in listed if summary.state not in ("settled", "gone")),
         _largest(_unreached(known)), previews,
     )  # fmt: skip
@@ -171,11 +173,6 @@ def _values(
         for item in largest
     )  # fmt: skip
     return values, len(listed) - len(values)
-
-
-def _together(listed: list[SessionSummary]) -> Sum:
-    sizes = sum(summary.size for summary in listed)
-    return Sum("", len(listed), sizes, sum(summary.saved for summary in listed))
 
 
 def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:

@@ -110,7 +110,7 @@ _NEWEST = 3  # runs and failures shown
 
 @dataclass(frozen=True, slots=True)
 class RootStatus:
-    """One root; `sessions` is their number, `protocol` the way in which files are replaced."""
+    """One root; `sessions` is a count, `protocol` the way in which files are replaced."""
 
     path: str
     sessions: int
@@ -120,9 +120,9 @@ class RootStatus:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The values that expire within a week because their sessions are missing, and the first time.
+    """The number of values that expire within a week because their sessions are missing.
 
-    `expires_at` is in seconds since 1970.
+    `expires_at` is the time of the first, in seconds since 1970.
     """
 
     values: int
