@@ -61,11 +61,7 @@ def entry_named(
     if not is_placeholder(reference):
         reference = wanted
     if session:
-        chosen = (
-            session_named(settings, store, session, beyond=True)
-            if isinstance(session, str)
-            else session
-        )
+        chosen = session_named(settings, store, session, beyond=True)
         named = _of_session(store, chosen, reference)
         if not to_show:
             _check_all_owned(store, named)
@@ -228,7 +224,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Return the record of the archive in an entry; with `undone` also of a restored one."""
+    """Return the extraction of the archive in an entry; with `undone` also of a former one."""
     parts = (part for part in named.values if part.archive_id is not None and not part.links)
     return next((part for part in parts if undone or part.state == "standing"), None)
 

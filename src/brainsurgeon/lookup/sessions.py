@@ -35,12 +35,12 @@ _AFTER_TIME = re.compile(
 
 
 def is_called(session: Session, name: str) -> bool:
-    """Check whether a file name equals `name`, or does so without its start time."""
+    """Check whether a session's file name equals `name`, with or without its start time."""
     return name in _said(session, _of_file(session.name))
 
 
 def calls_itself(session: Session, name: str) -> bool:
-    """Check the id in a session's header, which is read from the file if the store lacks it."""
+    """Check whether a session's header has this id; read the file if the store has no id."""
     bare = name.rpartition("/")[2]
     if not bare:
         return False
@@ -226,12 +226,14 @@ def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = Fals
 
 
 def session_named(
-    settings: Settings, store: Store | None, name: str, *, beyond: bool = False
+    settings: Settings, store: Store | None, name: str | Session, *, beyond: bool = False
 ) -> Session:
-    """Return a session by path, id, prefix of the id, `agent/` before either, or session key.
+    """Return a session by path, id or prefix of it (also after `agent/`), or session key.
 
-    Raises NotFoundError or AmbiguousError.
+    A session is returned as it is. Raises NotFoundError or AmbiguousError.
     """
+    if isinstance(name, Session):
+        return name
     return session_among(all_sessions(settings, store, beyond=beyond), name)
 
 
@@ -252,7 +254,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Drop sessions whose name another has taken: over a missing file, or a database over a file.
+    """Drop missing sessions whose name a present one has, and files whose name a row has.
 
     An agent that moves to a database keeps the names of its sessions.
     """

@@ -58,7 +58,7 @@ def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extrac
 
 
 def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Sort values that the model had before the copies that its agent keeps."""
+    """Sort the copies kept by the agent after the values that the model had."""
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
 

@@ -63,7 +63,7 @@ def archive(
     only the file is read. Raises NotFoundError or AmbiguousError for the session, FailedError if
     its turns cannot be archived, UsageError for turn numbers that do not exist.
     """
-    chosen = session_named(settings, store, session) if isinstance(session, str) else session
+    chosen = session_named(settings, store, session)
     file, now = file_of(chosen), clock()
     _check_may_fold(settings, chosen.title, file)
     state = store.files.at(file.path) if store else None
@@ -176,8 +176,7 @@ def archives(
     if store is None:
         return []
     if session:
-        named = session_named(settings, store, session) if isinstance(session, str) else session
-        listed = [named]
+        listed = [session_named(settings, store, session)]
     else:
         listed = list(among) if among is not None else all_sessions(settings, store)
     return [

@@ -1,4 +1,4 @@
-"""Print a whole session with its placeholders replaced by their values."""
+"""A whole session with its placeholders replaced by their values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def cat(settings: Settings, store: Store | None, name: str, now: float) -> Iterator[bytes]:
     """Yield the bytes of a session with its placeholders replaced by their values.
 
-    Fields of brainsurgeon are kept. A session of an unknown format is returned unchanged.
+    Fields of brainsurgeon are kept. A session of an unknown format is yielded unchanged.
     """
     chosen = session_named(settings, store, name)
     file = file_of(chosen)

@@ -88,7 +88,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
 
     Writes nothing.
     """
-    chosen = session_named(settings, store, session) if isinstance(session, str) else session
+    chosen = session_named(settings, store, session)
     if chosen.file is None:
         return _gone(chosen, records_of(settings, store, None, chosen.record, now))
     state = store.files.at(chosen.file.path) if store else None

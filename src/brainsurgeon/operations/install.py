@@ -197,7 +197,8 @@ def _write(step: FileStep, record: Record) -> Done:
         if step.state == "ours":
             _write_anew(step.path, step.content)
         else:
-            _write_new(step.path, step.content)
+            with open(step.path, "x", encoding="utf-8") as handle:  # fails if it exists by now
+                handle.write(step.content)
     except OSError as error:
         entry = record.of(path=step.path)
         if entry and not older:
@@ -287,12 +288,6 @@ def _remove_empty(directories: Iterable[str]) -> None:
     for directory in directories:
         with suppress(OSError):  # it is not empty
             os.rmdir(directory)
-
-
-def _write_new(path: str, content: str) -> None:
-    """Write a new file; raises FileExistsError if it exists by now."""
-    with open(path, "x", encoding="utf-8") as handle:
-        handle.write(content)
 
 
 def _write_anew(path: str, content: str) -> None:

@@ -52,7 +52,7 @@ def relieve(
     Raises GuardedError if its agent has moved its sessions elsewhere, FailedError if its file is
     excluded or cannot be read or replaced, and the errors of `session_named`.
     """
-    chosen = session_named(settings, store, session) if isinstance(session, str) else session
+    chosen = session_named(settings, store, session)
     file = file_of(chosen)
     if moved_away(file):
         raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")

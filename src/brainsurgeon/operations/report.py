@@ -115,13 +115,16 @@ def report(
             pages.append(_taken_apart(settings, store, session, about, now, previews=previews))
         else:
             pages.append(_page(store, session, about, previews=previews))
+    rest = listed[LISTED:]
+    smaller = Sum("", len(rest), sum(item.size for item in rest), sum(item.saved for item in rest))
     kinds = store.sums.by_kind() if store else []
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day() if store else ()),
-        _agents(listed), _added((kind, values, size) for kind, _, values, size in kinds),
-        _added((tool or f"({kind})", values, size) for kind, tool, values, size in kinds),
+        _added((summary.agent, 1, summary.size, summary.saved) for summary in listed),
+        _added((kind, values, size, 0) for kind, _, values, size in kinds),
+        _added((tool or f"({kind})", values, size, 0) for kind, tool, values, size in kinds),
         tuple(Counter(summary.state for summary in listed).most_common()), tuple(pages),
-        _together(listed[LISTED:]),
+        smaller,
         tuple(summary for summary in listed if summary.state not in ("idle", "gone")),
         _largest(_unreached(known)), previews,
     )  # fmt: skip
@@ -172,11 +175,6 @@ def _values(
     return values, len(listed) - len(values)
 
 
-def _together(listed: list[SessionSummary]) -> Sum:
-    sizes = sum(summary.size for summary in listed)
-    return Sum("", len(listed), sizes, sum(summary.saved for summary in listed))
-
-
 def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
     """Return the largest places, and the sum of the others."""
     ranked = sorted(places, key=lambda place: (-place.size, place.name))
@@ -188,21 +186,13 @@ def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
     return (*ranked[:_PLACES], Sum(name, number, size))
 
 
-def _agents(listed: list[SessionSummary]) -> tuple[Sum, ...]:
+def _added(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
+    """Sum up rows of name, number, size and savings by name, largest first."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for summary in listed:
-        for place, amount in enumerate((1, summary.size, summary.saved)):
-            sums[summary.agent][place] += amount
+    for name, *amounts in rows:
+        for place, amount in enumerate(amounts):
+            sums[name][place] += amount
     ranked = sorted(sums.items(), key=lambda item: (-item[1][1] - item[1][2], item[0]))
-    return tuple(Sum(name, *counts) for name, counts in ranked)
-
-
-def _added(rows: Iterator[tuple[str, int, int]]) -> tuple[Sum, ...]:
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for name, values, size in rows:
-        sums[name][0] += values
-        sums[name][1] += size
-    ranked = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
     return tuple(Sum(name, *counts) for name, counts in ranked)
 
 

@@ -61,8 +61,7 @@ def search(
     if not text:
         raise UsageError("search wants a text")
     if session:
-        named = session_named(settings, store, session) if isinstance(session, str) else session
-        listed = [named]
+        listed = [session_named(settings, store, session)]
     else:
         listed = all_sessions(settings, store) if among is None else list(among)
     hits = (hit for item in listed for hit in _in_session(store, item, wanted))

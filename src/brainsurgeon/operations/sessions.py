@@ -111,14 +111,12 @@ def _state(
     try:
         if reason := excluded(file, settings):
             return None, "skipped", reason
-        with examine(settings, file, seen, now, window=0) as one:
-            form = one.format.name
-            one.check_idle()
+        with examine(settings, file, seen, now, window=0) as examined:
+            form = examined.format.name
+            examined.check_idle()
     except RefusedError as why:
         return form or why.format, "skipped", str(why)
-    except NotIdleError as why:
-        return form, "busy", str(why)
-    except BusyError as why:
+    except (NotIdleError, BusyError) as why:
         return form, "busy", str(why)
     except OSError as error:
         return None, "unreadable", error.strerror or type(error).__name__

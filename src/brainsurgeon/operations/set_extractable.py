@@ -78,7 +78,7 @@ def _where(
 ) -> tuple[Session, str]:
     """Return the session whose file has the entry, and the entry's own id."""
     if session:
-        chosen = session_named(settings, store, session) if isinstance(session, str) else session
+        chosen = session_named(settings, store, session)
         file_of(chosen)
         listed, where = [chosen], session if isinstance(session, str) else session.path
     else:

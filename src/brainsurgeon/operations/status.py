@@ -110,7 +110,7 @@ _NEWEST = 3  # runs and failures shown
 
 @dataclass(frozen=True, slots=True)
 class RootStatus:
-    """One root; `sessions` is their number, `protocol` the way in which files are replaced."""
+    """One root; `sessions` is a count, `protocol` the way in which files are replaced."""
 
     path: str
     sessions: int
@@ -120,9 +120,9 @@ class RootStatus:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The values that expire within a week because their sessions are missing, and the first time.
+    """The number of values that expire within a week because their sessions are missing.
 
-    `expires_at` is in seconds since 1970.
+    `expires_at` is the time of the first, in seconds since 1970.
     """
 
     values: int
@@ -283,8 +283,8 @@ def check(now: Status, moment: float, *, max_age: float) -> Check:
     ]
     troubles += [f"{root.path}: {root.problem}" for root in now.roots if root.problem]
     troubles += [
-        counted(len(listed), one, many)
-        for listed, one, many in (
+        counted(len(listed), singular, plural)
+        for listed, singular, plural in (
             (now.interrupted, "interrupted rewrite", "interrupted rewrites"),
             (now.kept_beside, "original file beside its session", "original files beside sessions"),
             (now.held_back, "root where nothing expires", "roots where nothing expires"),
