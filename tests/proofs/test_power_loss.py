@@ -45,7 +45,8 @@ CANNOT = why_not()
 pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
 
 
-HARMLESS = "followed", "what is said to be cut is not"
+HARMLESS = {(verb, "what is said to be cut is not") for verb in ("followed", "beat")}
+# Where the old file got its name back, the next look corrects what the store says.
 """The old file got its name back after the rewrite counted: records without a placeholder."""
 
 
@@ -180,7 +181,7 @@ class Traced:
             if tail not in _tails(self.verb):
                 return "lines are lost, doubled or in another order"
             why = _differs(store, content)
-            if why and (self.verb, why) != HARMLESS:
+            if why and (self.verb, why) not in HARMLESS:
                 return why
             if any(one.stays for one in store.journal.open_rewrites()):
                 self.kept += 1
