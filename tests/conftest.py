@@ -29,6 +29,7 @@ def pytest_addoption(parser):
     parser.addoption("--list-proofs", action="store_true", help="name the proofs, run nothing")
 
 
+# The proofs that begin first, so that no worker is left alone with one at the end.
 SLOWEST = (
     "kill",
     "kill_rows",
@@ -42,7 +43,6 @@ SLOWEST = (
     "live_archive",
     "live_relief",
 )
-"""The proofs that begin first, so that no worker is left alone with one at the end."""
 
 
 def pytest_collection_modifyitems(items):
@@ -109,8 +109,8 @@ def pytest_sessionfinish(session):
 
 sys.addaudithook(guard)
 
+# What moves the homes of agents: who runs the tests may have them set.
 HOMES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR")
-"""What moves the homes of agents: who runs the tests may have them set."""
 
 
 @pytest.fixture(autouse=True)

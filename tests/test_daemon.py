@@ -30,10 +30,10 @@ from building.world import Conversation, append, dump, state, write_session
 
 HOURLY = {"scan_interval_seconds": 3600}
 EACH_SECOND = {"scan_interval_seconds": 1}
+# Where the knife waits by a clock that has to go on while the wall clock stands still.
 REAL = ["brainsurgeon.rewrite.finish", "brainsurgeon.sessions", "brainsurgeon.store"]
-"""Where the knife waits by a clock that has to go on while the wall clock stands still."""
+# Seconds in which it ends on a machine that has nothing else to do.
 SOON = 2.0
-"""Seconds in which it ends on a machine that has nothing else to do."""
 
 
 def soon(world):

@@ -14,8 +14,8 @@ from brainsurgeon import config
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 
+# Half an hour beside every UTC hour, and without summer time.
 ZONE = ZoneInfo("Asia/Kolkata")
-"""Half an hour beside every UTC hour, and without summer time."""
 SATURDAY = datetime(2026, 11, 21, 12, 34, 56, tzinfo=ZONE)
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 MONTHS = (
@@ -123,10 +123,10 @@ def field(low, high, names=()):
     )
 
 
+# No day beyond the 28th: what never fires cannot be waited for.
 EXPRESSIONS = st.tuples(
     field(0, 59), field(0, 23), field(1, 28), field(1, 12, MONTHS), field(0, 7, DAYS)
 ).map(" ".join)
-"""No day beyond the 28th: what never fires cannot be waited for."""
 
 
 # --- weekdays ------------------------------------------------------------------------------------

@@ -72,14 +72,14 @@ class Watchdog:
         self._last = 0.0
 
     def beat(self) -> None:
-        """Give a sign of life, unless the last one was given just now."""
+        """Send a sign of life, unless the last one was sent just now."""
         if self.interval and time.monotonic() - self._last >= self.interval / 2:
             self._last = time.monotonic()
             notify("WATCHDOG=1")
 
 
 def _watched() -> float:
-    """Give the seconds without a sign after which systemd ends this process; 0 for never."""
+    """Return the seconds without a sign after which systemd ends this process; 0 for never."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     said = os.environ.get("WATCHDOG_USEC", "")
@@ -87,14 +87,14 @@ def _watched() -> float:
 
 
 Identity = tuple[int, int]
+# Blocked in every thread and waited for: a handler may run late or never, since Python calls it in
+# the main thread only, while the kernel may interrupt any.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Blocked in every thread and waited for: a handler may run late or never, since Python calls it
-in the main thread only, while the kernel may interrupt any."""
+# Seconds after which the watcher notices that a root came or went.
 ROOTS_LOOKED_AT = 5.0
-"""Seconds after which the watcher notices that a root came or went."""
+# Seconds between two looks of the watcher for what the kernel told: it wakes up for each, while
+# nothing happens, too. Ending waits for the next one.
 GLANCES = 1.5
-"""Seconds between two looks of the watcher for what the kernel told: it wakes up for each, while
-nothing happens, too. Ending waits for the next one."""
 
 
 def run(load: Callable[[], Settings]) -> None:
@@ -304,7 +304,7 @@ def changed(path: str) -> str:
 
 
 def existing(settings: Settings) -> dict[str, Identity]:
-    """Give the roots that exist now by their real paths, and which directories they are."""
+    """Return the roots that exist now by their real paths, and which directories they are."""
     found = {}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)

@@ -14,7 +14,7 @@ class BrainsurgeonError(Exception):
     exit_code = 1
 
     def facts(self) -> dict[str, object]:
-        """Give what a program can act on, beside the message."""
+        """Return what a program can act on, beside the message."""
         return {}
 
 
@@ -41,7 +41,7 @@ class ConfigError(BrainsurgeonError):
         super().__init__(f"{source}: {len(self.problems)} {plural}, nothing was run:\n{listed}")
 
     def facts(self) -> dict[str, object]:
-        """Give the problems as a list."""
+        """Return the problems as a list."""
         return {"problems": list(self.problems)}
 
 
@@ -69,7 +69,7 @@ class AmbiguousError(BrainsurgeonError):
         super().__init__(f"{what} fits {len(self.candidates)}: {hint}\n{_some(self.candidates)}")
 
     def facts(self) -> dict[str, object]:
-        """Give every candidate."""
+        """Return every candidate."""
         return {"candidates": list(self.candidates)}
 
 
@@ -102,7 +102,7 @@ class ExpiredError(BrainsurgeonError):
         )
 
     def facts(self) -> dict[str, object]:
-        """Give the tombstones."""
+        """Return the tombstones."""
         return {"tombstones": list(self.tombstones)}
 
 

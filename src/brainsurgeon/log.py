@@ -148,7 +148,7 @@ def retained(report: RetentionReport) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Say why in words that cannot quote content: ours, or the system's."""
+    """Return why in words that cannot quote content: ours, or the system's."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error) if isinstance(error, BrainsurgeonError) else type(error).__name__
@@ -164,8 +164,8 @@ def restored(answer: RestoreAnswer) -> None:
 
 
 PRIVATE = 0o600
+# For figures: whoever gathers them runs as another user, and there are no names in them.
 READABLE = 0o644
-"""For figures: whoever gathers them runs as another user, and there are no names in them."""
 
 
 def write_whole(path: str, text: str, mode: int) -> None:

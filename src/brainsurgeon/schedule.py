@@ -17,7 +17,7 @@ _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 def scan_trigger(settings: Settings) -> Any:
-    """Give when scans run: by cron where that is set, else by interval."""
+    """Return when scans run: by cron where that is set, else by interval."""
     if settings.auto_cron:
         return cron_trigger(settings.auto_cron)
     return IntervalTrigger(seconds=settings.scan_interval_seconds)

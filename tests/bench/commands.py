@@ -21,8 +21,8 @@ from bench.table import Row
 from bench.watched import idle
 from building.world import Conversation
 
+# Results of a session, and texts of a result, each of them long enough to be extracted.
 EACH, BLOCKS = 1000, 10
-"""Results of a session, and texts of a result, each of them long enough to be extracted."""
 HELLO = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {},

@@ -8,8 +8,8 @@ from bench.walks import write
 from bench.watched import Daemon
 
 SESSIONS = 2000
+# Seconds between two runs, as is usual.
 INTERVAL = 30
-"""Seconds between two runs, as is usual."""
 
 
 def rows(place, wanted):

@@ -10,6 +10,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+# What the limits do, as programs.
 LIMITS = {
     "python": "",
     "read": "import sys\nfor line in open(sys.argv[1], 'rb'): pass",
@@ -30,7 +31,6 @@ LIMITS = {
         "f = os.open(sys.argv[1] + '.copy', os.O_RDONLY); os.fsync(f)"
     ),
 }
-"""What the limits do, as programs."""
 LAUNCHER = """
 import os, sys, time
 begun = time.monotonic()

@@ -17,8 +17,8 @@ from bench.table import Row
 from building.world import write_session
 
 REWRITE = "loads + dumps + write + fsync"
+# Bytes of a session as most are.
 USUAL = 50_000
-"""Bytes of a session as most are."""
 
 
 def rows(place, wanted):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from bench.measuring import ours, surroundings
 
+# Seconds to wait for a run.
 LONGEST = 900
-"""Seconds to wait for a run."""
 
 
 class Taken(NamedTuple):

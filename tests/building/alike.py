@@ -271,6 +271,7 @@ def in_another_place_under_its_name(world, files):
     return files | {Path(shutil.copy2(two, one)): files[two]}
 
 
+# What may happen to sessions of any format.
 WHEREVER = [
     files_renamed, agent_renamed, moved_to_another_agent, copied_and_removed, agents_exchanged,
     files_exchanged, rotated, root_renamed, root_renamed_behind_a_link, root_renamed_beside_a_link,
@@ -278,7 +279,6 @@ WHEREVER = [
     back_from_a_backup, copied_beside, copied_in_an_agent_renamed, copied_to_another_agent,
     copied_and_deleted, copied_after_an_exchange, in_another_place_under_its_name,
 ]  # fmt: skip
-"""What may happen to sessions of any format."""
 
 
 # --- forked --------------------------------------------------------------------------------------
@@ -364,9 +364,9 @@ def deleted(files, path):
     return {other: said for other, said in files.items() if other != path}
 
 
+# How sessions are forked by agents that write a header of their own.
 FORKS = [
     fork_beside, fork_of_a_fork, fork_of_an_agent_renamed, fork_renamed_with_its_agent,
     fork_alone_in_an_agent_renamed, fork_in_another_agent, fork_of_an_old_name,
     fork_between_two_names, fork_and_another_parent, under_another_header,
 ]  # fmt: skip
-"""How sessions are forked by agents that write a header of their own."""

@@ -23,8 +23,8 @@ from building.world import LATER, WRITTEN, Clock
 SAMPLES = Path(__file__).parent.parent / "samples" / "openclaw-db"
 VERSIONS = ("2026.8.2", "2026.9.5", "2026.9.6")
 NEWEST = VERSIONS[-1]
+# A day before `LATER`, in milliseconds.
 DAY_BEFORE = int(LATER - 86_400) * 1000
-"""A day before `LATER`, in milliseconds."""
 GATEWAY, COMPACTED, RESET, REWOUND, KILLED, LOCAL = (
     f"00000000-0000-4000-8000-00000000000{number}" for number in range(1, 7)
 )

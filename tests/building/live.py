@@ -8,12 +8,12 @@ from building.readings import entries, survey
 from building.world import World
 
 FORM = FORMATS["openclaw"]
+# What is done to a session: values leave, turns fold, or both in one run.
 WAYS = {
     "scan": {},
     "archive": {"archive": {"enabled": True}, "trigger_types": []},
     "both": {"archive": {"enabled": True}},
 }
-"""What is done to a session: values leave, turns fold, or both in one run."""
 
 
 def live_chars(data):

@@ -20,12 +20,12 @@ import brainsurgeon
 from building.world import NOBODY, TESTS, Conversation, text_of
 
 WORKERS = TESTS / "workers"
+# Seconds to wait for another process.
 PATIENCE = 20.0
-"""Seconds to wait for another process."""
 ROOT = os.geteuid() == 0
 PROGRAM = (sys.executable, "-m", "brainsurgeon")
+# What makes a program heed interrupts that a shell in the background has it ignore.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
-"""What makes a program heed interrupts that a shell in the background has it ignore."""
 
 
 class Prepared:

@@ -4,8 +4,8 @@ import json
 
 BLOCK = b'{"type":"text","text":'
 PLACEHOLDER = b'"[[extracted-'
+# What stands where signed thinking stood: no placeholder, since a model would imitate it.
 EMPTY = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
-"""What stands where signed thinking stood: no placeholder, since a model would imitate it."""
 
 
 def parse(line):

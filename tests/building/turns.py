@@ -4,8 +4,8 @@ import json
 
 from building.world import Conversation
 
+# Settings under which turns fold.
 ON = {"archive": {"enabled": True}}
-"""Settings under which turns fold."""
 
 
 def long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):

@@ -23,10 +23,10 @@ TESTS = Path(__file__).parent.parent
 TOP = TESTS.parent
 SAMPLES = TESTS / "samples"
 LONG_AGO = 3 * 86_400
+# When the newest of the samples was written (seconds since 1970).
 WRITTEN = 1_795_275_520.0
-"""When the newest of the samples was written (seconds since 1970)."""
+# A day after the samples and after every file that these tests write, whenever they run.
 LATER = float(int(max(WRITTEN, time.time()))) + 86_400
-"""A day after the samples and after every file that these tests write, whenever they run."""
 
 
 class World:

@@ -9,8 +9,8 @@ from building.processes import document, run
 from building.turns import turns
 from building.world import TOP, append, sql
 
+# Tables whose keys are no names of ours: paths, reasons, roots, states.
 BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "held_back", "sessions_by_state"}
-"""Tables whose keys are no names of ours: paths, reasons, roots, states."""
 
 
 def names(value, found):

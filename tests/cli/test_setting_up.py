@@ -17,6 +17,7 @@ from building.claw import Claw
 from building.processes import PROGRAM, complaint, document, run
 from building.world import TOP, Conversation
 
+# Notes how it was called and, like the agent of its name, what it was told.
 AGENT = """#!{python}
 import json, os, sys
 from pathlib import Path
@@ -41,7 +42,6 @@ else:
     else:
         place.write_text(json.dumps({{"mcpServers": {{name: server}}}}))
 """
-"""Notes how it was called and, like the agent of its name, what it was told."""
 NOTED = {
     "openclaw": ".openclaw/openclaw.json", "claude": ".claude.json", "codex": ".codex/config.toml",
     "systemctl": "nothing",

@@ -77,17 +77,17 @@ class FormatContract:
     """What every format owes. An adapter joins by naming itself, its samples and its words."""
 
     form = None
+    # The formats among which it is recognised.
     known = FORMATS
-    """The formats among which it is recognised."""
     samples = ()
+    # Keys that are never the end of a path, outside what a tool was given or gave.
     never = frozenset()
-    """Keys that are never the end of a path, outside what a tool was given or gave."""
+    # Keys below which a tool's own words begin.
     free = frozenset()
-    """Keys below which a tool's own words begin."""
+    # The format's keys and values, of which random entries are made.
     words = ()
-    """The format's keys and values, of which random entries are made."""
+    # Names that stand twice in a sample on purpose; the planner leaves such entries alone.
     twice = frozenset()
-    """Names that stand twice in a sample on purpose; the planner leaves such entries alone."""
 
     def test_it_recognises_its_own_files(self, sample):
         """The first lines of a sample name this format."""

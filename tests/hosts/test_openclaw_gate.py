@@ -92,6 +92,7 @@ def test_sessions_with_a_history_are_judged_by_their_tail(claw, session, expecte
 
 NODE = "UPDATE session_nodes SET {} WHERE session_key LIKE '%000000000001'"
 WINDOW = "UPDATE session_windows SET {} WHERE session_id LIKE '%000000000001'"
+# What is changed in an idle session's database, and what the gate says then.
 SIGNS = {
     "the window says running": (
         WINDOW.format("status = 'running'"), "marked as running by its agent"),
@@ -175,7 +176,6 @@ SIGNS = {
         "CREATE TRIGGER novel AFTER UPDATE ON transcript_events BEGIN SELECT 1; END",
         "differs in trigger novel"),
 }  # fmt: skip
-"""What is changed in an idle session's database, and what the gate says then."""
 
 
 @pytest.mark.parametrize("sign", SIGNS)

@@ -9,6 +9,7 @@ from building.claw import LATER, Claw, start_time
 
 MINE = os.getpid()
 SINCE = int(LATER * 1000)
+# Leases that cannot be understood: path, pid, start of the process, since when.
 ODD = {
     "a pid in words": ("{path}", "many", None, SINCE),
     "no pid": ("{path}", None, None, SINCE),
@@ -21,7 +22,6 @@ ODD = {
     "a path of bytes": (b"agents", MINE, None, SINCE),
     "a path that is none": ("a\0b", MINE, None, SINCE),
 }
-"""Leases that cannot be understood: path, pid, start of the process, since when."""
 
 
 @pytest.fixture

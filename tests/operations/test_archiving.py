@@ -20,8 +20,8 @@ from brainsurgeon.render.runs import did, of_session
 from building.turns import ON, branch, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
+# Turns fold, and nothing else goes.
 NEVER = {"archive": {"enabled": True}, "trigger_types": []}
-"""Turns fold, and nothing else goes."""
 
 
 def lines(data):

@@ -15,8 +15,8 @@ from brainsurgeon.store.blobs import Blobs
 from building.processes import wait_until
 from building.world import LONG_AGO, Conversation, fork, sql
 
+# Of a commit: the journal twice, the directory twice, the database.
 SYNCS = 5
-"""Of a commit: the journal twice, the directory twice, the database."""
 MOST = 8
 PLACEHOLDER = b"[[extracted-"
 

@@ -246,6 +246,7 @@ REFUSALS = {
 
 WINDOW = f"UPDATE session_windows SET {{}} WHERE session_id = '{GATEWAY}'"
 NODE = f"UPDATE session_nodes SET {{}} WHERE current_session_id = '{GATEWAY}'"
+# What is changed in an idle session, and what is said then.
 SIGNS = {
     "an open turn": (
         (f"DELETE FROM session_transcript_active_events WHERE session_id = '{GATEWAY}' AND"
@@ -273,7 +274,6 @@ SIGNS = {
          f" VALUES ('core:agent-database-maintenance', 'x', 'y', {2 * DAY_BEFORE}, 1, 1)"),
         "OpenClaw's doctor is at work on the database"),
 }  # fmt: skip
-"""What is changed in an idle session, and what is said then."""
 
 
 class TestLeavingAlone:

@@ -52,10 +52,10 @@ def fullness(world, session="s", **keys):
     return context(world.settings(**keys), world.store, session, world.clock()).full
 
 
+# A model that takes little, and rules that keep nearly everything.
 SMALL = {"windows": {"house-*": 20_000}, "keep_recent": 100}
-"""A model that takes little, and rules that keep nearly everything."""
+# A model that takes very much, and rules by which nothing goes.
 LARGE = {"windows": {"house-*": 10_000_000}, "min_value_length": 10_000}
-"""A model that takes very much, and rules by which nothing goes."""
 
 
 def test_a_session_that_is_too_full_is_relieved_until_it_fits(world, clock):

@@ -37,10 +37,10 @@ from building.world import Conversation, state
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+# Ten of them.
 YEARS = 3653 * DAY
-"""Ten of them."""
+# Sessions that stand beside.
 COMPANY = 4
-"""Sessions that stand beside."""
 
 
 class Clocks:

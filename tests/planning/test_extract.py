@@ -181,9 +181,9 @@ TABLE = {
     unasked: "kind not among the triggers",
     short: "short",
 }
+# One field cannot say two things.
 CANNOT_MEET = {frozenset({pinned, forced}), frozenset({pinned, windowed}),
                frozenset({forced, windowed})}  # fmt: skip
-"""One field cannot say two things."""
 
 
 def outcome(*rows):

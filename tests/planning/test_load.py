@@ -18,6 +18,7 @@ from brainsurgeon.planning.budget import (
 )
 from building.world import SAMPLES, dump
 
+# The samples with calls enough that some can be held back.
 FITTED = (
     "claude-code/entire-37_995ebed6e4_2.jsonl", "claude-code/entire-cc_90f6622c5b_0.jsonl",
     "claude-code/entire-f8_10e13fce67_0.jsonl",
@@ -26,7 +27,6 @@ FITTED = (
     "openclaw/2026.2.19/agents/main/sessions/c3c3c3c3-0000-4000-8000-000000000004.jsonl",
     "pi/large-session.derived-v3.jsonl",
 )  # fmt: skip
-"""The samples with calls enough that some can be held back."""
 
 
 class Text:

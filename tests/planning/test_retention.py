@@ -11,8 +11,8 @@ from brainsurgeon.planning.retention import Clock as Moment
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+# Ten of them.
 YEARS = 3653 * DAY
-"""Ten of them."""
 
 STANDING = Held(1, 1, 5, extracted_at=100, activity=50)
 MISSED = Held(1, 1, 5, extracted_at=100, missed_at=500)

@@ -21,15 +21,15 @@ import pytest
 PI = ("pi-0.73.1", ("@mariozechner/pi-coding-agent@0.73.1", "@mariozechner/pi-ai@0.73.1"))
 OPENCLAW = ("openclaw-2026.7.35", ("openclaw@2026.7.35",))
 OPENCLAW_NOW = ("openclaw-2026.9.6", ("openclaw@2026.9.6",))
+# The newest that keeps its sessions in databases, and one of the first.
 OPENCLAW_FIRST = ("openclaw-2026.8.2", ("openclaw@2026.8.2",))
-"""The newest that keeps its sessions in databases, and one of the first."""
+# It comes as one bundle that runs alone, but for what loads its extensions: so it is unpacked.
 PI_NOW = (
     "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
 )  # fmt: skip
-"""It comes as one bundle that runs alone, but for what loads its extensions: so it is unpacked."""
 CLAUDE_CODE = ("claude-code-2.1.330", ("@anthropic-ai/claude-code@2.1.330",))
+# The newest release, a native program, and the last one that is JavaScript.
 OLDER_CLAUDE_CODE = ("claude-code-2.1.112", ("@anthropic-ai/claude-code@2.1.112",))
-"""The newest release, a native program, and the last one that is JavaScript."""
 CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
 PATIENCE = {
     PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900,

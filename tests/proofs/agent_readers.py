@@ -8,10 +8,10 @@ import pytest
 
 from proofs.agent_packages import OPENCLAW, PI, PI_NOW, node_binary, package
 
+# What they load of a session and would send to each provider; what to Anthropic's alone.
 LOOK, CONVERTED = (
     Path(__file__).parent / "readers" / name for name in ("look.mjs", "converted.mjs")
 )
-"""What they load of a session and would send to each provider; what to Anthropic's alone."""
 AGENTS = [
     "pi",
     "pi-now",

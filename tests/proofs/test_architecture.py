@@ -8,13 +8,13 @@ from pathlib import Path
 import brainsurgeon
 
 HOUSE = Path(brainsurgeon.__file__).parent
+# Every module, named from the package downwards, and its file.
 MODULES = {
     ".".join(path.relative_to(HOUSE).with_suffix("").parts)
     .removesuffix("__init__")
     .strip("."): path
     for path in sorted(HOUSE.rglob("*.py"))
 }
-"""Every module, named from the package downwards, and its file."""
 
 
 NOUNS = ("model.*", "errors")
@@ -26,6 +26,7 @@ AT_THE_DOOR = (
     "config", "render", "render.*", "log", "store", "store.database",
 )  # fmt: skip
 
+# Room to what it may import beside itself: `room.*` any module of it, `room` only its door.
 MAY_IMPORT = {
     "": (),
     "__main__": ("cli",),
@@ -65,7 +66,6 @@ MAY_IMPORT = {
     # A change below a root wakes it up only where the name is one of a session.
     "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
 }
-"""Room to what it may import beside itself: `room.*` any module of it, `room` only its door."""
 
 
 LOOKS_AROUND = {
@@ -73,14 +73,15 @@ LOOKS_AROUND = {
     "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3", "sqlite_utils",
 }  # fmt: skip
 PURE_ROOMS = ("model", "errors", "formats", "planning")
+# They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one.
 SPEAKS_TO_SQLITE = {
     *(f"hosts.openclaw_{what}" for what in ("schema", "database", "gate")),
     *(f"sessions.row_{what}" for what in ("session", "listing", "writing")),
     "hosts.openclaw", "hosts.sqlite", "sessions.placeholders",
 }  # fmt: skip
-"""They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one."""
 
 
+# The modules that may change what stands in a session's directory, and who may call them.
 KNIFE = {
     "sessions.attributes": {"sessions.new_file", "sessions.reading"},
     "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.finish"},
@@ -95,7 +96,8 @@ KNIFE = {
     },
     "sessions.row_writing": {"rewrite.apply_rows", "rewrite.recover"},
 }  # fmt: skip
-"""The modules that may change what stands in a session's directory, and who may call them."""
+# What they open for writing lies in our own state directory, is a stream that went away, a file
+# that `init` was told to write where none was, or a backup, a page or figures asked for.
 OF_OUR_OWN = {
     *(f"store.{name}" for name in ("backup", "database", "facts", "salvage")),
     "store",
@@ -103,8 +105,7 @@ OF_OUR_OWN = {
     "cli",
     "operations.install",
 }
-"""What they open for writing lies in our own state directory, is a stream that went away, a file
-that `init` was told to write where none was, or a backup, a page or figures asked for."""
+# Calls that change a directory or a file; `leases.exchange` is `renameat2`.
 MOVES_FILES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",
@@ -112,7 +113,6 @@ MOVES_FILES = {
                                 "utime", "chmod", "fchmod", "chown", "fchown", "setxattr")),
     "leases.exchange", "shutil.move", "shutil.copy", "shutil.copyfile", "shutil.rmtree",
 }  # fmt: skip
-"""Calls that change a directory or a file; `leases.exchange` is `renameat2`."""
 TO_WRITE = {
     "os.O_WRONLY", "os.O_RDWR", "os.O_CREAT", "os.O_TRUNC", "os.O_APPEND", "os.O_TMPFILE",
 }  # fmt: skip

@@ -29,8 +29,8 @@ AT_ONCE = {
     "keep_recent": 0,
     "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},
 }
+# Turns are archived, and nothing else is extracted: no placeholder stands anywhere.
 ONLY_TEXTS = AT_ONCE | {"trigger_types": []}
-"""Turns are archived, and nothing else is extracted: no placeholder stands anywhere."""
 ENDS = "It begins alike. " + "x" * 1500, "y" * 1500 + " It ends alike."
 
 

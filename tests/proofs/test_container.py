@@ -17,8 +17,8 @@ from building.world import TOP
 BESIDE = Path(sys.executable).parent
 DOCKERFILE = TOP / "Dockerfile"
 COMPOSE = TOP / "deploy" / "compose.yaml"
+# What a base image brings along: of this machine, for reading.
 BORROWED = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/dev", sys.base_prefix)
-"""What a base image brings along: of this machine, for reading."""
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
 PIP = Path(os.path.expanduser("~")) / ".config" / "pip" / "pip.conf"
 UID = 12345

@@ -28,8 +28,8 @@ from proofs.agent_packages import node_binary
 
 PROGRAMS = {"py": "appender.py", "node": "appender.mjs", "pager": "pager.py"}
 LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
+# Seconds: of a short run, of one that has not met enough yet, of one round of the long form.
 LEAST, MOST, ROUND = 1.7, 8, 10
-"""Seconds: of a short run, of one that has not met enough yet, of one round of the long form."""
 HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
 HELD = "somebody has the file open"
 FOLDS = {
@@ -56,6 +56,7 @@ class Style(NamedTuple):
         return said + (", turns fold" if self.folds else "")
 
 
+# What is written by path in bursts, by one descriptor, without a pause, by two, from memory.
 STYLES = (
     Style(("py path",)),
     Style(("py kept",)),
@@ -80,7 +81,6 @@ STYLES = (
     Style(("py rewrite",), 0.02, {"exchanges": 3, "folded": 3}, "truncated", folds=True),
     Style(("py replace",), 0.02, {"exchanges": 3, "folded": 3}, "replaced", folds=True),
 )
-"""What is written by path in bursts, by one descriptor, without a pause, by two, from memory."""
 
 
 def worker(name, *arguments):

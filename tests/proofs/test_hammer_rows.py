@@ -20,8 +20,8 @@ from proofs.live.databases import Databases, Planned
 
 PROOF = pytest.mark.long(proves=("hosts", "sessions"))
 PAUSE = 0.004
+# To how many sessions OpenClaw's own code appends at once, and how many rows to each.
 SESSIONS, ROWS = 3, 2500
-"""To how many sessions OpenClaw's own code appends at once, and how many rows to each."""
 
 
 @pytest.mark.parametrize("rows", [600, pytest.param(8000, marks=PROOF)])

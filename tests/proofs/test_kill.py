@@ -36,12 +36,12 @@ KINDS = {"let-go": {"sql"}}
 EXCHANGED = KNIFE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore", "rollback")
 LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
+# What a disk that fails does to what goes the way of a scan or a restore: a proof of its own.
 AT_LENGTH = {
     ("follow", "eio"), ("follow", "enospc"), ("follow-undo", "eio"),
     ("rollback", "eio"), ("rollback", "enospc"), ("archive", "eio"), ("archive", "enospc"),
     ("unfold", "eio"), ("relieve", "eio"),
 }  # fmt: skip
-"""What a disk that fails does to what goes the way of a scan or a restore: a proof of its own."""
 TRIALS = [
     *(pytest.param(*one, "kinds") for one in LEAST if one not in AT_LENGTH),
     *(pytest.param(*one, "all", marks=LONG) for one in LEAST),

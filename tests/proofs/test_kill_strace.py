@@ -30,8 +30,8 @@ from proofs.power import striking
 from proofs.power.tracing import why_not
 
 FAULTS = {"KILL": "signal=KILL", "EIO": "error=EIO", "ENOSPC": "error=ENOSPC"}
+# What is struck, and what had been done before.
 VERBS = {"cut": (), "put-back": ("cut",), "pin": ("cut",), "let-go": ("cut", "undo")}
-"""What is struck, and what had been done before."""
 PATIENCE = 60.0
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
 )
 
+# Turns of each of the two sessions that are at work at once.
 TURNS = 10
-"""Turns of each of the two sessions that are at work at once."""
+# Turns before anything else is tried; turns with and without the daemon before it changes.
 FEW, BLOCK = 3, 4
-"""Turns before anything else is tried; turns with and without the daemon before it changes."""
 
 
 def printing(tag, lines=80):

@@ -26,8 +26,8 @@ SKILL = (TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md").read_text()
 PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 LINE = "this is a line of turn {}, which says nothing"
 VALUE = "\n".join([LINE.format(0)] * 60)
+# Seconds after which a session is idle, by the defaults.
 QUIET = 31
-"""Seconds after which a session is idle, by the defaults."""
 
 
 class Account:

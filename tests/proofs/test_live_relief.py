@@ -20,8 +20,8 @@ pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operati
 MODEL = "claude-sonnet-4-5"
 SEALING = "claude-fable-5-1"
 QUIET = 1
+# Tokens that the small window leaves beside what the first request of a session holds.
 SPARE = 5_000
-"""Tokens that the small window leaves beside what the first request of a session holds."""
 
 
 def pi(base, start, model, name):

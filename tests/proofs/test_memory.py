@@ -13,8 +13,8 @@ from building.world import Conversation, dump
 
 MB = 1 << 20
 ALLOWED = 512 * MB
+# What the README says that a run needs at most, for lines of any kind.
 STATED = 320 * MB
-"""What the README says that a run needs at most, for lines of any kind."""
 MEASURED = """
 import faulthandler, runpy, sys
 faulthandler.enable()

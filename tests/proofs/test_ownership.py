@@ -31,8 +31,8 @@ from building.tool import OTHER, SESSION
 from building.turns import long_turn
 from building.world import LATER, Conversation, World, dump, pin, text_of
 
+# Values of the session that another agent would like to see.
 VALUES = 10
-"""Values of the session that another agent would like to see."""
 STRANGER = "stranger"
 
 

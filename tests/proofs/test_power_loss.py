@@ -31,10 +31,10 @@ from proofs.power import operation as operations
 from proofs.power.tracing import Disk, trace, why_not
 
 NOWHERE = 1 << 60
+# Two sessions are cut in one run, and share their commits.
 TOGETHER = "together"
-"""Two sessions are cut in one run, and share their commits."""
+# Turns fold into their last answers, and come back.
 FOLDING = ["fold", "unfold"]
-"""Turns fold into their last answers, and come back."""
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 STANDS = """EXISTS (SELECT 1 FROM placements p
     WHERE p.extraction_id = e.id AND p.session_id = e.session_id)"""
@@ -45,9 +45,9 @@ CANNOT = why_not()
 pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
 
 
+# The old file got its name back after the rewrite counted: records without a placeholder.
 HARMLESS = {(verb, "what is said to be cut is not") for verb in ("followed", "beat")}
 # Where the old file got its name back, the next look corrects what the store says.
-"""The old file got its name back after the rewrite counted: records without a placeholder."""
 
 
 class Traced:
@@ -354,6 +354,7 @@ def _of_ours(one, kind):
     return one[0] == kind and one[2].startswith(".brainsurgeon-")
 
 
+# The syncs without which no promise is broken, each with the reason.
 SPARED = {
     ("any", "journal, first"):
         "SQLite syncs the journal twice, for disks that reorder the writes of one file; here the"
@@ -375,14 +376,13 @@ SPARED = {
     ("closing", "database"): "as for the name of the journal",
     ("closing", "end of the commit"): "as for the name of the journal",
 }  # fmt: skip
-"""The syncs without which no promise is broken, each with the reason."""
 
 
 VERBS = ["cut", "pin", "undo-and-let-go", "ask"]
 ROLLBACK = "rollback"
 RELIEF = "relieve"
+# Noting where a session is now may be lost at the cost of time: nothing relies on that commit.
 FOLLOWING = "follow"
-"""Noting where a session is now may be lost at the cost of time: nothing relies on that commit."""
 
 
 @pytest.mark.parametrize(

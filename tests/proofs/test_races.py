@@ -36,8 +36,8 @@ from building.processes import wait_until
 from building.world import two_turns
 
 NEXT = b'{"id":5,"next":true}\n'
+# The whole history as an agent writes it from memory, of another length than ours.
 ANEW = OLD.replace(b'"id":1', b'"id":1,"v":3') + LATE
-"""The whole history as an agent writes it from memory, of another length than ours."""
 SAY_NEXT = f"os.write(fd, {NEXT!r})"
 
 

@@ -10,8 +10,8 @@ from brainsurgeon.render.report import report as render
 from building.browser import CHROMIUM, Browser
 from building.world import SAMPLES, Conversation
 
+# A directory that gets the pictures, for whoever wants to look.
 PICTURES = os.environ.get("REPORT_PICTURES")
-"""A directory that gets the pictures, for whoever wants to look."""
 WRONG = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 CONTRAST = """
 (() => {

@@ -22,8 +22,8 @@ readable = [
     b"[[extracted-a1]]", b"[[extracted-b2", b'{\\"a\\":', b"\x7f",
 ]  # fmt: skip
 unreadable = [b"\xff", b"\xed\xa0\xbd", b"\xc3", b"\t", b"\x00"]
+# What strings are made of; now and then something that makes parsers refuse the line.
 pieces = st.sampled_from(readable * 8 + unreadable)
-"""What strings are made of; now and then something that makes parsers refuse the line."""
 
 
 strings = st.one_of(

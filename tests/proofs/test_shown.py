@@ -11,11 +11,11 @@ from building.processes import bound
 from building.world import SAMPLES, TOP, Conversation, copy_tree
 
 README = (TOP / "README.md").read_text()
+# The blocks of the README that show what a command prints.
 SHOWN = [
     block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
     if re.search(r"^[^$\n]", block, re.MULTILINE)
 ]  # fmt: skip
-"""The blocks of the README that show what a command prints."""
 LEFT_OUT = "…"
 
 

@@ -64,8 +64,8 @@ FOLDS = {
 ARCHIVED = b'"[archived turn]'
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
+# Said of a session of which something was asked for where another one lies since.
 MEANWHILE = "something was asked for meanwhile"
-"""Said of a session of which something was asked for where another one lies since."""
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
 HOUR = 3600
 

@@ -8,8 +8,8 @@ from building.world import TESTS
 
 MODULES = sorted(path for path in TESTS.rglob("test_*.py") if "samples" not in path.parts)
 LINE = 100
+# Where the proofs stand that are of no single room.
 PROOFS = "proofs"
-"""Where the proofs stand that are of no single room."""
 
 
 def promises_in(path):

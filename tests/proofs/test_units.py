@@ -26,14 +26,13 @@ NOW = datetime.now(UTC)
 SERVICES = sorted(unit for unit in UNITS if unit.endswith(".service") and "@" not in unit)
 SYSTEM_SERVICES = [unit for unit in SERVICES if not unit.startswith("user/")]
 PROGRAM = re.compile(r"/usr/local/bin/brainsurgeon|%h/\.local/bin/brainsurgeon")
+# What `systemd-analyze security` may find at most, in tenths of 10.
+#
+# What remains of the user's is what it counts for a process of root: the capabilities that only a
+# manager of the system drops, and that a user's process does not have.
 EXPOSED = {
     "brainsurgeon.service": 10, "brainsurgeon-scan.service": 10, "user/brainsurgeon.service": 45,
 }  # fmt: skip
-"""What `systemd-analyze security` may find at most, in tenths of 10.
-
-What remains of the user's is what it counts for a process of root: the capabilities that only a
-manager of the system drops, and that a user's process does not have.
-"""
 
 
 # Where there is no systemd no unit runs; the gate has it.

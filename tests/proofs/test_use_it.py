@@ -16,23 +16,23 @@ import pytest
 from building.world import TOP, Conversation
 
 README = (TOP / "README.md").read_text()
+# What each agent's own page says, by the name of its command.
 PAGES = {
     host: (TOP / "deploy" / page / "README.md").read_text()
     for host, page in (("openclaw", "openclaw"), ("claude", "claude-code"), ("codex", "codex"))
 }
-"""What each agent's own page says, by the name of its command."""
 NEEDED = (
     "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
 )  # fmt: skip
 REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
+# How this machine reaches packages; everything else of the environment stays outside.
 PASSED_ON = {
     name: value for name, value in os.environ.items()
     if name.startswith("PIP_") or name.lower() in ("http_proxy", "https_proxy", "no_proxy")
 }  # fmt: skip
-"""How this machine reaches packages; everything else of the environment stays outside."""
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
+# What the first block says to put into the profile.
 IN_PATH = 'export PATH="$HOME/.local/bin:$PATH"\n'
-"""What the first block says to put into the profile."""
 RECORDED = """#!/bin/sh
 case "$*" in "--user is-system-running") echo running; exit ;; esac
 printf '%s\\n' "$@" > "$0.said"

@@ -59,8 +59,8 @@ from building.tool import Agent, answered, asking, pruned
 from building.turns import long_turn
 from building.world import LONG_AGO, Clock, Conversation, append, dump, fork, pin, sql, text_of
 
+# Values that stand nowhere expire after a second.
 SHORT = {"retention": "1s", "retention_standing": "30d"}
-"""Values that stand nowhere expire after a second."""
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from brainsurgeon.model.turns import ArchiveRecord
 from brainsurgeon.operations.archive import StandingArchive
 from brainsurgeon.render.turns import archives
 
+# An id of an entry as OpenClaw gives it, and one as Claude Code does.
 LONGEST = "b0dffe15", "64150131-b069-40b0-9636-06b9f3adc37a"
-"""An id of an entry as OpenClaw gives it, and one as Claude Code does."""
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from brainsurgeon.store import journal
 from brainsurgeon.store.history import KEPT_SECONDS
 from building.rows import begin, count, cut, session
 
+# When what `made` made is as old as runs get.
 LONG_AFTER = 6.0 + KEPT_SECONDS
-"""When what `made` made is as old as runs get."""
 
 
 def made(store, command="scan", *, cuts=("e1",)):

@@ -27,8 +27,8 @@ from brainsurgeon.sessions.row_session import open_rows
 from building.edits import Swap, know_nothing
 
 LONG = 1000
+# How many rows are cut in one go, and among how many of the newest they are looked for.
 AT_ONCE, NEWEST = 128, 2000
-"""How many rows are cut in one go, and among how many of the newest they are looked for."""
 
 
 def main():

@@ -310,13 +310,13 @@ SCENARIOS = {
 }
 
 
+# What somebody who comes late writes, each with the pause after it.
 LATE_ONES = {
     "late": [(LATE, 0.0)], "kept": [(LATE, 0.04), (LATER, 0.0)], "followed": [(LATE, 0.0)],
     "beat": [(BEAT, 0.0)],
 }  # fmt: skip
-"""What somebody who comes late writes, each with the pause after it."""
+# What the agent writes next, by the session's name, before anybody recovers.
 FOLLOWING = {"followed": LATER, "beat": BEAT}
-"""What the agent writes next, by the session's name, before anybody recovers."""
 
 
 def follow(world, line):

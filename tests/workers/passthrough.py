@@ -17,8 +17,8 @@ HEADER = struct.Struct("<IIQQIIII")
 ATTRIBUTES = struct.Struct("<6Q10I")
 ROOT = 1
 BIGGEST = 1 << 17
+# FORGET, INTERRUPT and BATCH_FORGET.
 NO_ANSWER = {2, 36, 42}
-"""FORGET, INTERRUPT and BATCH_FORGET."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -19,6 +19,7 @@ from brainsurgeon.model.text import readable_lines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# Every command but those of the group `store`, by name, in the order of the help.
 COMMANDS = {
     command.__name__.replace("_", "-"): command
     for command in (
@@ -30,7 +31,6 @@ COMMANDS = {
         history.runs, history.rollback, history.events, store.report, store.metrics,
     )
 }  # fmt: skip
-"""Every command but those of the group `store`, by name, in the order of the help."""
 
 
 def run() -> int:

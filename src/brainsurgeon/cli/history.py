@@ -24,8 +24,8 @@ from brainsurgeon.errors import UsageError
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
 
+# Seconds between two looks of whoever follows.
 _EACH = 1.0
-"""Seconds between two looks of whoever follows."""
 
 
 def runs(

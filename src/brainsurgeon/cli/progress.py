@@ -72,8 +72,8 @@ def progress_bar(
         yield step
 
 
+# A number of sessions, and their size in bytes.
 Ahead = tuple[int, int]
-"""A number of sessions, and their size in bytes."""
 
 
 def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str] = ()) -> Ahead:

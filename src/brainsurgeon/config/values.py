@@ -30,7 +30,7 @@ _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
 
 def cron_numbers(expression: str) -> list[list[int]]:
-    """Give the numbers that each of the five fields of cron means.
+    """Return the numbers that each of the five fields of cron means.
 
     Weekdays are 0 (Sunday, also called 7) to 6. Raise ValueError where cron would refuse it.
     """

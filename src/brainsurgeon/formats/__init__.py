@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FORMATS: dict[str, Format] = {
     "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),
 }  # fmt: skip
+# How many first lines decide (Claude Code may begin with several lines of other types).
 HEAD_LINES = 20
-"""How many first lines decide (Claude Code may begin with several lines of other types)."""
 UNKNOWN = "unknown"
 
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 # its widest one.
 
 
+# Bytes of memory; a line that would take more is carried along unseen.
 HEAVIEST = 96 << 20
-"""Bytes of memory; a line that would take more is carried along unseen."""
+# Bytes up to which no line can be too heavy, however dense.
 _SMALL = HEAVIEST // 128
-"""Bytes up to which no line can be too heavy, however dense."""
 _COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89a-fA-F]")
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
@@ -36,7 +36,7 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{,:]', re.DOTALL)
 
 
 def too_dense(raw: bytes) -> bool:
-    """Tell whether a line would take too much memory to be taken apart."""
+    """Check whether a line would take too much memory to be taken apart."""
     if len(raw) <= _SMALL:
         return False
     text = len(raw) * (1 + _width(raw))
@@ -50,7 +50,7 @@ def too_dense(raw: bytes) -> bool:
 
 
 def _width(raw: bytes) -> int:
-    """Give the bytes that a character of the widest text in a line takes (PEP 393)."""
+    """Return the bytes that a character of the widest text in a line takes (PEP 393)."""
     if raw.isascii() and b"\\u" not in raw:
         return 1
     return 4 if _FOUR_BYTES.search(raw) else 2 if _TWO_BYTES.search(raw) else 1
@@ -60,9 +60,9 @@ BOM = b"\xef\xbb\xbf"
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
 _LONGEST_INT = 300
+# Bytes; a longer line is for the standard parser alone. orjson 3.13 reserves twelve bytes for each
+# byte of a line, and where memory then ends while it makes a text, it takes the process with it.
 _LONGEST_QUICK = 4 << 20
-"""Bytes; a longer line is for the standard parser alone. orjson 3.13 reserves twelve bytes for each
-byte of a line, and where memory then ends while it makes a text, it takes the process with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,17 @@ class Format(Protocol):
 
     name: str
     version: int
+    # How a finished turn folds, None where it does not.
     archives: ArchiveForm | None
-    """How a finished turn folds, None where it does not."""
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
-        """Tell whether a file with these first entries is of this format."""
+        """Check whether a file with these first entries is of this format."""
 
     def refuses(self, header: Entry) -> str | None:
-        """Say why a file with this first entry is left alone as a whole, or None."""
+        """Return why a file with this first entry is left alone as a whole, or None."""
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Say which conversation a file holds, by what its first entries say and nobody cuts."""
+        """Return which conversation a file holds, by what its first entries say and nobody cuts."""
 
     def rest(self, entry: Entry) -> bytes | None:
         """Return a digest of what our edits leave alone in an entry; None where ids are random.
@@ -139,7 +139,7 @@ class Format(Protocol):
         """Name the entry within its session, or None where it cannot be named."""
 
     def counts(self, entry: Entry) -> bool:
-        """Tell whether the entry is a message, one step of the conversation."""
+        """Check whether the entry is a message, one step of the conversation."""
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the values of the entry that could be cut, locked ones with their reason."""
@@ -148,10 +148,10 @@ class Format(Protocol):
         """Name the tool call that the value at `path` belongs to, if any."""
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        """Give what a model thought and its provider signed; None where no request repeats it."""
+        """Return what a model thought and its provider signed; None where no request repeats it."""
 
     def said(self, entry: Entry) -> Said | None:
-        """Say what the entry is in its turn; None where it is no part of the conversation."""
+        """Return what the entry is in its turn; None where it is no part of the conversation."""
 
     def calls(self, entry: Entry) -> Iterator[Call]:
         """Yield the tool calls of the entry whose arguments are an object, also one as text."""
@@ -193,7 +193,7 @@ def _refuse(constant: str) -> None:
 
 
 def usable_id(value: object) -> str | None:
-    """Give the id as text when it can name an entry: short enough and storable as UTF-8."""
+    """Return the id as text when it can name an entry: short enough and storable as UTF-8."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_ID:
@@ -206,7 +206,7 @@ def usable_id(value: object) -> str | None:
 
 
 def is_made_up(entry_id: str) -> bool:
-    """Tell whether an id may be one that an adapter made up of a line's number and a digest."""
+    """Check whether an id may be one that an adapter made up of a line's number and a digest."""
     return _MADE_UP.fullmatch(entry_id) is not None
 
 
@@ -235,21 +235,21 @@ def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator
         yield Part(path, kind, len(data), tool, block=True)
 
 
+# Arguments that name a file, whatever the tool is called.
 FILE_KEYS = ("path", "file_path", "filePath", "notebook_path")
-"""Arguments that name a file, whatever the tool is called."""
+# Fields that name another entry, beside its parent.
 _REFERENCES = (
     "targetId", "appendParentId", "firstKeptEntryId", "fromId", "logicalParentUuid", "leafUuid",
 )  # fmt: skip
-"""Fields that name another entry, beside its parent."""
 
 
 def references(entry: Entry) -> tuple[str, ...]:
-    """Give the ids of other entries that an entry names, but for the one that it continues."""
+    """Return the ids of other entries that an entry names, but for the one that it continues."""
     return tuple(name for key in _REFERENCES if isinstance(name := entry.get(key), str))
 
 
 def files_in(arguments: Any) -> tuple[str, ...]:
-    """Give the files that the arguments of a call name."""
+    """Return the files that the arguments of a call name."""
     named = (arguments.get(key) for key in FILE_KEYS) if isinstance(arguments, dict) else ()
     return tuple(
         name for name in named if isinstance(name, str) and name and not placeholder_in(name)
@@ -257,7 +257,7 @@ def files_in(arguments: Any) -> tuple[str, ...]:
 
 
 def first_line(texts: Iterable[object]) -> str:
-    """Give the first line of some texts that says something and was not cut out."""
+    """Return the first line of some texts that says something and was not cut out."""
     for text in texts:
         if isinstance(text, str) and not placeholder_in(text):
             for line in text.splitlines():
@@ -267,13 +267,13 @@ def first_line(texts: Iterable[object]) -> str:
 
 
 def number_in(record: Any, *keys: str) -> int | None:
-    """Give the first whole number that a record has under one of some keys."""
+    """Return the first whole number that a record has under one of some keys."""
     values = (record.get(key) for key in keys) if isinstance(record, dict) else ()
     return next((value for value in values if type(value) is int), None)
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
-    """Give the texts of a content with the index of their block, None where it is one string."""
+    """Return the texts of a content with the index of their block, None where it is one string."""
     if isinstance(content, str):
         return [(None, content)] if content.strip() else []
     blocks = enumerate(content if isinstance(content, list) else [])

@@ -43,7 +43,7 @@ class Node:
 
 
 def node(entry: Entry, offset: int) -> Node | None:
-    """Give the node of an entry, or None where the entry is not part of the chain."""
+    """Return the node of an entry, or None where the entry is not part of the chain."""
     uuid = entry_id(entry)
     if uuid is None:
         return None
@@ -71,7 +71,7 @@ def entry_id(entry: Entry) -> str | None:
 
 
 def message_of(entry: Entry) -> dict[str, Any]:
-    """Give the API message of an entry, empty where it has none."""
+    """Return the API message of an entry, empty where it has none."""
     message = entry.get("message")
     return message if isinstance(message, dict) else {}
 
@@ -131,11 +131,11 @@ class Chain:
 
     @property
     def separate(self) -> bool:
-        """Tell whether this is a sub-agent's own file: each of its lines is a sub-agent's."""
+        """Check whether this is a sub-agent's own file: each of its lines is a sub-agent's."""
         return all(one.side for one in self._nodes)
 
     def read(self) -> Reading:
-        """Say which lines are live once all are known."""
+        """Return which lines are live once all are known."""
         places = {one.uuid: index for index, one in enumerate(self._nodes)}
         live: set[int] = set()
         for leaf in self._leaves(places):
@@ -175,7 +175,7 @@ class Chain:
             at = self._before(at, live) if above is None or above in met else above
 
     def _segment(self, places: dict[str, int]) -> set[int]:
-        """Give the lines of the segment that the last compaction preserved, if it is whole."""
+        """Return the lines of the segment that the last compaction preserved, if it is whole."""
         walked: set[int] = set()
         at = places.get(self._preserved.tail or "")
         while at is not None and at not in walked:
@@ -186,7 +186,7 @@ class Chain:
         return set()
 
     def _before(self, index: int, live: set[int]) -> int | None:
-        """Give the closest line before this one that may be its parent."""
+        """Return the closest line before this one that may be its parent."""
         side = self._nodes[index].side
         for at in range(index - 1, -1, -1):
             if self._nodes[at].side == side and at not in live:
@@ -194,7 +194,7 @@ class Chain:
         return None
 
     def _parallel(self, live: set[int]) -> set[int]:
-        """Give the other lines of the messages that are live, and all results of their calls."""
+        """Return the other lines of the messages that are live, and all results of their calls."""
         spoken = {one.message for one in (self._nodes[index] for index in live) if one.message}
         lines = {index for index, one in enumerate(self._nodes) if one.message in spoken}
         asked = {self._nodes[index].uuid for index in lines}
@@ -204,7 +204,10 @@ class Chain:
         return lines | results
 
     def _progress(self, live: set[int]) -> set[int]:
-        """Give the lines of progress that hang on a live line; the chain itself passes them by."""
+        """Return the lines of progress that hang on a live line.
+
+        The chain itself passes them by.
+        """
         above = {self._nodes[index].uuid for index in live}
         found: set[int] = set()
         for index, one in enumerate(self._nodes):
@@ -259,7 +262,7 @@ class Reading:
         return positions
 
     def last_prompt(self) -> int | None:
-        """Give the offset of the newest live user message that answers no call, if any."""
+        """Return the offset of the newest live user message that answers no call, if any."""
         for index in reversed(self.live):
             one = self.nodes[index]
             if one.counts and one.message is None and not one.answers:
@@ -268,7 +271,7 @@ class Reading:
 
 
 def _strings(holder: object, *keys: str) -> list[str]:
-    """Give the strings that stand at these keys, alone or in a list."""
+    """Return the strings that stand at these keys, alone or in a list."""
     if not isinstance(holder, dict):
         return []
     values = (holder.get(key) for key in keys)
@@ -306,20 +309,20 @@ class _Preserved:
 CLOSING_STOPS = frozenset({
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
 })  # fmt: skip
+# Seconds of silence after a text without `stop_reason`: versions before 2.1.112 leave it out of
+# most lines, and more of the same turn follows in most cases.
 UNMARKED_QUIET = 120.0
-"""Seconds of silence after a text without `stop_reason`: versions before 2.1.112 leave it out of
-most lines, and more of the same turn follows in most cases."""
 
+# How user lines begin that end a turn: an interruption, and the output of a user's command.
 _OVER = ("[Request interrupted by user", "<local-command-std", "<bash-std")
-"""How user lines begin that end a turn: an interruption, and the output of a user's command."""
+# How lines begin that Claude Code adds for itself, whether or not a turn is open.
 _NOTES = ("<local-command-caveat>", "<system-reminder>")
-"""How lines begin that Claude Code adds for itself, whether or not a turn is open."""
 _CLOSING_MARKS = ("turn_duration", "stop_hook_summary")
 _TORN = "the last line is torn: a write is under way"
 
 
 def is_prompt(entry: Entry) -> bool:
-    """Tell whether a user line is a real prompt: no note, no end of a turn, no summary."""
+    """Check whether a user line is a real prompt: no note, no end of a turn, no summary."""
     added = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
     text = _opening(entry)
     pictures = any(block.get("type") != "text" for _, block in blocks_of(entry))
@@ -419,7 +422,7 @@ class Queue:
 
 
 def _opening(entry: Entry) -> str:
-    """Give how a user line begins."""
+    """Return how a user line begins."""
     content = message_of(entry).get("content")
     if isinstance(content, str):
         return content
@@ -427,14 +430,13 @@ def _opening(entry: Entry) -> str:
     return next((text for text in texts if isinstance(text, str)), "")
 
 
+# How many files Claude Code 2.0.76 takes into its read cache when it resumes a session.
 READ_CACHE = 10
-"""How many files Claude Code 2.0.76 takes into its read cache when it resumes a session."""
+# The first version seen that does not fill the cache from the session any more (2.1.37 does).
+#
+# Where a file changed since, the versions before send what differs from the cached text: all of it,
+# if a placeholder stands there.
 READ_CACHE_GONE = (2, 1, 112)
-"""The first version seen that does not fill the cache from the session any more (2.1.37 does).
-
-Where a file changed since, the versions before send what differs from the cached text: all of it,
-if a placeholder stands there.
-"""
 
 
 @dataclass(frozen=True, slots=True)

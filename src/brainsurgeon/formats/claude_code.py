@@ -46,13 +46,16 @@ if TYPE_CHECKING:
     from brainsurgeon.model.turns import ArchiveForm
 
 
+# How the result of a command begins that failed: the code stands nowhere else.
 _EXIT = re.compile(r"Exit code ([0-9]{1,9})$")
-"""How the result of a command begins that failed: the code stands nowhere else."""
 _CUT_SHORT = ("max_tokens", "refusal", "model_context_window_exceeded")
 
 
 def said(entry: Entry) -> Said | None:
-    """Say what a line is in its turn; None where it is no part of the chain, or a sub-agent's."""
+    """Return what a line is in its turn.
+
+    None where it is no part of the chain, or a sub-agent's.
+    """
     if entry_id(entry) is None or entry.get("isSidechain") is True:
         return None
     parent, names = entry.get("parentUuid"), references(entry)
@@ -114,14 +117,14 @@ def _text(value: object) -> str | None:
 # snapshots and request records, and results that Claude Code has made small itself.
 
 
+# Keys whose value is never a part: the agent reads it to know what it has before it.
 NEVER = re.compile(
     r".*(?:[Pp]ath|_id|I[dD]|[Uu]uid|UUID)"
     r"|id|type|status|mode|role|name|model|signature|media_type|output_mode|subagent_type"
     r"|outputFile|stop_reason|timestamp|version|cwd|gitBranch"
 )
-"""Keys whose value is never a part: the agent reads it to know what it has before it."""
+# Keys below which nothing is a part: the agent checks what stands there against a schema.
 _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
-"""Keys below which nothing is a part: the agent checks what stands there against a schema."""
 _PERSISTED = "<persisted-output>"
 _CLEARED = "[Old tool result content cleared]"
 _PICTURES = ("image", "document")
@@ -161,7 +164,7 @@ def call_of(entry: Entry, path: KeyPath) -> str | None:
 
 
 def saved_to_a_file(text: str) -> bool:
-    """Tell whether a text is the note that stands for an output that its agent put into a file."""
+    """Check whether a text is the note that stands for an output that its agent put into a file."""
     return text.startswith(_PERSISTED)
 
 
@@ -344,7 +347,7 @@ class ClaudeCode:
         return None
 
     def said(self, entry: Entry) -> Said | None:
-        """Say what a line is in its turn."""
+        """Return what a line is in its turn."""
         return said(entry)
 
     def calls(self, entry: Entry) -> Iterator[Call]:
@@ -377,7 +380,6 @@ class ClaudeCode:
 
 
 def _texts(entry: Entry) -> Iterator[KeyPath]:
-    """Yield the paths of the texts that stand in the results of an entry."""
     for index, block in blocks_of(entry):
         if block.get("type") != "tool_result":
             continue

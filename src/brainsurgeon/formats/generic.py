@@ -41,7 +41,7 @@ def said(
     entry: Entry, kind: Kind | None, tool: str | None, calls: Iterable[Call],
     answers: Iterable[Answer],
 ) -> Said | None:  # fmt: skip
-    """Say what an entry of a kind is in its turn; None where it is of no kind."""
+    """Return what an entry of a kind is in its turn; None where it is of no kind."""
     asked = tuple(
         Asked(call.call_id, tool or _name(entry, call.path), files_in(call.arguments))
         for call in calls
@@ -69,7 +69,7 @@ def _reply(entry: Entry) -> Said:
 
 
 def _last_text(entry: Entry) -> tuple[KeyPath | None, str]:
-    """Give the last text of an entry, or of its message, and where it stands."""
+    """Return the last text of an entry, or of its message, and where it stands."""
     for holder, path in ((entry, ()), (entry.get("message"), ("message",))):
         for key in _TEXT_KEYS if isinstance(holder, dict) else ():
             texts = texts_in(holder.get(key)) if isinstance(holder, dict) else []
@@ -99,8 +99,8 @@ def _answered(entry: Entry, one: Answer) -> Answered:
 VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
 ARGUMENTS = ("arguments", "input")
 _OURS_TO_CHANGE = frozenset((*VALUE_KEYS, *ARGUMENTS, *FIELDS))
+# Levels of an entry that are compared.
 _DEEPEST = 4
-"""Levels of an entry that are compared."""
 SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "thread_id")
 ROLES: dict[str, Kind] = {
     "user": "user", "assistant": "assistant", "system": "system", "tool": "tool_result",
@@ -200,7 +200,6 @@ class Generic:
         """Know of no seals: who reads these entries cannot be told."""
 
     def said(self, entry: Entry) -> Said | None:
-        """Say what an entry is in its turn."""
         kind, tool = _kind(entry), _tool(entry)
         return said(entry, kind, tool, self.calls(entry), self.answers(entry))
 

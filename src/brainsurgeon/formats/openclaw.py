@@ -51,12 +51,12 @@ _ROLES: dict[str, Role] = {
     "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
     "custom": "aside",
 }  # fmt: skip
+# Types that nothing on the branch depends on: a reply names its model itself.
 _NOTES = ("label", "session_info", "usage", "model_change")
-"""Types that nothing on the branch depends on: a reply names its model itself."""
 
 
 def said(entry: Entry) -> Said | None:
-    """Say what an entry is in its turn; None where it is no entry of the conversation."""
+    """Return what an entry is in its turn; None where it is no entry of the conversation."""
     kind = entry.get("type")
     if kind == "session":
         return None
@@ -126,8 +126,8 @@ class OpenClaw:
 
     name = "openclaw"
     version = 4
+    # The versions of a session that are known.
     versions: tuple[int, ...] = (2, 3)
-    """The versions of a session that are known."""
     archives: ArchiveForm | None = "linked"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
@@ -239,11 +239,10 @@ class OpenClaw:
         return _text(block.get("id")) if called else None
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        """Give what was thought in an assistant message and signed by its provider."""
+        """Return what was thought in an assistant message and signed by its provider."""
         return openclaw_tree.thoughts(entry["message"]) if _role(entry) == "assistant" else None
 
     def said(self, entry: Entry) -> Said | None:
-        """Say what an entry is in its turn."""
         return said(entry)
 
     def calls(self, entry: Entry) -> Iterator[Call]:

@@ -19,16 +19,15 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import Entry, KeyPath
 
 
+# The entry types that move the leaf: openclaw's (transcript-tree, isCanonicalSessionEntryType), and
+# those that newer versions and pi write, where every entry moves it.
 TREE_TYPES = (
     "message", "thinking_level_change", "model_change", "compaction", "branch_summary",
     "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
 )  # fmt: skip
-"""The entry types that move the leaf: openclaw's (transcript-tree, isCanonicalSessionEntryType),
-and those that newer versions and pi write, where every entry moves it.
-"""
 
+# How an answer ends that is never sent again.
 NOT_REPLAYED = ("error", "aborted")
-"""How an answer ends that is never sent again."""
 
 
 class Branch:
@@ -48,7 +47,7 @@ class Branch:
 
     @property
     def lost(self) -> bool:
-        """Tell whether an entry is still looked for."""
+        """Check whether an entry is still looked for."""
         return self._next is not None and not self.ended
 
     @property
@@ -65,7 +64,7 @@ class Branch:
             self._leaf, self._next = True, None
 
     def holds(self, entry: Entry) -> bool:
-        """Tell whether the entry stands on the branch; call it from the last entry backwards."""
+        """Check whether the entry stands on the branch; call it from the last entry backwards."""
         kind = entry.get("type")
         if self.linear:
             return kind in TREE_TYPES
@@ -114,7 +113,7 @@ class Reach:
         return repr((self.over, self._kept, edited, self._compacted))
 
     def look(self, entry: Entry) -> str | None:
-        """Say why the next request does not carry this entry, or None."""
+        """Return why the next request does not carry this entry, or None."""
         if self.over:
             return self.over
         kind, ident = entry.get("type"), entry.get("id")
@@ -143,7 +142,7 @@ class Asking:
 
     @property
     def known(self) -> bool:
-        """Tell whether nothing further back can be the message."""
+        """Check whether nothing further back can be the message."""
         return self._met and self.at is not None
 
     def look(self, offset: int, entry: Entry) -> None:
@@ -185,7 +184,7 @@ class Dead(Mapping[int, str]):
 
 
 def _is_node(entry: Entry) -> bool:
-    """Tell whether openclaw takes the entry for a node of the tree at all."""
+    """Check whether openclaw takes the entry for a node of the tree at all."""
     links = [entry.get("parentId")]
     if entry.get("type") == "leaf":
         links += [entry.get("targetId", ""), entry.get("appendParentId")]
@@ -206,12 +205,12 @@ def _is_name(value: object) -> bool:
 # looks whether it is empty, and since 1.5.2 a signature without text is sent, too.
 
 
+# What stands in the place of signed thinking: no model is shown it.
 EMPTIED = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
-"""What stands in the place of signed thinking: no model is shown it."""
 
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
+# How the names of interfaces begin whose signatures are bound to nothing, or to their call.
 _OTHERS = ("openai", "azure", "google", "mistral")
-"""How the names of interfaces begin whose signatures are bound to nothing, or to their call."""
 _CONTENT: KeyPath = ("message", "content")
 
 
@@ -242,7 +241,7 @@ def parts(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 
 
 def thoughts(message: Entry) -> Thoughts | None:
-    """Give the signed thinking of an assistant message; None where no request repeats it.
+    """Return the signed thinking of an assistant message; None where no request repeats it.
 
     An answer that ended in an error or was aborted is never sent again. pi notes the effort that
     it asked for (`providerThinkingLevel`) only where it also asked for `drop_block`.
@@ -261,7 +260,7 @@ def thoughts(message: Entry) -> Thoughts | None:
 
 
 def is_hollow(block: object) -> bool:
-    """Tell whether a block of thinking has a signature and nothing that it signs."""
+    """Check whether a block of thinking has a signature and nothing that it signs."""
     if not isinstance(block, dict) or block.get("redacted"):
         return False
     signed = _text(block.get("thinkingSignature"))
@@ -287,7 +286,7 @@ def _verified(message: Entry) -> bool:
 
 
 def _is_alone(message: Entry) -> bool:
-    """Tell whether nothing but signed thinking of a message is sent."""
+    """Check whether nothing but signed thinking of a message is sent."""
     content = message.get("content")
     return isinstance(content, list) and not any(
         isinstance(block, dict) and _is_sent(block, message) for block in content

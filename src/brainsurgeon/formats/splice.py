@@ -71,7 +71,7 @@ def members(line: bytes) -> list[tuple[str, int, int, int]]:
 
 
 def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Give the line with each `(start, end, new)` carried out; the cuts must not overlap.
+    """Return the line with each `(start, end, new)` carried out; the cuts must not overlap.
 
     Cuts at one and the same place come out in the order in which they are given.
     """
@@ -109,8 +109,8 @@ def _next(text: str, at: int) -> int:
     return _skip(text, at + 1) if text[at] == "," else at
 
 
+# What is left of a path, and the whole path.
 _Wanted = list[tuple["KeyPath", "KeyPath"]]
-"""What is left of a path, and the whole path."""
 
 
 def _walk(text: str, at: int, wanted: _Wanted, found: dict[KeyPath, Span]) -> int:
@@ -163,12 +163,12 @@ def _walk_array(
 # unusual: both give the same places, or the same refusal.
 
 
+# Bytes of a value by which it is looked up: `bytes.find` is slow with a long needle.
 _BEGINNING = 48
-"""Bytes of a value by which it is looked up: `bytes.find` is slow with a long needle."""
+# Bytes; for a longer line, writing a value once more might take too much memory.
 _LONGEST = 4 << 20
-"""Bytes; for a longer line, writing a value once more might take too much memory."""
+# Values; every one of them is looked up on its own, and the walk finds all of them at once.
 _MOST = 64
-"""Values; every one of them is looked up on its own, and the walk finds all of them at once."""
 _MARK = b"[[place-"
 
 
@@ -213,7 +213,10 @@ def quickly(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath,
 
 
 def _look_up(raw: bytes, value: object, start: int) -> Span | None:
-    """Give the first place of a value in its usual spelling, from `start` on and then before it."""
+    """Return the first place of a value in its usual spelling.
+
+    From `start` on and then before it.
+    """
     try:
         spelled = orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -240,11 +243,11 @@ def _as_it_is_written(line: bytes) -> Entry | None:
 # to an unknown key in a block. A field that stands twice makes the line untouchable.
 
 
+# What we write as the value of a field.
 _TOKENS = {
     REDACTED: re.compile(rb"true"),
     RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
 }
-"""What we write as the value of a field."""
 
 
 def put(raw: bytes, offset: int, entry_id: str, name: str, token: bytes) -> list[FieldEdit]:
@@ -303,7 +306,7 @@ def take_out_marked(raw: bytes, offset: int, entry_id: str, name: str) -> list[F
 
 
 def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
-    """Give (end of the member before, start and end of the value) of a field; None if absent."""
+    """Return (end of the member before, start and end of the value) of a field; None if absent."""
     listed = members(raw)
     places = [index for index, member in enumerate(listed) if member[0] == name]
     if len(places) > 1:

@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 _PICTURES = ("image", "document", "input_image", "image_url")
+# How providers and agents say that a prompt is longer than its model takes.
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:maximum )?context|maximum context length"
     r"|prompt is too long|input is too long|prompt too (?:long|large)|too many tokens",
     re.IGNORECASE,
 )
-"""How providers and agents say that a prompt is longer than its model takes."""
 _LIMITS = re.compile(
     r"maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum|context window of ([0-9,]+)",
     re.IGNORECASE,
 )
+# The `api` of the answer that openclaw 2026.7.35 repeats behind a run that failed.
 _NOT_A_MODEL = "cli"
-"""The `api` of the answer that openclaw 2026.7.35 repeats behind a run that failed."""
+# How a provider says that a signature does not fit what it signs.
 _SEAL = re.compile(
     r"bound to a different conversation|invalid `?signature`? in `?thinking"
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required",
     re.IGNORECASE,
 )
-"""How a provider says that a signature does not fit what it signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Dialect:
 
 
 def complaint(text: str) -> str | None:
-    """Say what an error is about, as far as we can help: `too long` or `seal`."""
+    """Return what an error is about, as far as we can help: `too long` or `seal`."""
     return TOO_LONG if _OVERFLOW.search(text) else SEAL if _SEAL.search(text) else None
 
 
 def limit_said(text: str) -> int | None:
-    """Give the most tokens that a provider takes, where its error says so."""
+    """Return the most tokens that a provider takes, where its error says so."""
     found = _LIMITS.search(text)
     digits = next(filter(None, found.groups()), "").replace(",", "") if found else ""
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
@@ -88,7 +88,6 @@ def _count(value: object) -> int:
 
 
 def _json(value: object) -> int:
-    """Give the characters that a value takes as JSON."""
     try:
         return len(json.dumps(value, ensure_ascii=False)) if value is not None else 0
     except (ValueError, RecursionError):
@@ -220,7 +219,7 @@ def _codex_call(entry: Entry) -> ModelCall | None:
 
 
 def codex_window(entry: Entry) -> int | None:
-    """Give what a Codex session says that its model takes, where this entry says it."""
+    """Return what a Codex session says that its model takes, where this entry says it."""
     payload = entry.get("payload")
     told = payload if isinstance(payload, dict) else {}
     info = told.get("info")
@@ -230,7 +229,7 @@ def codex_window(entry: Entry) -> int | None:
 
 
 def codex_answers(entry: Entry) -> bool:
-    """Tell whether an entry of a Codex session is what a model said, not what it was sent."""
+    """Check whether an entry of a Codex session is what a model said, not what it was sent."""
     payload = entry.get("payload")
     item = payload if isinstance(payload, dict) else {}
     said = item.get("type") in ("reasoning", "function_call", "custom_tool_call", "web_search_call")
@@ -261,6 +260,7 @@ def _leaves(value: Any) -> Sent:
     return Sent(sum(part.chars for part in leaves(value, (), "custom", None)))
 
 
+# What each format says of requests.
 DIALECTS = {
     "openclaw": Dialect(_claw_sent, _claw_call, lambda one: one.get("type") == "compaction"),
     "claude-code": Dialect(
@@ -269,4 +269,3 @@ DIALECTS = {
     "codex": Dialect(_codex_sent, _codex_call, lambda one: one.get("type") == "compacted"),
     "generic": Dialect(_generic_sent, _generic_call),
 }  # fmt: skip
-"""What each format says of requests."""

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 _RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _LARGEST_RECORD = 1 << 20
+# How long (seconds) to wait before each look at a record that seems to be half written.
 _PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)
-"""How long (seconds) to wait before each look at a record that seems to be half written."""
+# Seconds by which a process may seem to have begun after it wrote when it did.
 _START_SLACK = 5.0
-"""Seconds by which a process may seem to have begun after it wrote when it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Record:
     namespace: str | None = None
 
     def lives(self, now: float, abandoned: float) -> bool:
-        """Tell whether the process that wrote the record lives."""
+        """Check whether the process that wrote the record lives."""
         if self.namespace is not None and self.namespace != _own_namespace():
             return now - self.written < abandoned
         if not exists(self.pid):
@@ -134,7 +134,7 @@ def _own_namespace() -> str | None:
 
 
 def _boot_time() -> float:
-    """Give when (seconds since 1970) the machine was started."""
+    """Return when (seconds since 1970) the machine was started."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -143,18 +143,18 @@ PROJECTS = "projects"
 SUBAGENTS = "subagents"
 RECORDS = "sessions"
 
+# Seconds until a call is written down that was made: lines are collected for 100 ms (2.1.330), and
+# the process that writes them may have to wait for the machine.
 LATEST_LINE = 1.5
-"""Seconds until a call is written down that was made: lines are collected for 100 ms (2.1.330),
-and the process that writes them may have to wait for the machine."""
 _BESIDE_A_SESSION = re.compile(
     r"/projects/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
 )
+# Characters of a project's directory before Claude Code shortens it (2.1.112 `cli.js`).
 _LONGEST_NAME = 200
-"""Characters of a project's directory before Claude Code shortens it (2.1.112 `cli.js`)."""
 
 
 def home() -> str:
-    """Give the home of Claude Code of this user, existing or not."""
+    """Return the home of Claude Code of this user, existing or not."""
     return home_paths.claude_code()
 
 
@@ -187,7 +187,7 @@ class Place:
 
 
 def place(path: str) -> Place | None:
-    """Say where a session file lies; None for a path that is no session's in any home."""
+    """Return where a session file lies; None for a path that is no session's in any home."""
     steps = path.split(os.sep)
     name, stem = steps[-1], steps[-1].removesuffix(".jsonl")
     if stem in ("", name):
@@ -200,7 +200,7 @@ def place(path: str) -> Place | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Tell whether a file lies in a home of Claude Code without being a session there.
+    """Check whether a file lies in a home of Claude Code without being a session there.
 
     `known_home` is that of this user, without links; another is known by a session's directory.
     """
@@ -234,7 +234,7 @@ class Signs:
         self._marks: list[object] = []
 
     def read(self) -> str | None:
-        """Say what shows that Claude Code is at work, or None."""
+        """Return what shows that Claude Code is at work, or None."""
         self._marks = self._status()
         now = self._clock()
         found = presence(self._where, now, self._abandoned)
@@ -251,7 +251,7 @@ class Signs:
 
 
 def _marks(directory: str) -> object:
-    """Give what tells two states of the files in a directory apart, or why it has none."""
+    """Return what tells two states of the files in a directory apart, or why it has none."""
     try:
         with os.scandir(directory) as listing:
             return sorted(
@@ -285,7 +285,7 @@ def presence(where: Place, now: float, abandoned: float) -> Presence:
 
 
 def calling_session() -> str | None:
-    """Give the path of the session whose process started this one, if Claude Code did.
+    """Return the path of the session whose process started this one, if Claude Code did.
 
     A tool or a server is a child of the process that keeps the record. The file of the session
     need not be there yet. A sub-agent's call counts as its main session's.
@@ -299,7 +299,7 @@ def calling_session() -> str | None:
 
 
 def _path_of(session: str, directory: str) -> str:
-    """Give where a session lies: in the project of a directory, unless in another only."""
+    """Return where a session lies: in the project of a directory, unless in another only."""
     path = os.path.join(project_of(directory), f"{session}.jsonl")
     if not os.path.exists(path):
         elsewhere = glob(os.path.join(escape(home()), PROJECTS, "*", f"{escape(session)}.jsonl"))
@@ -308,7 +308,7 @@ def _path_of(session: str, directory: str) -> str:
 
 
 def project_of(directory: str) -> str:
-    """Give where this user's Claude Code keeps the sessions that work in a directory.
+    """Return where this user's Claude Code keeps the sessions that work in a directory.
 
     A name that would be too long is cut, and followed by a digest of Claude Code's own.
     """

@@ -6,12 +6,12 @@ import os
 
 
 def openclaw_agents() -> str:
-    """Give where OpenClaw keeps the agents of this user."""
+    """Return where OpenClaw keeps the agents of this user."""
     home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
     return os.path.join(os.path.abspath(os.path.expanduser(home)), "agents")
 
 
 def claude_code() -> str:
-    """Give the home of Claude Code of this user."""
+    """Return the home of Claude Code of this user."""
     named = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~/.claude"
     return os.path.abspath(os.path.expanduser(named))

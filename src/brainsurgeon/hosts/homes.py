@@ -47,7 +47,7 @@ def uncovered(roots: Iterable[str]) -> list[Home]:
 
 
 def codex_home() -> str:
-    """Give the home of Codex of this user, existing or not."""
+    """Return the home of Codex of this user, existing or not."""
     return _placed("CODEX_HOME", "~/.codex")
 
 
@@ -65,12 +65,12 @@ def _meet(one: str, other: str) -> bool:
 
 
 PACKAGES = ("@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent")
+# The first version seen to ask for `drop_block` (@earendil-works/pi-ai, anthropic-messages.js).
 ASKS_SINCE = (0, 85, 1)
-"""The first version seen to ask for `drop_block` (@earendil-works/pi-ai, anthropic-messages.js)."""
 
 
 def drops_blocks() -> bool:
-    """Tell whether the pi that is found by its name asks for `drop_block` where it manages effort.
+    """Check whether the pi that is found by its name asks for `drop_block` where it manages effort.
 
     What cannot be found or read does not count as asking.
     """
@@ -80,7 +80,10 @@ def drops_blocks() -> bool:
 
 @lru_cache(maxsize=8)
 def _version(program: str) -> tuple[int, ...]:
-    """Give the version of the package that a program belongs to; nothing where it is none of pi."""
+    """Return the version of the package that a program belongs to.
+
+    Nothing where it is none of pi.
+    """
     directory = os.path.dirname(program)
     while directory != os.path.dirname(directory):
         try:

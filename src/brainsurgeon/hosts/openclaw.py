@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
+# Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`).
 _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
-"""Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`)."""
+# How the agents begin whose sessions pi writes: they share the format, not the directories.
 PI = "pi:"
-"""How the agents begin whose sessions pi writes: they share the format, not the directories."""
+# Where OpenClaw (2026.9.6) keeps the files whose sessions it took over into a database.
 _IMPORTED = "session-sqlite-import-archive"
-"""Where OpenClaw (2026.9.6) keeps the files whose sessions it took over into a database."""
+# Directories in which no session stands.
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
-"""Directories in which no session stands."""
 
 
 def agents_directory() -> str:
-    """Give where OpenClaw keeps the agents of this user."""
+    """Return where OpenClaw keeps the agents of this user."""
     return openclaw_agents()
 
 
 def has_agents() -> bool:
-    """Tell whether OpenClaw keeps agents of this user."""
+    """Check whether OpenClaw keeps agents of this user."""
     return os.path.isdir(agents_directory())
 
 
 def is_session_name(name: str) -> bool:
-    """Tell whether a file of this name is a live session."""
+    """Check whether a file of this name is a live session."""
     return name.endswith(".jsonl") and len(name) > len(".jsonl") and not _SIDE_FILE.search(name)
 
 
 def is_archive_name(name: str) -> bool:
-    """Tell whether a file of this name is a session or one that its agent put away."""
+    """Check whether a file of this name is a session or one that its agent put away."""
     return is_session_name(name) or _ARCHIVE.search(name) is not None
 
 
 def owner(directory: str) -> str | None:
-    """Give the directory of the agent whose sessions stand in this directory.
+    """Return the directory of the agent whose sessions stand in this directory.
 
     `<agent>/sessions/*.jsonl` belongs to `<agent>`, whatever the format and wherever above it the
     root was put. None where the directory is not laid out so.
@@ -63,12 +63,12 @@ def owner(directory: str) -> str | None:
 
 
 def agent_names(agent: str) -> tuple[str, ...]:
-    """Give the names of an agent: the one of today, and the one that earlier versions printed."""
+    """Return the names of an agent: the one of today, and the one that earlier versions printed."""
     return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
 def migrated(agent_directory: str) -> bool:
-    """Tell whether OpenClaw keeps this agent's transcripts in SQLite (since 2026.8.1).
+    """Check whether OpenClaw keeps this agent's transcripts in SQLite (since 2026.8.1).
 
     What cannot be read for certain counts as migrated: then nothing is written.
     """
@@ -102,12 +102,12 @@ def migrated(agent_directory: str) -> bool:
 # then the status, then the lock again. We never create an agent's lock.
 
 
+# Where the gateway keeps what it knows of an agent's sessions.
 REGISTRY = "sessions.json"
-"""Where the gateway keeps what it knows of an agent's sessions."""
+# Bytes; a larger registry is not read.
 LARGEST_REGISTRY = 64 << 20
-"""Bytes; a larger registry is not read."""
+# Seconds a lock whose owner cannot be told counts as held (another container's pid, say).
 UNREADABLE_LOCK = 1800.0
-"""Seconds a lock whose owner cannot be told counts as held (another container's pid, say)."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -127,7 +127,7 @@ class Signs:
         self._marks: list[object] = []
 
     def read(self) -> str | None:
-        """Say what shows that the agent is at work, or None."""
+        """Return what shows that the agent is at work, or None."""
         self._marks = self._status()
         return agent_busy(self._directory, self._name, self._clock(), self._abandoned)
 
@@ -140,7 +140,7 @@ class Signs:
 
 
 def _mark(directory: int, name: str) -> object:
-    """Give what tells two states of a file apart, or why it has none."""
+    """Return what tells two states of a file apart, or why it has none."""
     try:
         seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError as error:
@@ -149,7 +149,7 @@ def _mark(directory: int, name: str) -> object:
 
 
 def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Say what shows that the agent is at work on this session, or None."""
+    """Return what shows that the agent is at work on this session, or None."""
     return (
         lock_held(directory, name, now)
         or _marked_running(directory, name, now, abandoned)
@@ -158,7 +158,7 @@ def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str |
 
 
 def lock_held(directory: int, name: str, now: float) -> str | None:
-    """Say who holds the agent's lock on a session, or None; the lock is only ever looked at."""
+    """Return who holds the agent's lock on a session, or None; the lock is only ever looked at."""
     try:
         with _opened(name + ".lock", directory) as descriptor:
             modified = os.fstat(descriptor).st_mtime
@@ -213,7 +213,7 @@ def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def names_session(entry: dict[str, Any], name: str) -> bool:
-    """Tell whether an entry of `sessions.json` speaks of the session file `name`."""
+    """Check whether an entry of `sessions.json` speaks of the session file `name`."""
     file = entry.get("sessionFile")
     if isinstance(file, str) and os.path.basename(file) == name:
         return True
@@ -238,7 +238,7 @@ def _marked_running(directory: int, name: str, now: float, abandoned: float) -> 
 
 
 def _may_run(entry: dict[str, Any], name: str) -> bool:
-    """Tell whether an entry says that this session is running; one that is odd may say so."""
+    """Check whether an entry says that this session is running; one that is odd may say so."""
     status = entry.get("status")
     if status is not None and not isinstance(status, str):
         raise OddRegistryError(errno.EINVAL, "an odd status")
@@ -251,7 +251,7 @@ def _may_run(entry: dict[str, Any], name: str) -> bool:
 
 
 def _age(entry: dict[str, Any], now: float) -> float:
-    """Give how long ago (seconds) an entry was updated: just now where it does not say."""
+    """Return how long ago (seconds) an entry was updated: just now where it does not say."""
     updated = entry.get("updatedAt")
     if isinstance(updated, bool) or not isinstance(updated, int | float):
         return 0.0
@@ -259,17 +259,17 @@ def _age(entry: dict[str, Any], now: float) -> float:
 
 
 def keyed(directory: str, key: str) -> list[dict[str, Any]]:
-    """Give what `sessions.json` in a directory says under a key; nothing where it is odd."""
+    """Return what `sessions.json` in a directory says under a key; nothing where it is odd."""
     return [entry for listed, entry in _listed(directory) if listed == key]
 
 
 def keys_of(directory: str, name: str) -> list[str]:
-    """Give the keys under which `sessions.json` lists a session file; none where it is odd."""
+    """Return the keys under which `sessions.json` lists a session file; none where it is odd."""
     return [key for key, entry in _listed(directory) if names_session(entry, name)]
 
 
 def context_tokens(directory: str, name: str) -> int | None:
-    """Give how many tokens the model of a session takes, where `sessions.json` says so."""
+    """Return how many tokens the model of a session takes, where `sessions.json` says so."""
     said = (
         entry.get("contextTokens")
         for _, entry in _listed(directory)

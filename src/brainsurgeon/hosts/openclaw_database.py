@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 _Said = TypeVar("_Said")
+# The placements of a session that no worker on another machine carries on.
 _HERE = ("local", "reclaimed", "failed")
-"""The placements of a session that no worker on another machine carries on."""
+# Milliseconds since 1970, further away than any clock.
 _FOR_EVER = 9_000_000_000_000_000
-"""Milliseconds since 1970, further away than any clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,6 @@ class Registered:
 
 
 def state_database(state_directory: str) -> str:
-    """Return the path of the state database."""
     return os.path.join(state_directory, "state", "openclaw.sqlite")
 
 
@@ -96,7 +95,7 @@ def registered(state_directory: str) -> tuple[Registered, ...] | None:
 
 
 def presence(state_directory: str, path: str, *, opened: bool = False) -> Presence:
-    """Tell who is at work on the database at `path`.
+    """Return who is at work on the database at `path`.
 
     `opened` says that this thread has that database open: then only what is listed is seen, not
     processes of another container.
@@ -185,8 +184,8 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# What cannot stand in a plain string as it is: an escape, a quote, a tab.
 _INNER = re.compile(r"\\(\r\n|.)|[\"\t]", re.DOTALL)
-"""What cannot stand in a plain string as it is: an escape, a quote, a tab."""
 _PLAIN = {"'": "'", "0": "\\u0000", "v": "\\u000b", "\n": "", "\r\n": "", "\r": ""}
 _WORDS = ("true", "false", "null")
 
@@ -245,8 +244,8 @@ def _number(piece: str) -> str:
 # sqlite-target-*.mjs`). A value that is brought in from another file is not looked up.
 
 
+# The context engine that OpenClaw brings along.
 OWN_ENGINE = "legacy"
-"""The context engine that OpenClaw brings along."""
 _INCLUDE = "$include"
 _LARGEST = 16 << 20
 
@@ -325,7 +324,6 @@ class Database:
 
     @property
     def agent_directory(self) -> str:
-        """The directory that is the agent's own."""
         return os.path.join(self.root, self.agent)
 
     @property
@@ -388,7 +386,7 @@ def copies(database: Database) -> list[str]:
 
 
 def misplaced(database: Database) -> str | None:
-    """Say why this is not where OpenClaw keeps the agent's sessions now, or None."""
+    """Return why this is not where OpenClaw keeps the agent's sessions now, or None."""
     listed = registered(database.state_directory)
     if listed is not None:
         places = {one.path for one in listed if one.agent == database.agent}
@@ -409,7 +407,7 @@ def _standard(store: str) -> bool:
 
 
 def unwritable(path: str) -> str | None:
-    """Say why a database may not be written by this user, or None.
+    """Return why a database may not be written by this user, or None.
 
     Side files that another user's process creates could not be opened by their agent.
     """

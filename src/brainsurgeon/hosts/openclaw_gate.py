@@ -86,8 +86,8 @@ class Window:
     cold: bool
 
 
+# Milliseconds, in the year 2255: as nanoseconds it still fits a column of a database.
 _LAST_MOMENT = 9_000_000_000_000
-"""Milliseconds, in the year 2255: as nanoseconds it still fits a column of a database."""
 _COLUMNS = """
     w.session_id, w.session_key, n.current_session_id,
     coalesce(w.transcript_updated_at, 0), coalesce(w.transcript_observed_at, 0), w.updated_at,
@@ -161,14 +161,14 @@ def _moment(said: object) -> int:
     return said if isinstance(said, int) and said < _LAST_MOMENT else _LAST_MOMENT
 
 
+# The name of the runtime that OpenClaw brings along; others own their history themselves.
 EMBEDDED = "openclaw"
-"""The name of the runtime that OpenClaw brings along; others own their history themselves."""
+# Seconds after which something that waits for OpenClaw is called stuck.
 STUCK = 3600.0
-"""Seconds after which something that waits for OpenClaw is called stuck."""
 
 _OVER = (None, "done", "failed", "killed", "timeout")
+# Seconds that a time may lie in the future before a clock is wrong.
 _AHEAD = 5.0
-"""Seconds that a time may lie in the future before a clock is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,24 +20,25 @@ if TYPE_CHECKING:
 
 
 VERSIONS = (19, 21, 23)
+# The first version whose events may be stored compressed.
 COMPRESSING = 23
-"""The first version whose events may be stored compressed."""
 
 _PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
+# The tables that are written: digest of the statement that made each, by version.
 _WRITTEN = {
     "transcript_events": {19: _PLAIN, 21: _PLAIN, 23: _COMPRESSED},
     "transcript_rewrite_watermarks": dict.fromkeys(VERSIONS, "ca41667e0ab5"),
     "session_windows": dict.fromkeys(VERSIONS, "8958d3dda5ef"),
 }
-"""The tables that are written: digest of the statement that made each, by version."""
 
+# The triggers on the written tables; they fire on `session_id` and `session_key` only.
 _TRIGGERS = {
     "session_windows_canonical_pending_after_insert": "a34ef27b43e8",
     "session_windows_canonical_pending_after_update": "43d665df1003",
     "session_windows_canonical_pending_after_delete": "a7fc5a118b39",
 }
-"""The triggers on the written tables; they fire on `session_id` and `session_key` only."""
 
+# The tables that are asked: their columns in every known version.
 _READ = {
     "schema_meta": "meta_key role schema_version agent_id app_version created_at updated_at",
     "session_transcript_active_events":
@@ -59,12 +60,11 @@ _READ = {
         "advancement_key engine_id owner_plugin_id session_id payload_json attempt_count"
         " last_attempt_at last_error created_at",
 }  # fmt: skip
-"""The tables that are asked: their columns in every known version."""
+# Columns that some of the known versions have, too.
 _SOMETIMES = {
     "session_nodes": {"legacy_acp_migration_json"},
     "session_pending_inputs": {"consumed_event_id"},
 }
-"""Columns that some of the known versions have, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 # columns as they were, or the text alone.
 
 
+# Bytes of the longest event that OpenClaw compresses.
 LARGEST_COMPRESSED = 4 << 20
-"""Bytes of the longest event that OpenClaw compresses."""
 _STOPS = ("stop", "length", "error", "aborted")
 
 

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 
 
 _MOST_ANCESTORS = 64
+# Fields 3, 4 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
 _STATE_FIELD, _PARENT_FIELD, _START_FIELD = 0, 1, 19
-"""Fields 3, 4 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5))."""
 
 
 def lives(pid: int, started: object = None) -> bool:
-    """Tell whether a process lives and began at `started`, in ticks since boot where that is known.
+    """Check whether a process lives and began at `started`.
+
+    In ticks since boot where that is known.
 
     What the system does not tell counts as yes. One that has ended and waits to be collected by
     its parent does not live.
@@ -30,7 +32,7 @@ def lives(pid: int, started: object = None) -> bool:
 
 
 def exists(pid: int) -> bool:
-    """Tell whether a process has this number, also one of somebody else."""
+    """Check whether a process has this number, also one of somebody else."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -41,7 +43,7 @@ def exists(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Give when a process began, in ticks since boot; None where the system does not tell."""
+    """Return when a process began, in ticks since boot; None where the system does not tell."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
@@ -58,7 +60,10 @@ def ancestors() -> Iterator[int]:
 
 
 def _status_of(pid: int) -> list[bytes]:
-    """Give what the kernel says of a process, from after its name on; nothing where it does not."""
+    """Return what the kernel says of a process, from after its name on.
+
+    Nothing where it does not.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as handle:
             fields = handle.read().rsplit(b")", 1)[-1].split()
@@ -68,7 +73,7 @@ def _status_of(pid: int) -> list[bytes]:
 
 
 def boot_clock() -> float:
-    """Give the seconds since boot, sleep included."""
+    """Return the seconds since boot, sleep included."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -18,20 +18,20 @@ from brainsurgeon.hosts.homes import codex_home
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# The agents that can be given the tool; each is the name of its command.
 AGENTS = ("openclaw", "claude", "codex")
-"""The agents that can be given the tool; each is the name of its command."""
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
 NAME = "brainsurgeon"
 _SKILL = "skills/brainsurgeon/SKILL.md"
 _FOR_CLAUDE = "deploy/claude-code/" + _SKILL
+# Where the skills lie in a clone; Codex gives the tool the name that Claude Code gives it.
 _SKILLS = {
     "openclaw": "deploy/openclaw/" + _SKILL, "claude": _FOR_CLAUDE, "codex": _FOR_CLAUDE,
 }  # fmt: skip
-"""Where the skills lie in a clone; Codex gives the tool the name that Claude Code gives it."""
 
 
 def words(agent: str) -> tuple[str, ...]:
-    """Give the words after `mcp` that bind a server to what this agent may see."""
+    """Return the words after `mcp` that bind a server to what this agent may see."""
     if agent == "claude":
         return ("--agent", ".")  # the project of the directory that it is started in
     if agent == "openclaw" and (first := next(iter(openclaw_names()), None)):
@@ -49,7 +49,7 @@ def openclaw_names() -> list[str]:
 
 
 def adding(agent: str, server: Sequence[str]) -> tuple[str, ...]:
-    """Give the agent's own command that adds our server, for all that its user does."""
+    """Return the agent's own command that adds our server, for all that its user does."""
     if agent == "openclaw":
         described = json.dumps({"command": server[0], "args": list(server[1:])})
         return (agent, "mcp", "set", NAME, described)
@@ -58,7 +58,7 @@ def adding(agent: str, server: Sequence[str]) -> tuple[str, ...]:
 
 
 def removing(agent: str) -> tuple[str, ...]:
-    """Give the agent's own command that takes our server away again."""
+    """Return the agent's own command that takes our server away again."""
     if agent == "openclaw":
         return (agent, "mcp", "unset", NAME)
     scope = ("--scope", "user") if agent == "claude" else ()
@@ -66,7 +66,7 @@ def removing(agent: str) -> tuple[str, ...]:
 
 
 def noted(agent: str) -> list[str] | None:
-    """Give how an agent would start the server of our name now; None where it knows none.
+    """Return how an agent would start the server of our name now; None where it knows none.
 
     What cannot be read is an empty list: something is there, and it is not what we would write.
     """
@@ -90,7 +90,10 @@ def noted(agent: str) -> list[str] | None:
 
 
 def skill(agent: str) -> tuple[str, str] | None:
-    """Give where the text of an agent's skill lies in a clone, and where the agent looks for it."""
+    """Return where the text of an agent's skill lies in a clone.
+
+    Where the agent looks for it.
+    """
     if agent not in _SKILLS:
         return None
     if agent == "codex":
@@ -100,12 +103,12 @@ def skill(agent: str) -> tuple[str, str] | None:
     return _SKILLS[agent], os.path.join(home, _SKILL)
 
 
+# Where in its configuration an agent notes a server.
 _STEPS = {
     "openclaw": ("mcp", "servers", NAME),
     "claude": ("mcpServers", NAME),
     "codex": ("mcp_servers", NAME),
 }
-"""Where in its configuration an agent notes a server."""
 
 
 def _configuration(agent: str) -> str:

@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# What the name of a write-ahead log ends with.
 LOG = "-wal"
-"""What the name of a write-ahead log ends with."""
+# Seconds to wait for another process while reading.
 PATIENCE = 1.0
-"""Seconds to wait for another process while reading."""
 
+# Held by the one thread of this process that has the database at a path open.
 _OURS: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-"""Held by the one thread of this process that has the database at a path open."""
+# Which thread that is, and the mode in which it has the database open.
 _holders: dict[str, tuple[int, str]] = {}
-"""Which thread that is, and the mode in which it has the database open."""
+# Seconds to wait for another thread of this process.
 _TURN = 10.0
-"""Seconds to wait for another thread of this process."""
+# The byte of the log's index on which every open connection holds a lock (SQLite `os_unix.c`).
 _DEAD_MAN_SWITCH = 128
-"""The byte of the log's index on which every open connection holds a lock (SQLite `os_unix.c`)."""
 _LOCK = "hhqqi4x"
 
 

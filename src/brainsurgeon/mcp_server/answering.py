@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from brainsurgeon.mcp_server.call import Call
     from brainsurgeon.store import Store
 
+# One sentence for what is unknown, another agent's or expired: it must tell nothing more.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
-"""One sentence for what is unknown, another agent's or expired: it must tell nothing more."""
 
 
 def answer(
@@ -91,7 +91,7 @@ class _Asked:
         return lambda one: is_extracted_from(self.settings, store, one, self.entry)
 
     def given(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Give values as far as they were asked for."""
+        """Return values as far as they were asked for."""
         limit = self.call.limit or LIMIT
         if self.call.offset is None:
             return render.fitted(content, limit)

@@ -18,17 +18,17 @@ from pydantic import (
 from brainsurgeon.errors import UsageError
 
 TOOL = "purge_control"
+# Bytes of values in one answer unless the caller asks for more or less.
 LIMIT = 65_536
-"""Bytes of values in one answer unless the caller asks for more or less."""
+# Extracted values in one list unless the caller asks for more or less.
 LISTED = 50
-"""Extracted values in one list unless the caller asks for more or less."""
 
+# Characters that a note has at most.
 NOTE = 8000
-"""Characters that a note has at most."""
 _OF_NO_ENTRY = ("get_context", "done", "search")
 
+# Names of tools and actions that are understood as `restore`, though none is listed.
 ALSO_CALLED = ("restore", "restore_remote")
-"""Names of tools and actions that are understood as `restore`, though none is listed."""
 
 TITLE = "Values that were cut out of agent sessions"
 INSTRUCTIONS = f"""\

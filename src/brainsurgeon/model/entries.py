@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 PREFIX, SUFFIX = "[[extracted-", "]]"
+# The id in a placeholder; the number behind a tilde tells equal ids of different values apart.
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
-"""The id in a placeholder; the number behind a tilde tells equal ids of different values apart."""
 WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
 
 def placeholder_named(ident: str) -> str:
-    """Give the text of the placeholder in which this very id stands."""
+    """Return the text of the placeholder in which this very id stands."""
     return f"{PREFIX}{ident}{SUFFIX}"
 
 
@@ -31,7 +31,7 @@ def unnumbered(name: str) -> str:
 
 
 def id_named(reference: str) -> str:
-    """Give the entry id out of what was typed or pasted.
+    """Return the entry id out of what was typed or pasted.
 
     An id, or a whole placeholder, also in quotes.
     """
@@ -57,11 +57,11 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 Entry = dict[str, Any]
 
+# The position of an entry that is beyond every window, or not on the active branch.
 OLD = sys.maxsize
-"""The position of an entry that is beyond every window, or not on the active branch."""
 
+# The fields of ours that may stand at the top level of an entry.
 EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redacted")
-"""The fields of ours that may stand at the top level of an entry."""
 
 
 class Line(NamedTuple):
@@ -110,7 +110,7 @@ class Part:
 
 
 def value_at(entry: Entry, path: KeyPath) -> Any:
-    """Give the value at `path`, or None where there is none."""
+    """Return the value at `path`, or None where there is none."""
     value: Any = entry
     for step in path:
         try:
@@ -121,21 +121,21 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
 
 
 _REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
+# How the text of every placeholder begins.
 PLACEHOLDER_PREFIX = PREFIX.encode()
-"""How the text of every placeholder begins."""
+# The text of a placeholder, wherever it stands in a file's bytes.
 PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
-"""The text of a placeholder, wherever it stands in a file's bytes."""
+# Bytes of the longest text that is a placeholder.
 LONGEST_PLACEHOLDER = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
-"""Bytes of the longest text that is a placeholder."""
 
 
 def is_safe(entry_id: str) -> bool:
-    """Tell whether an id is URL-safe and short enough to stand in a placeholder as it is."""
+    """Check whether an id is URL-safe and short enough to stand in a placeholder as it is."""
     return _REAL_ID.fullmatch(entry_id) is not None
 
 
 def placeholder_id(entry_id: str) -> str:
-    """Give the id that stands in the placeholder.
+    """Return the id that stands in the placeholder.
 
     The entry's own, or a derived one that starts with ~.
 
@@ -159,16 +159,16 @@ def is_own_placeholder(value: object, entry_id: str) -> bool:
 
 
 def placeholder_token(placeholder: str, *, block: bool) -> bytes:
-    """Give the placeholder as it is written into a line, as a string or as a whole text block."""
+    """Return the placeholder as it is written into a line, as a string or as a whole text block."""
     token = json.dumps(placeholder)
     return (f'{{"type":"text","text":{token}}}' if block else token).encode()
 
 
 def stands(value: object, placeholder: str, *, block: bool) -> bool:
-    """Tell whether `value`, as parsed, is exactly this placeholder."""
+    """Check whether `value`, as parsed, is exactly this placeholder."""
     return value == ({"type": "text", "text": placeholder} if block else placeholder)
 
 
 def placeholder_in(value: object) -> str | None:
-    """Give the placeholder's text when the whole value has the shape of one."""
+    """Return the placeholder's text when the whole value has the shape of one."""
     return value if isinstance(value, str) and WHOLE_PLACEHOLDER.fullmatch(value) else None

@@ -88,11 +88,11 @@ class Cut:
         return self.end - self.start - len(self.new)
 
     def bytes_after(self, _value_of: Callable[[int], bytes]) -> bytes:
-        """Give what stands in the place afterwards."""
+        """Return what stands in the place afterwards."""
         return self.new
 
     def shows_in(self, entry: Entry) -> bool:
-        """Tell whether the parsed entry says what this edit was to make of it."""
+        """Check whether the parsed entry says what this edit was to make of it."""
         return bool(value_at(entry, self.path) == json.loads(self.new))
 
     def blank(self, entry: Entry) -> None:
@@ -125,7 +125,7 @@ class Putback:
         return self.end - self.start - self.size
 
     def bytes_after(self, value_of: Callable[[int], bytes]) -> bytes:
-        """Give what stands in the place afterwards: the stored value."""
+        """Return what stands in the place afterwards: the stored value."""
         return value_of(self.extraction_id)
 
     def shows_in(self, _entry: Entry) -> bool:
@@ -136,8 +136,8 @@ class Putback:
         """Take nothing out: the placeholder still stands in both when they are compared."""
 
 
+# The id of the field record that a `FieldEdit` takes back which no record tells of.
 UNRECORDED = 0
-"""The id of the field record that a `FieldEdit` takes back which no record tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class FieldEdit:
         return self.end - self.start - len(self.new)
 
     def bytes_after(self, _value_of: Callable[[int], bytes]) -> bytes:
-        """Give what stands in the place afterwards."""
+        """Return what stands in the place afterwards."""
         return self.new
 
     def shows_in(self, _entry: Entry) -> bool:

@@ -141,11 +141,10 @@ class Request:
     rolls_back: int | None = None
 
     def speaks_of(self, entry_id: str) -> bool:
-        """Tell whether it is about this entry."""
         return self.entry_id is None or self.entry_id == entry_id
 
     def wants(self, one: Extraction) -> bool:
-        """Tell whether it is about this value."""
+        """Check whether it is about this value."""
         return (
             self.speaks_of(one.entry_id)
             and (self.paths is None or one.path in self.paths)

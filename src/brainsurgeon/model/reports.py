@@ -52,14 +52,14 @@ class ScanReport:
     problems: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)
     interrupted: list[str] = field(default_factory=list)
+    # The databases that a dry run speaks of.
     databases: list[DatabaseStatus] = field(default_factory=list)
-    """The databases that a dry run speaks of."""
     stopped: bool = False
     homes: list[UnusedHome] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Tell whether some session or root failed."""
+        """Check whether some session or root failed."""
         return self.files_failed > 0 or any(problem.failed for problem in self.problems)
 
     def count(self, outcome: Outcome) -> None:
@@ -160,7 +160,7 @@ class RestoreAnswer:
 
     @property
     def delivers(self) -> bool:
-        """Tell whether the values belong into the answer: who is at work waits for them."""
+        """Check whether the values belong into the answer: who is at work waits for them."""
         return self.pending or bool(self.why_pending)
 
 
@@ -182,7 +182,7 @@ class SessionRestore:
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether something of ours stays there, or may."""
+        """Check whether something of ours stays there, or may."""
         return self.state == "failed" or bool(self.left)
 
 
@@ -205,7 +205,7 @@ class SessionRollback:
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether something of the run stays there that was to be undone."""
+        """Check whether something of the run stays there that was to be undone."""
         return self.state == "failed" or bool(self.missed)
 
 
@@ -262,10 +262,10 @@ EventKind = Literal[
     "extraction", "restoration", "redaction", "archive", "unarchive", "relief", "rollback",
     "expiry", "lapse", "summary_failed", "signal", "failure",
 ]  # fmt: skip
+# Every kind of event there is; a `lapse` is a request that nobody could carry out.
 KINDS: tuple[EventKind, ...] = get_args(EventKind)
-"""Every kind of event there is; a `lapse` is a request that nobody could carry out."""
+# What a character is taken for where nothing better is known: an estimate.
 TOKENS_PER_CHAR = 0.33
-"""What a character is taken for where nothing better is known: an estimate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+# Device and inode: which file it is. An agent that writes its file anew may change it.
 Place = tuple[int, int]
-"""Device and inode: which file it is. An agent that writes its file anew may change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Fingerprint:
         return self.device, self.inode
 
 
+# A file as it was seen, as a plain row: device, inode, size, times of modification and change, when
+# something in it falls due, the rules under which it needs no look before that (None where every
+# run has to judge), the rules that it was seen under, and the outcome.
 SeenRow = tuple[int, int, int, int, int, float | None, str | None, str, str]
-"""A file as it was seen, as a plain row: device, inode, size, times of modification and change,
-when something in it falls due, the rules under which it needs no look before that (None where
-every run has to judge), the rules that it was seen under, and the outcome."""
 
 
 class Listing(NamedTuple):
@@ -66,7 +66,7 @@ class Resting(Protocol):
     listed: dict[str, Listing]
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
-        """Give the files of one directory that may rest, by name."""
+        """Return the files of one directory that may rest, by name."""
 
     def rested(self, directory: str, names: list[str]) -> None:
         """Hear which of them do."""
@@ -130,7 +130,6 @@ class SessionFile:
 
     @property
     def path(self) -> str:
-        """The absolute path of the session file."""
         return f"{self.directory}/{self.name}"
 
     @property
@@ -148,7 +147,7 @@ class Signs(Protocol):
     """What shows whether an agent is at work on the session."""
 
     def read(self) -> str | None:
-        """Say what shows it at work, or None; this may take its time."""
+        """Return what shows it at work, or None; this may take its time."""
 
     def changed(self) -> str | None:
         """Say that something changed since it was read, or None; this takes no time."""
@@ -203,11 +202,11 @@ class Survey:
     cursor: str | None = None
 
     def position(self, offset: int | None) -> int:
-        """Tell how many messages stand after the entry whose line starts at `offset`."""
+        """Return how many messages stand after the entry whose line starts at `offset`."""
         return OLD if offset is None else self.positions.get(offset, OLD)
 
     def dead(self, offset: int | None) -> str | None:
-        """Say why the next request does not carry the entry whose line starts at `offset`.
+        """Return why the next request does not carry the entry whose line starts at `offset`.
 
         None where it does. An entry off the active branch may come alive again when its user
         steps back in the conversation.
@@ -215,15 +214,15 @@ class Survey:
         return None if offset is None else self.dead_entries.get(offset)
 
     def before_last_user(self, offset: int | None) -> bool:
-        """Tell whether an entry stands before the last user message.
+        """Check whether an entry stands before the last user message.
 
         Without an offset, the entry is any that is old enough: before, if there is such a message.
         """
         return self.last_user is not None and (offset is None or offset < self.last_user)
 
 
+# For a session that nobody has looked over: every entry counts as old.
 NO_SURVEY = Survey(0, MappingProxyType({}), None)
-"""For a session that nobody has looked over: every entry counts as old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +249,6 @@ class Resume:
     placeholders: bool
 
     def may_go_on(self, now: Fingerprint) -> bool:
-        """Tell whether a file in this state may be the same one, grown or not changed at all."""
+        """Check whether a file in this state may be the same one, grown or not changed at all."""
         then = self.fingerprint
         return now == then or (now.place == then.place and now.size > then.size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+# Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair.
 _HALF = re.compile("[\ud800-\udfff]")
-"""Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair."""
 
 
 def whole(text: str) -> str:

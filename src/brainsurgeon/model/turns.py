@@ -9,21 +9,20 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
 
 
+# How the text of every archive begins.
 MARK = "[archived turn]"
-"""How the text of every archive begins."""
+# Where a closing entry of the linked form says which entry it continues.
 LINK: KeyPath = ("parentId",)
-"""Where a closing entry of the linked form says which entry it continues."""
+# What an agent writes that was stopped after too many steps.
 GAVE_UP = "[Max turns reached]"
-"""What an agent writes that was stopped after too many steps."""
 
+# How a turn folds: its middle leaves the active branch, or loses its values where it stands.
 ArchiveForm = Literal["linked", "flat"]
-"""How a turn folds: its middle leaves the active branch, or loses its values where it stands."""
+# What an entry is in its turn.
+#
+# An `aside` is sent to the model and is no step of its own (a message of an extension), a `note` is
+# not sent and may be left behind, a `fixed` one has to stay on the active branch.
 Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
-"""What an entry is in its turn.
-
-An `aside` is sent to the model and is no step of its own (a message of an extension), a `note` is
-not sent and may be left behind, a `fixed` one has to stay on the active branch.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +231,14 @@ class ModelCall:
     begins: bool = True
 
 
+# What a provider may refuse a prompt for, as far as we can help.
 TOO_LONG, SEAL = "too long", "seal"
-"""What a provider may refuse a prompt for, as far as we can help."""
 
 
 Method = Literal["session", "agent", "default"]
 Tier = Literal["frontier", "mid", "small"]
+# The highest step of the ladder that relieves a session.
 LAST_STEP = 6
-"""The highest step of the ladder that relieves a session."""
 TIERS: tuple[Tier, ...] = ("frontier", "mid", "small")
 
 
@@ -264,8 +263,8 @@ class Calibration:
         return max(0, round(self.fixed + self.rate * chars + PICTURE * pictures))
 
 
+# Tokens of a picture: providers scale what is larger to about so much, whatever its bytes are.
 PICTURE = 1500
-"""Tokens of a picture: providers scale what is larger to about so much, whatever its bytes are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,6 @@ def _values(
 
 
 def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
-    """Return the largest places, and the sum of the others."""
     ranked = sorted(places, key=lambda place: (-place.size, place.name))
     rest = ranked[_PLACES:]
     if not rest:

@@ -165,7 +165,6 @@ class _Run:
         return any_gathered and any(self._expired(held) for held in self._candidates)
 
     def _expired(self, held: Held) -> str | None:
-        """Return why a value expired, or None."""
         settings = self._settings
         end = decide.expires_at(held, settings.retention, settings.retention_standing)
         return end[1] if end and end[0] <= self.now else None

@@ -377,7 +377,6 @@ class _Scan:
         )
 
     def _carry_out(self) -> None:
-        """Carry out the plans in the batch."""
         with self._batch.taken() as waiting:
             done = carry_out_together(self._store, waiting, self._clock) if self._store else []
             self._unfinished.add(done)

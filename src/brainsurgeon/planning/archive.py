@@ -42,7 +42,7 @@ def group_rows(
     talk: Conversation, live: Sequence[Gathered], depths: Sequence[int], rules: ArchiveRules,
     form: Format, together: int,
 ) -> list[Group]:  # fmt: skip
-    """Give the groups of turns that become one archive each.
+    """Return the groups of turns that become one archive each.
 
     `depths` are those of the live turns, 0 where one stays as it is. Of a row that is longer than
     `fold_after` the oldest half becomes one, until none is; so do the oldest `together` turns, or
@@ -60,7 +60,7 @@ def group_rows(
 
 
 def _reach(live: Sequence[Gathered], together: int) -> int:
-    """Tell how many of the oldest turns may fold together at most: up to one that has to stay."""
+    """Return how many of the oldest turns may fold together at most: up to one that has to stay."""
     for count, one in enumerate(live[:together]):
         if one.held or one.dead:
             return count
@@ -73,7 +73,7 @@ def _rows(
     talk: Conversation, live: Sequence[Gathered], depths: Sequence[int], rules: ArchiveRules,
     form: Format,
 ) -> list[list[tuple[Group, int]]]:  # fmt: skip
-    """Give the archives that stand in a row, and could all fold once more."""
+    """Return the archives that stand in a row, and could all fold once more."""
     rows: list[list[tuple[Group, int]]] = [[]]
     for one, depth in zip(live, depths, strict=True):
         before = rows[-1][-1][0] if rows[-1] else []
@@ -101,7 +101,7 @@ def _folded(row: list[tuple[Group, int]], rules: ArchiveRules) -> list[tuple[Gro
 
 
 def _may(talk: Conversation, group: Sequence[Gathered], rules: ArchiveRules, form: Format) -> bool:
-    """Tell whether the turns of a group follow one another and nothing holds the middle of it."""
+    """Check whether the turns of a group follow one another and nothing holds the middle of it."""
     if form.archives != "linked" or any(one.held or one.dead for one in group):
         return False
     closing = group[-1].closing
@@ -119,7 +119,7 @@ def _may(talk: Conversation, group: Sequence[Gathered], rules: ArchiveRules, for
 
 
 def _hangs_together(group: Sequence[Gathered]) -> bool:
-    """Tell whether no entry outside of a group names one that would leave with it."""
+    """Check whether no entry outside of a group names one that would leave with it."""
     first, closing = group[0].prompt, group[-1].closing
     last = closing.offset if closing else first.offset
     for one in group:
@@ -148,7 +148,7 @@ def outcomes_of(said: Iterable[Told], style: str, chars: int) -> str:
 
 
 def outcome_in(text: str) -> str:
-    """Give the outcome that an archive's text tells, or any other text as it is."""
+    """Return the outcome that an archive's text tells, or any other text as it is."""
     if not text.startswith(MARK):
         return text
     summary = text.partition("\n\n")[2]
@@ -173,7 +173,7 @@ def between(group: list[Gathered]) -> Iterator[int]:
 
 
 def weight_between(group: list[Gathered]) -> Weight:
-    """Give what those entries come to."""
+    """Return what those entries come to."""
     whole = NO_WEIGHT
     for one in group[:-1]:
         whole = whole.plus(one.all_of_it)
@@ -212,14 +212,14 @@ class Folds:
     lighter: Sent = NOTHING
 
     def at(self, line: Line, ident: str | None, *, hindered: bool) -> Fold | None:
-        """Give the turn that folds into the entry of a line; raise where that is `hindered`."""
+        """Return the turn that folds into the entry of a line; raise where that is `hindered`."""
         fold = self.made.get(line.offset)
         if fold and hindered:
             raise FoldRefusedError(ident)
         return fold
 
     def concern(self, offset: int) -> bool:
-        """Tell whether the line at an offset changes by it, however short it is."""
+        """Check whether the line at an offset changes by it, however short it is."""
         return offset in self.made or offset in self.emptied
 
     @property
@@ -252,7 +252,6 @@ class Folding:
 
     @property
     def wanted(self) -> bool:
-        """Tell whether any turn may fold at all."""
         return self.rules.enabled or bool(self.asked) or self.beyond > 0
 
 
@@ -269,7 +268,7 @@ class FoldRefusedError(Exception):
 
 
 def taken_places(standing: Iterable[Extraction], fold: Fold | None) -> set[KeyPath]:
-    """Give the places in an entry where an archive says something, or is about to."""
+    """Return the places in an entry where an archive says something, or is about to."""
     taken = {one.path for one in standing if one.archive_id is not None}
     return taken | {fold.text_path} if fold else taken
 
@@ -362,7 +361,7 @@ class _Folder:
         return (known.turns, known.calls, known.failed) if known else (1, one.called, one.failed)
 
     def _text(self, group: list[Gathered], note: str | None) -> str:
-        """Give the text of an archive: of one turn its summary, of several their outcomes."""
+        """Return the text of an archive: of one turn its summary, of several their outcomes."""
         closing = group[-1].closing
         ident = (closing.ident if closing else None) or ""
         chars, style = self._rules.summary_chars, self._rules.style
@@ -378,7 +377,7 @@ class _Folder:
         return len(self._text([one], note)) - one.closing_chars
 
     def _rows(self, chosen: list[Gathered]) -> list[list[Gathered]]:
-        """Give the rows of turns that fold into one archive."""
+        """Return the rows of turns that fold into one archive."""
         if self._form.archives != "linked":
             return []
         folding = {id(one) for one in chosen}
@@ -390,7 +389,7 @@ class _Folder:
         return group_rows(self._talk, self._live, depths, self._rules, self._form, together)
 
     def _folded(self, group: list[Gathered]) -> Fold | None:
-        """Say what folding these turns into the last of them changes."""
+        """Return what folding these turns into the last of them changes."""
         last, prompt = group[-1], group[0].prompt
         closing = last.closing
         if closing is None or closing.said.text_path is None:
@@ -417,7 +416,7 @@ class _Folder:
         )  # fmt: skip
 
     def _lighter(self, groups: list[list[Gathered]]) -> Sent:
-        """Say what the next request carries less, beside what is cut."""
+        """Return what the next request carries less, beside what is cut."""
         chars = pictures = 0
         for group in groups:
             gone = weight_between(group) if self._form.archives == "linked" else Weight()

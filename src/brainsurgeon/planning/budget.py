@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from brainsurgeon.planning.rules import Rules
 
 
+# Calls that are looked at: what is older was made with other prompts and tools.
 NEWEST = 50
-"""Calls that are looked at: what is older was made with other prompts and tools."""
 FEWEST = 8
 STRAIGHT = 0.9
+# Tokens for a character; a line outside of these says something else than it is asked for.
 SLOWEST, FASTEST = 0.15, 0.8
-"""Tokens for a character; a line outside of these says something else than it is asked for."""
+# What is assumed where nothing is known: a quarter of a token was too little by a third.
 RATE, FIXED = 0.33, 0.0
-"""What is assumed where nothing is known: a quarter of a token was too little by a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _taken(
     line: Line, entry: Entry, form: Format, survey: Survey, matcher: Matcher,
     archives: Mapping[int, ArchiveRecord],
 ) -> Iterator[tuple[float, Sent]]:  # fmt: skip
-    """Give what was cut out of an entry, with when, as far as it was ever sent.
+    """Yield what was cut out of an entry, with when, as far as it was ever sent.
 
     Where a turn was folded into it in the linked form, that is the turn.
     """
@@ -179,7 +179,7 @@ class _Walk:
         self._calls.append(Sample(had.chars, had.pictures, call.tokens))
 
     def _carried(self, call: ModelCall) -> Sent:
-        """Give what a call carried, with what was cut out only later."""
+        """Return what a call carried, with what was cut out only later."""
         had = Sent(self._chars, self._pictures) if call.begins else self._asked
         later = [out for at, out in self._taken.items() if call.at is not None and at > call.at]
         return Sent(
@@ -187,7 +187,6 @@ class _Walk:
         )
 
     def measure(self) -> Measure:
-        """Give what was found."""
         found = Measure(
             self._chars, self._pictures, self._messages, tuple(self._calls), self._model
         )
@@ -216,7 +215,7 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
 
 
 def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calibration:
-    """Give what the characters of a session take: by its calls, its agent's, or a common guess.
+    """Return what the characters of a session take: by its calls, its agent's, or a common guess.
 
     `others` are the lines through the calls of the agent's other sessions.
     """
@@ -236,11 +235,12 @@ def _said(line: Calibration, samples: Sequence[Sample]) -> Calibration:
     return Calibration(line.rate, line.fixed, line.calls, line.method, error)
 
 
+# Tokens that a model is taken to take where nobody says.
 WINDOW = 200_000
-"""Tokens that a model is taken to take where nobody says."""
+# How far below the threshold (in shares of the window) relief leads, so that it lasts.
 BELOW = 0.15
-"""How far below the threshold (in shares of the window) relief leads, so that it lasts."""
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
+# Parts of the ids of models; the first that an id holds decides.
 _NAMES: tuple[tuple[str, Tier], ...] = (
     *((name, "small") for name in (
         "haiku", "-mini", "-nano", "flash", "-lite", "small", "gemma", "phi-", "-3b", "-7b", "-8b",
@@ -250,7 +250,6 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
         "sonnet", "gpt-4", "gemini", "deepseek", "kimi", "glm", "qwen", "grok", "llama", "mistral",
     )),
 )  # fmt: skip
-"""Parts of the ids of models; the first that an id holds decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,13 +271,13 @@ class Budget:
     tiers: tuple[tuple[str, Tier], ...] = ()
 
     def tier(self, model: str | None) -> Tier | None:
-        """Tell how capable a model is, by its id; None where that is not known."""
+        """Return how capable a model is, by its id; None where that is not known."""
         name = (model or "").lower()
         known = (*((part.lower(), tier) for part, tier in self.tiers), *_NAMES)
         return next((tier for part, tier in known if name and part in name), None)
 
     def threshold_of(self, tier: Tier | None) -> float:
-        """Give the share of the window from which on a session is too full.
+        """Return the share of the window from which on a session is too full.
 
         What the user set for the tier comes first, then the profile's, then what is usual for the
         tier, then the common one.
@@ -291,18 +290,18 @@ class Budget:
         return THRESHOLDS[tier] if tier else self.threshold
 
     def window(self, model: str | None, recorded: int | None) -> int:
-        """Give the tokens that a model takes: as its agent noted, as configured, or as usual."""
+        """Return the tokens that a model takes: as its agent noted, as configured, or as usual."""
         name = (model or "").lower()
         said = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
         return recorded or next(said, WINDOW)
 
 
+# Characters that a value must have at most to be worth a placeholder, from the first step on.
 SHORTEST = 200
-"""Characters that a value must have at most to be worth a placeholder, from the first step on."""
+# Live turns that stay as they are where the others fold.
 KEPT_TURNS = 2
-"""Live turns that stay as they are where the others fold."""
+# The share of the window from which on a result is too large wherever it stands.
 GIANT = 0.1
-"""The share of the window from which on a result is too large wherever it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,24 +363,27 @@ def _each(rules: Rules, change: Callable[[Rule], Rule]) -> Rules:
     return replace(rules, rules=tuple(change(rule) for rule in rules.rules))
 
 
+# What each step changes in the rules.
 LADDER: dict[int, Callable[[Rules, Room], Rules]] = {
     1: _shorter, 2: _no_giants, 4: _fewer_recent, 5: _calls_too, 6: _newer_half,
 }  # fmt: skip
-"""What each step changes in the rules."""
+# What a step asks of the turns, where they can fold in the linked form.
 FOLDS: dict[int, Callable[[Folding, Room], Folding]] = {3: _fold_turns, 6: _fold_older_half}
-"""What a step asks of the turns, where they can fold in the linked form."""
+# The steps that there are in a database, where an index holds what was said.
 IN_ROWS = (1, 2, 4, 5)
-"""The steps that there are in a database, where an index holds what was said."""
 
 
 def steps_to(highest: int, *, in_rows: bool = False, linked: bool = False) -> tuple[int, ...]:
-    """Give the steps that there are, up to one, from the lowest; `linked` is a form of archives."""
+    """Return the steps that there are, up to one, from the lowest.
+
+    `linked` is a form of archives.
+    """
     there = IN_ROWS if in_rows else {*LADDER, *FOLDS} if linked else LADDER
     return tuple(step for step in sorted(there) if step <= highest)
 
 
 def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
-    """Give the rules that hold once these steps are taken."""
+    """Return the rules that hold once these steps are taken."""
     for step in taken:
         if step in LADDER:
             rules = LADDER[step](rules, room)
@@ -389,7 +391,7 @@ def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
 
 
 def folding_at(taken: Iterable[int], folding: Folding, room: Room) -> Folding:
-    """Give what is asked of the turns once these steps are taken in the linked form."""
+    """Return what is asked of the turns once these steps are taken in the linked form."""
     for step in taken:
         if step in FOLDS:
             folding = FOLDS[step](folding, room)

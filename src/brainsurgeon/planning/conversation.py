@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_NAME = 40
+# Kinds that leave the middle of a turn that stays where it stands.
 _CUT_FLAT = ("thinking", "tool_result")
-"""Kinds that leave the middle of a turn that stays where it stands."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Conversation:
     twice: Twice = field(default_factory=lambda: Twice(frozenset()))
 
     def unsure(self, one: Gathered, last: int) -> bool:
-        """Tell whether an entry of a turn up to a place has no id, or one that stands twice."""
+        """Check whether an entry of a turn up to a place has no id, or one that stands twice."""
         if one.nameless is not None and one.nameless <= last:
             return True
         hashes = self.twice.hashes
@@ -151,7 +151,6 @@ def _named(talk: Conversation, one: Gathered) -> Iterator[tuple[int, int, str]]:
 def _weighed(
     context: Context, line: Line, entry: Entry, said: Said, dead: str | None
 ) -> tuple[str, Weight]:
-    """Say what kind an entry is, and what it comes to."""
     parts = [] if dead else [
         part for part in context.form.parts(entry, context.survey, line.offset) if not part.dead
     ]  # fmt: skip
@@ -190,7 +189,6 @@ def _end(turn: Gathered | None, context: Context) -> None:
 
 
 def _is_archive(context: Context, entry: Entry, ident: str | None, said: Said) -> bool:
-    """Tell whether a reply is an archive of ours, or says that it is one."""
     record = context.archived.get(ident or "")
     if record is not None:
         return bool(value_at(entry, record.path) == json.loads(record.replacement or "null"))
@@ -219,7 +217,7 @@ def turn_of(
     talk: Conversation, one: Gathered, rules: ArchiveRules, form: Format, *, after: int,
     depth: int, asked: bool, grows: int,
 ) -> Turn:  # fmt: skip
-    """Give a turn as it is decided about."""
+    """Return a turn as it is decided about."""
     closing, weight = one.closing, one.weight
     linked = form.archives == "linked"
     folded = one.archived and not linked
@@ -237,7 +235,7 @@ def turn_of(
 
 
 def unformed(talk: Conversation, one: Gathered, form: Format) -> str | None:
-    """Say why a turn has no form in which it could fold, or None."""
+    """Return why a turn has no form in which it could fold, or None."""
     if form.archives is None:
         return "sessions of this kind have no form for it"
     closing, at = one.closing, one.at

@@ -130,7 +130,7 @@ class Judge:
         self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction],
         doubtful: Container[KeyPath] = (), taken: Container[KeyPath] = (), *, emptied: bool = False,
     ) -> list[tuple[Part, Extract]]:  # fmt: skip
-        """Give the parts of an entry that are to go; the others are counted with their reasons.
+        """Return the parts of an entry that are to go; the others are counted with their reasons.
 
         The `doubtful` among those that stay are `withheld`: only the end will tell. At the places
         that are `taken` stands another text of ours, or is to. An `emptied` entry is one of a turn
@@ -166,7 +166,7 @@ class Judge:
         return going
 
     def _forced(self, ident: str) -> bool:
-        """Tell whether an entry was forced by a command that its line does not show yet."""
+        """Check whether an entry was forced by a command that its line does not show yet."""
         request = self._sets.get(ident)
         return (request.value if request else self._pins.get(ident)) is True
 
@@ -196,7 +196,7 @@ class Judge:
         )  # fmt: skip
 
     def _dead(self, offset: int) -> str | None:
-        """Say why an entry is dead; a branch left just now may be taken up again any moment."""
+        """Return why an entry is dead; a branch left just now may be taken up again any moment."""
         why = self._survey.dead(offset)
         if why == OFF_BRANCH and self._now < self._branches_die_at:
             self.tally.due(self._branches_die_at)
@@ -204,8 +204,8 @@ class Judge:
         return why
 
 
+# The parts of an entry that are to go, each with its reason.
 Going = list[tuple["Part", "Extract"]]
-"""The parts of an entry that are to go, each with its reason."""
 
 
 def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback]:
@@ -304,7 +304,7 @@ class FieldRequests:
         self._missed: list[tuple[str, str]] = []
 
     def speak_of(self, entry_id: str) -> bool:
-        """Tell whether a field of this entry is set, or is asked for."""
+        """Check whether a field of this entry is set, or is asked for."""
         return entry_id in self.sets or entry_id in self._placed
 
     def cleans(self, ident: str, entry: Entry) -> bool:
@@ -316,7 +316,7 @@ class FieldRequests:
         self, line: Line, raw: bytes, ident: str | None, rest: bytes | None,
         back: list[Extraction], left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
-        """Give the fields to set on an entry, and those of ours to take out again.
+        """Return the fields to set on an entry, and those of ours to take out again.
 
         `rest` is a digest of what else its line says, None where ids are random. `back` are the
         values that are put back into it, `left` those whose place is taken still. Each field is
@@ -366,12 +366,12 @@ class FieldRequests:
         return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
 
     def undoes_some(self, ident: str) -> bool:
-        """Tell whether all fields of an entry are to be undone, or one that stands there."""
+        """Check whether all fields of an entry are to be undone, or one that stands there."""
         whole = _newest(self._restores, ident, None) is not None
         return whole or any(self._undoes(record) for record in self._placed.get(ident, ()))
 
     def _undoes(self, record: FieldRecord) -> bool:
-        """Tell whether a request undoes this field: all of its entry, or those of its run."""
+        """Check whether a request undoes this field: all of its entry, or those of its run."""
         return _newest(self._restores, record.entry_id, record.run_id) is not None
 
     def missed(self) -> list[tuple[str, str]]:
@@ -385,7 +385,7 @@ class FieldRequests:
         ]  # fmt: skip
 
     def _marks(self, record: Extraction) -> bool:
-        """Tell whether a request for this value wants `_restored` set (all but pristine ones)."""
+        """Check whether a request for this value wants `_restored` set (all but pristine ones)."""
         return any(
             not request.pristine and request.speaks_of(record.entry_id)
             for request in self._restores
@@ -393,7 +393,7 @@ class FieldRequests:
 
 
 def _newest(requests: Iterable[Request], ident: str, run_id: int | None) -> float | None:
-    """Give how new the newest request is that undoes the fields of an entry, or None.
+    """Return how new the newest request is that undoes the fields of an entry, or None.
 
     Those that roll back a run count for the fields of that run alone.
     """
@@ -475,7 +475,7 @@ class Draft:
             self.edits.append(edit)
 
     def sure(self, ids: Ids, twice: Twice, matcher: Matcher) -> tuple[list[Edit], list[Cut]]:
-        """Give what still holds once the whole file is known, and the cuts that do not."""
+        """Return what still holds once the whole file is known, and the cuts that do not."""
         if not (twice.hashes or matcher.moved):
             return self.edits, []
         sure: list[Edit] = []

@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 
 MARKED = MARK.encode()
+# The beginning of an archive's text as it stands in a line, and the id that it names.
 ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: (" + ID.encode() + rb")")
-"""The beginning of an archive's text as it stands in a line, and the id that it names."""
 _ARCHIVED = re.compile(re.escape(MARK) + rf"\narchive: ({ID})")
+# The beginning of every text of ours that names a value: a placeholder, or an archive.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARKED))))
-"""The beginning of every text of ours that names a value: a placeholder, or an archive."""
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the entry is not the recorded one"
 SEVERAL = "several extractions may have stood there"
+# Said before the reason why the text of an archive stays.
 ARCHIVED = "an archived turn"
-"""Said before the reason why the text of an archive stays."""
 _Places = dict["KeyPath", list["Extraction"]]
 
 
@@ -284,7 +284,7 @@ class Restores:
     def back(
         self, standing: list[Extraction], unfit_of: Callable[[list[Extraction]], list[Extraction]]
     ) -> list[Extraction]:
-        """Give the values of an entry that are to go back, without seals that fit no more.
+        """Return the values of an entry that are to go back, without seals that fit no more.
 
         `unfit_of` tells which of values that go back are such seals.
         """
@@ -298,7 +298,7 @@ class Restores:
         return [one for one in back if one not in unfit]
 
     def wants(self, one: Extraction) -> bool:
-        """Tell whether a value is to go back, and can.
+        """Check whether a value is to go back, and can.
 
         The link of an archive can only where the entry that was continued stands: a fork has no
         more than the active branch.
@@ -314,7 +314,7 @@ class Restores:
         return asked and not lost
 
     def _means(self, request: Request, one: Extraction) -> bool:
-        """Tell whether a request means a value; the two of an archive only go back together."""
+        """Check whether a request means a value; the two of an archive only go back together."""
         if one.archive_id is None or request.paths is None:
             return request.wants(one)
         return request.speaks_of(one.entry_id) and any(
@@ -327,8 +327,8 @@ class Restores:
 # matter, and a tool that merely happens to be called restore is never touched.
 
 
+# What a call of our own tool says that it wants; a call with another action is somebody else's.
 ACTIONS = frozenset({"restore", "restore_remote"})
-"""What a call of our own tool says that it wants; a call with another action is somebody else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,7 @@ def find_own_calls(lines: Lines, form: Format, requests: Iterable[Request]) -> O
 def redactions(
     entry: Entry, ident: str, form: Format, own: OwnCalls
 ) -> tuple[list[Redaction], bool]:
-    """Say what gives way in one entry, and whether the entry is one of our own calls at all.
+    """Return what gives way in one entry, and whether the entry is one of our own calls at all.
 
     The result becomes one short line. The call keeps its id and name and, where its arguments
     are those of our tool, only action and entry; a shell command stays as it is, and what its

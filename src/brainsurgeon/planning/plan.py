@@ -218,7 +218,7 @@ class _Planner:
         return verdict
 
     def _ends(self, request: Request) -> bool:
-        """Tell whether a request is fulfilled by this plan; what cannot be done now waits."""
+        """Check whether a request is fulfilled by this plan; what cannot be done now waits."""
         if request.action == "redact":
             return request.id in self._own.requests
         if request.action == "relieve":
@@ -293,7 +293,7 @@ class _Planner:
         back: list[Extraction], going: drafts.Going, fold: Fold | None,
         standing: list[Extraction],
     ) -> list[Edit]:  # fmt: skip
-        """Give the edits of one line; raise UntouchableError when one cannot be certain."""
+        """Return the edits of one line; raise UntouchableError when one cannot be certain."""
         edits: list[Edit] = list(drafts.putbacks(line, raw, back))
         if going and ident is not None:
             tally = self._judge.tally
@@ -310,7 +310,10 @@ class _Planner:
         return edits
 
     def _protection(self, entry: Entry, ident: str | None) -> float:
-        """Give the seconds for which what goes back now will stay: none where it is forced out."""
+        """Return the seconds for which what goes back now will stay.
+
+        None where it is forced out.
+        """
         request = self._fields.sets.get(ident or "")
         said = request.value if request else entry.get(EXTRACTABLE)
         return 0.0 if said is True else self._rules.keep_after_restore
@@ -321,7 +324,7 @@ def _place(edit: Edit) -> tuple[int, int]:
 
 
 def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:
-    """Say what carrying a plan out makes of its session, whose format is called `form`."""
+    """Return what carrying a plan out makes of its session, whose format is called `form`."""
     size = file.fingerprint.size
     result, reason = _result(rules, plan, size)
     done = result == "changed"

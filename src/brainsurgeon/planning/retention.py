@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from brainsurgeon.model.records import Held
 
 
+# Seconds by which the wall clock may drift from the boot clock between two runs.
 CLOCK_TOLERANCE = 3600.0
-"""Seconds by which the wall clock may drift from the boot clock between two runs."""
+# Seconds after which the next run deletes nothing: much may have changed meanwhile.
 LONGEST_PAUSE = 2 * 86_400.0
-"""Seconds after which the next run deletes nothing: much may have changed meanwhile."""
+# Seconds for which the values of a rewrite are kept that ended with both files there.
 ENDED = 30 * 86_400.0
-"""Seconds for which the values of a rewrite are kept that ended with both files there."""
+# Seconds for which it is announced that values expire whose sessions are out of sight.
 NOTICE = 7 * 86_400.0
-"""Seconds for which it is announced that values expire whose sessions are out of sight."""
 
 UNPLACED = "its placeholder stands in no session any more"
 OUT_OF_SIGHT = "its session or its entry is out of sight"

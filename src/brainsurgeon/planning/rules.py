@@ -31,7 +31,6 @@ class Rule:
     keep_recent: int
 
     def matches(self, part: Part) -> bool:
-        """Tell whether this rule speaks of the part."""
         if part.kind != self.kind:
             return False
         return not self.tools or any(fnmatchcase(part.tool or "", glob) for glob in self.tools)
@@ -69,16 +68,16 @@ class Rules:
     unseal: Unseal = ""
 
     def match(self, part: Part) -> Rule | None:
-        """Give the first rule that speaks of the part."""
+        """Return the first rule that speaks of the part."""
         return next((rule for rule in self.rules if rule.matches(part)), None)
 
     def excludes(self, part: Part) -> bool:
-        """Tell whether the part's tool is to be left alone."""
+        """Check whether the part's tool is to be left alone."""
         tool = part.tool
         return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
 
     def pays(self, gain: int, size: int) -> bool:
-        """Tell whether a net gain of `gain` bytes is worth rewriting a file of `size` bytes."""
+        """Check whether a net gain of `gain` bytes is worth rewriting a file of `size` bytes."""
         return gain > 0 and (gain - self.min_reclaim_bytes) / size >= self.min_reclaim_share
 
     @property
@@ -185,7 +184,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
 
 
 def _too_much(part: Part, entry: EntryState, rules: Rules, rule: Rule | None) -> bool:
-    """Tell whether a part goes whatever its length or position: a giant, or beyond the last one.
+    """Check whether a part goes whatever its length or position: a giant, or beyond the last one.
 
     Arguments of calls go only where a rule speaks of them: models copy what they see.
     """
@@ -197,7 +196,7 @@ def _too_much(part: Part, entry: EntryState, rules: Rules, rule: Rule | None) ->
 
 
 def _goes_unsent(part: Part, entry: EntryState, rules: Rules) -> bool:
-    """Tell whether a part may go whatever its kind, since no model sees it."""
+    """Check whether a part may go whatever its kind, since no model sees it."""
     return part.dead or (entry.dead is not None and part.kind in rules.dead_kinds)
 
 
@@ -214,7 +213,7 @@ def _is_extracted(value: object, entry: EntryState) -> bool:
 
 
 def no_gain(decision: Extract, *, placeholder: int, value: int) -> bool:
-    """Tell whether the placeholder's token (bytes) would not be shorter than the value's."""
+    """Check whether the placeholder's token (bytes) would not be shorter than the value's."""
     return not decision.forced and placeholder >= value
 
 

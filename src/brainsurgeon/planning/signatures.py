@@ -64,7 +64,7 @@ UNKNOWN_HABITS = Habits()
 
 
 def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
-    """Tell whether the thinking of a model, given by all its names, is sealed with its prefix.
+    """Check whether the thinking of a model, given by all its names, is sealed with its prefix.
 
     Claude 5.1 and later is, by its id: family, major, minor of one or two digits (eight digits are
     a date). Of the globs the last that matches decides; one with `!` says that it is not.
@@ -146,7 +146,6 @@ class Seals:
     earlier: dict[int, int] = field(default_factory=dict)
 
     def begins(self, edit: Edit) -> int:
-        """Tell from where on an edit breaks seals."""
         return self.earlier.get(edit.start, edit.start)
 
 
@@ -206,7 +205,7 @@ def _first(places: Iterable[int]) -> float:
 
 
 def _blocked(broken: Iterable[Seal], *, defer: bool) -> str | None:
-    """Say why nothing of the session may be changed, or None."""
+    """Return why nothing of the session may be changed, or None."""
     for one in broken:
         if one.live and (defer or one.stays):
             why = one.stays or 'sealed = "defer"'
@@ -215,14 +214,14 @@ def _blocked(broken: Iterable[Seal], *, defer: bool) -> str | None:
 
 
 def _doubtful(here: Iterable[Seal], left: float, live: float) -> Iterator[Cut]:
-    """Give the seals behind what was cut earlier and before what is changed now."""
+    """Yield the seals behind what was cut earlier and before what is changed now."""
     for one in here:
         if one.bound and one.live and one.stays is None and left < one.cut.start <= live:
             yield replace(one.cut, forced=True, reason=DOUBTFUL)
 
 
 def _unfit(here: Iterable[Seal], left: float) -> Iterator[Cut]:
-    """Give the live seals that are hollow, and those behind what was cut earlier."""
+    """Yield the live seals that are hollow, and those behind what was cut earlier."""
     for one in here:
         stale = one.bound and left < one.cut.start
         if one.live and one.stays is None and (one.hollow or stale):
@@ -314,7 +313,7 @@ class Gatherer:
         return found
 
     def unsent(self, line: Line, entry: Entry) -> set[KeyPath]:
-        """Give the paths in an entry of what is never sent."""
+        """Return the paths in an entry of what is never sent."""
         parts = self._form.parts(entry, self._survey, line.offset)
         return {part.path for part in parts if part.dead}
 
@@ -353,7 +352,7 @@ class Gatherer:
         return why is None or (why == OFF_BRANCH and self._branches_live)
 
     def _stays(self, line: Line, entry: Entry, ident: str | None, thoughts: Thoughts) -> str | None:
-        """Say why the seals of a line cannot leave, or None."""
+        """Return why the seals of a line cannot leave, or None."""
         if ident is None:
             return "it has no usable id"
         if self._is_pinned(entry, ident):

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from brainsurgeon.planning.rules import EntryState, Rules
 
 
+# It rises whenever the planner, or what is said here, decides otherwise of the same bytes.
 VERSION = 1
-"""It rises whenever the planner, or what is said here, decides otherwise of the same bytes."""
+# What is said of a session to an entry that many others have followed.
 _LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
-"""What is said of a session to an entry that many others have followed."""
+# So many lines that something is to go from are remembered; then the first of them counts.
 _MOST_GOING = 1000
-"""So many lines that something is to go from are remembered; then the first of them counts."""
 
 
 class Frontier:
@@ -110,7 +110,7 @@ class Frontier:
             self._wait()
 
     def begin(self, planned: Plan) -> tuple[int, int] | None:
-        """Give the offset and the number of the line with which the next look may begin.
+        """Return the offset and the number of the line with which the next look may begin.
 
         None where it has to look at everything: the format does not say what may reach back, or
         what is to go cannot be told line by line.

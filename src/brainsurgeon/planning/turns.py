@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from brainsurgeon.model.turns import Answered, Asked, Said, Sent, Turn
 
 
+# Characters of a failed result's first line that are told.
 FINDING = 160
-"""Characters of a failed result's first line that are told."""
+# Failed results that are told, the newest.
 FINDINGS = 5
-"""Failed results that are told, the newest."""
 _FILES = 20
+# Characters that are not worth leaving out of what is only kept for a while.
 _SLACK = 200
-"""Characters that are not worth leaving out of what is only kept for a while."""
 _QUESTIONS = 5
 _QUESTION = re.compile(r"[^\s.!?][^.!?\n]*\?")
 _WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 
 
 def archive_text(entry_id: str, summary: str) -> str:
-    """Give the text that stands in the place of a closing entry's."""
+    """Return the text that stands in the place of a closing entry's."""
     return f"{MARK}\narchive: {placeholder_id(entry_id)}\n\n{summary}"
 
 
@@ -48,7 +48,7 @@ def summary_of(told: Told, style: str, chars: int) -> str:
 
 
 def structured(told: Told, chars: int) -> str:
-    """Give one JSON object, its keys in a fixed order."""
+    """Return one JSON object, its keys in a fixed order."""
     said = {
         "outcome": _outcome(told, chars),
         "key_findings": [line[:FINDING] for line in told.failures[-FINDINGS:]],
@@ -60,7 +60,7 @@ def structured(told: Told, chars: int) -> str:
 
 
 def paragraph(told: Told, chars: int) -> str:
-    """Give tools, files and failures in one line, and behind it what was said last."""
+    """Return tools, files and failures in one line, and behind it what was said last."""
     tools = ", ".join(f"{name} {count}" for name, count in _tools(told.tools).items())
     failures = [line[:FINDING] for line in told.failures[-FINDINGS:]]
     parts = [
@@ -76,7 +76,7 @@ def paragraph(told: Told, chars: int) -> str:
 
 
 def shortened(text: str, chars: int, missing: int = 0) -> str:
-    """Give a text, or its two ends with the bytes left out between them.
+    """Return a text, or its two ends with the bytes left out between them.
 
     `missing` bytes of it are left out already, in its middle.
     """
@@ -116,12 +116,12 @@ def _questions(told: Told) -> tuple[str, ...]:
 
 
 def writes(tool: str) -> bool:
-    """Tell whether what a tool touches is told first: it writes."""
+    """Check whether what a tool touches is told first: it writes."""
     return _WRITES.search(tool) is not None
 
 
 def _ranked(told: Told) -> list[tuple[str, str]]:
-    """Give the files that were touched, each once, those that were written first."""
+    """Return the files that were touched, each once, those that were written first."""
     first: dict[str, str] = {}
     for tool, path in sorted(told.files, key=lambda one: not writes(one[0])):
         first.setdefault(path, tool)
@@ -129,7 +129,7 @@ def _ranked(told: Told) -> list[tuple[str, str]]:
 
 
 def _files(told: Told) -> list[str]:
-    """Give the files that were touched, those that were written first."""
+    """Return the files that were touched, those that were written first."""
     files = [path for _, path in _ranked(told)]
     more = len(files[_FILES:]) + told.more
     return [*files[:_FILES], f"+{more}"] if more else files
@@ -143,8 +143,8 @@ def _tools(calls: Iterable[tuple[str, bool]]) -> dict[str, int]:
     return dict(counts + failed)
 
 
+# Characters of an answer that are kept: enough to tell whether it was cut out.
 _BEGIN = 300
-"""Characters of an answer that are kept: enough to tell whether it was cut out."""
 
 
 class Weight(NamedTuple):
@@ -173,7 +173,7 @@ NO_WEIGHT = Weight()
 
 
 def weight_of(chars: int, going: int, sent: Sent, said: Said) -> Weight:
-    """Give what one entry comes to."""
+    """Return what one entry comes to."""
     return Weight(chars, going, sent.chars, sent.pictures, len(said.asked))
 
 
@@ -224,7 +224,6 @@ class Course:
     _early: set[str] = field(default_factory=set)
 
     def take(self, ident: str | None, said: Said) -> None:
-        """Take in an entry."""
         self.digest.update(f"{ident}\n".encode("utf-8", "surrogatepass"))
         for call in said.asked:
             self._ask(call)
@@ -265,7 +264,7 @@ class Course:
         self._wrong[tool] += 1
 
     def told(self, closing: str) -> Told:
-        """Give what a summary is made of, beside what the turn ends with."""
+        """Return what a summary is made of, beside what the turn ends with."""
         files = [(tool, path) for path, tool in self.written.items()]
         files += [(tool, path) for path, tool in self.touched.items() if path not in self.written]
         tools = [
@@ -361,7 +360,7 @@ class Gathered:
         self.course.take(end.ident, said)
 
     def follows(self, last: int) -> bool:
-        """Tell whether each entry up to a place continues the one before it."""
+        """Check whether each entry up to a place continues the one before it."""
         return self.broken is None or self.broken > last
 
     def over(self) -> None:
@@ -385,7 +384,6 @@ class Gathered:
         self.shorten()
 
     def _opened(self) -> str | None:
-        """Say why the turn is not closed, or None."""
         closing, course = self.closing, self.course
         if closing is None or not closing.said.closes or closing.said.text_path is None:
             return "its last reply does not close it"
@@ -396,19 +394,19 @@ class Gathered:
         return "a call stands in it twice" if course.twice else None
 
     def digest_of(self, note: str | None) -> bytes:
-        """Give the digest of the closed turn with a note: it never says anything else again."""
+        """Return the digest of the closed turn with a note: it never says anything else again."""
         said = (note or "").encode("utf-8", "surrogatepass")
         return blake2b(self.digest + said, digest_size=16).digest()
 
 
+# The course of every turn that is over.
 _OVER = Course()
-"""The course of every turn that is over."""
 
 
+# Tokens of a character, where a session's own usage tells nothing better.
 RATE = 0.33
-"""Tokens of a character, where a session's own usage tells nothing better."""
+# The share of what leaves by which the text may grow.
 _WORTH = 0.5
-"""The share of what leaves by which the text may grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,17 +432,17 @@ class ArchiveRules:
 
 
 def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
-    """Give rules by which every turn folds that may, whatever its size."""
+    """Return rules by which every turn folds that may, whatever its size."""
     return replace(rules, enabled=True, token_threshold=-1)
 
 
 def tokens_of(chars: int, rate: float = RATE) -> int:
-    """Give the tokens that so many characters come to."""
+    """Return the tokens that so many characters come to."""
     return round(chars * rate)
 
 
 def chars_of(tokens: int, rate: float = RATE) -> int:
-    """Give the characters of which so many tokens were counted."""
+    """Return the characters of which so many tokens were counted."""
     return round(tokens / rate)
 
 
@@ -458,7 +456,7 @@ def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
 
 
 def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
-    """Say why a turn stays whatever its size, or None."""
+    """Return why a turn stays whatever its size, or None."""
     if not rules.enabled and not turn.asked:
         return "off"
     if turn.unformed:
@@ -481,14 +479,13 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
 
 
 def _folds(turn: Turn, rules: ArchiveRules) -> str | None:
-    """Say why a turn folds that may, or None."""
     if turn.asked:
         return "asked for"
     return worth_folding(rules, turn.tokens, turn.calls, cut_short=turn.cut_short)
 
 
 def worth_folding(rules: ArchiveRules, tokens: int, calls: int, *, cut_short: bool) -> str | None:
-    """Say why a turn is worth folding, asked for or not, or None."""
+    """Return why a turn is worth folding, asked for or not, or None."""
     if rules.on_failed and cut_short:
         return "it was cut short"
     if tokens > rules.token_threshold:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+# Rises whenever a name in the JSON of a command changes what it means, or goes.
 SCHEMA = 1
-"""Rises whenever a name in the JSON of a command changes what it means, or goes."""
 WIDTH = 80
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 _NARROWEST = 8
@@ -50,7 +50,7 @@ def safe(text: str) -> str:
 
 
 def unexpected(error: Exception) -> str:
-    """Say where a bug of ours showed, never what it was about: messages can quote content."""
+    """Return where a bug of ours showed, never what it was about: messages can quote content."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -107,7 +107,7 @@ def table(
 
 
 def columns() -> float:
-    """Tell how wide the terminal is; without one nothing has to fit."""
+    """Return how wide the terminal is; without one nothing has to fit."""
     if not sys.stdout.isatty():
         return math.inf
     return shutil.get_terminal_size((WIDTH, 24)).columns
@@ -142,7 +142,7 @@ def bar(share: float, room: int) -> str:
 
 
 def blocks() -> bool:
-    """Tell whether the locale and the stream have block characters.
+    """Check whether the locale and the stream have block characters.
 
     LC_CTYPE says nothing: Python itself sets it to UTF-8 where the locale is C.
     """
@@ -159,7 +159,10 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Give values whole as long as they fit into `limit` bytes together; of the rest both ends."""
+    """Return values whole as long as they fit into `limit` bytes together.
+
+    Of the rest both ends.
+    """
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():
@@ -174,7 +177,7 @@ def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
 
 
 def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
-    """Give the part of a value that starts at `offset`, at most `limit` bytes of it."""
+    """Return the part of a value that starts at `offset`, at most `limit` bytes of it."""
     data = _bytes(value)
     start = _boundary(data, offset)
     end = _boundary(data, start + limit)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.context import Context, Filling
 
 _MOST_ROWS = 8
+# Characters of a bar: at least, where nothing has to fit, and at most.
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
-"""Characters of a bar: at least, where nothing has to fit, and at most."""
 
 
 def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
-    """Give a session taken apart as other programs read it, its values already described."""
+    """Return a session taken apart as other programs read it, its values already described."""
     return {
         "session": one.session, "path": printable(one.path), "format": one.format,
         "size_bytes": one.size, "state": one.state,
@@ -61,7 +61,7 @@ def _extracted(value: dict[str, Any]) -> list[str]:
 
 
 def _filling(listed: Sequence[Filling]) -> list[str]:
-    """Give what fills a session as a table, with each share of what is sent as a bar.
+    """Return what fills a session as a table, with each share of what is sent as a bar.
 
     On a narrow terminal the columns that matter least are left out.
     """
@@ -76,6 +76,7 @@ def _filling(listed: Sequence[Filling]) -> list[str]:
     return [f"{line}  {shown}".rstrip() for line, shown in zip(lines, ["", *bars], strict=True)]
 
 
+# Each column, from how wide a terminal on it is shown, and what stands in it.
 _COLUMNS: tuple[tuple[str, int, Callable[[Filling, int], str]], ...] = (
     ("kind", 0, lambda one, _: one.kind),
     ("tool", 0, lambda one, _: one.tool or "-"),
@@ -83,11 +84,10 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Filling, int], str]], ...] = (
     ("characters", 50, lambda one, _: f"{one.chars:,}"),
     ("sent", 0, lambda one, whole: f"{100 * one.live_chars / whole:.0f} %"),
 )
-"""Each column, from how wide a terminal on it is shown, and what stands in it."""
 
 
 def context(one: Context, extracted: list[dict[str, Any]]) -> str:
-    """Give a session taken apart as text; of the extracted values the largest."""
+    """Return a session taken apart as text; of the extracted values the largest."""
     lines = [
         f"{safe(one.session)}  {one.format}, {bytes_(one.size)}, {one.state}",
         *([fullness(one.full)] if one.full else []),

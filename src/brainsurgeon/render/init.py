@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.init import Setup
     from brainsurgeon.operations.install import Done, Offer, Step
 
+# Sessions that are listed; the rest is counted.
 MOST = 12
-"""Sessions that are listed; the rest is counted."""
 _SAID = {
     "there": "is there already", "other": "is there and not ours: it stays as it is",
 }  # fmt: skip
@@ -40,7 +40,7 @@ def found(setup: Setup, nothing: str | None) -> str:
 
 
 def totals(report: ScanReport, *, verbose: bool) -> str:
-    """Say what a first run would do: a line a session, the largest gain first, and the sum."""
+    """Return what a first run would do: a line a session, the largest gain first, and the sum."""
     if verbose:
         return runs.report(report, verbose=True)
     changed = [one for one in report.sessions if one.outcome == "changed"]
@@ -93,14 +93,14 @@ def undoing(entries: Iterable[dict[str, Any]]) -> str:
 
 
 def done(listed: Sequence[Done]) -> str:
-    """Say what became of each step."""
+    """Return what became of each step."""
     return "\n".join(f"{'! ' if one.left else ''}{one.what}: {safe(one.said)}" for one in listed)
 
 
 def init_json(
     setup: Setup | None, report: ScanReport | None, listed: Sequence[Done]
 ) -> dict[str, Any]:
-    """Give what was found, offered and done as other programs read it."""
+    """Return what was found, offered and done as other programs read it."""
     answer: dict[str, Any] = {}
     if setup:
         answer["homes"] = [asdict(one) for one in setup.homes]
@@ -156,6 +156,6 @@ def safe_lines(text: str) -> str:
 def settings_json(
     listed: Iterable[Setting], source: str | None, warnings: Sequence[str]
 ) -> dict[str, Any]:
-    """Give the settings in force as other programs read them."""
+    """Return the settings in force as other programs read them."""
     rows = [{"key": one.key, "value": one.value, "source": one.source} for one in listed]
     return printable({"configuration": source, "settings": rows, "warnings": list(warnings)})  # type: ignore[no-any-return]

@@ -27,7 +27,7 @@ def said(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Give a name or a path as such."""
+    """Return a name or a path as such."""
     return f"<code>{said(text)}</code>"
 
 
@@ -107,7 +107,7 @@ def bar(parts: Sequence[tuple[float, str]], label: str) -> str:
 
 
 def legend(*entries: tuple[str, str]) -> str:
-    """Say what each filling means."""
+    """Return what each filling means."""
     return (
         '<ul class="legend">'
         + "".join(
@@ -240,11 +240,11 @@ footer { max-width: 66rem; margin: 0 auto; padding: 0 1rem 3rem; }
 @media (forced-colors: active) { .bar rect, .area { forced-color-adjust: none; } }
 """
 
+# What a browser may do with the page: use this very style, and nothing else.
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; "
     f"style-src 'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
 )
-"""What a browser may do with the page: use this very style, and nothing else."""
 
 
 _LARGEST = 15
@@ -451,7 +451,7 @@ def _sessions(one: Report) -> str:
 
 
 def _left_out(one: Report) -> str:
-    """Say which sessions are too many to be here, and how to see them."""
+    """Return which sessions are too many to be here, and how to see them."""
     rest = one.smaller
     if not rest.number:
         return ""

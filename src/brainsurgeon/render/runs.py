@@ -49,7 +49,7 @@ _REPORT_KEYS = (
 
 
 def report_json(report: ScanReport) -> dict[str, Any]:
-    """Give a run as other programs read it."""
+    """Return a run as other programs read it."""
     answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
     answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
     answer["unreadable"] = [
@@ -85,7 +85,7 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
 
 
 def report(done: ScanReport, *, verbose: bool = False) -> str:
-    """Give a run as text: sessions that changed or failed, then the figures.
+    """Return a run as text: sessions that changed or failed, then the figures.
 
     Of a dry run the first values of each session, or with `verbose` all.
     """
@@ -148,7 +148,10 @@ def _outcome(outcome: Outcome, dry_run: bool, *, verbose: bool) -> list[str]:
 
 
 def _explain(plan: Plan, most: int) -> list[str]:
-    """Say what would go, of the values the first `most`, and what would stay, with the reasons."""
+    """Return what would go, of the values the first `most`.
+
+    What would stay, with the reasons.
+    """
     lines = [
         f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {safe(cut.reason)}"
         for cut in plan.extracted[:most]
@@ -169,7 +172,7 @@ def _explain(plan: Plan, most: int) -> list[str]:
 
 
 def summary(done: ScanReport) -> str:
-    """Give the figures of a run in one line."""
+    """Return the figures of a run in one line."""
     verb = "would change" if done.dry_run else "changed"
     parts = [f"{count(done.files_seen, 'session')}: {done.sessions_changed:,} {verb}"]
     if done.sessions_changed:
@@ -189,12 +192,12 @@ def summary(done: ScanReport) -> str:
 
 
 def retention_json(done: RetentionReport) -> dict[str, Any]:
-    """Give a retention run as other programs read it."""
+    """Return a retention run as other programs read it."""
     return asdict(done)
 
 
 def retention(done: RetentionReport) -> str:
-    """Give a retention run as text, with the reasons."""
+    """Return a retention run as text, with the reasons."""
     lines = [
         f"{safe(root)}: nothing was deleted, {safe(why)}" for root, why in done.held_back.items()
     ]
@@ -208,12 +211,12 @@ def retention(done: RetentionReport) -> str:
 
 
 def findings_json(listed: list[Finding]) -> dict[str, Any]:
-    """Give what the doctor found as other programs read it."""
+    """Return what the doctor found as other programs read it."""
     return {"findings": printable([asdict(one) for one in listed])}
 
 
 def findings(listed: list[Finding]) -> str:
-    """Give what the doctor found, each with what to do."""
+    """Return what the doctor found, each with what to do."""
     lines = []
     for one in listed:
         lines.append(f"{one.level:8} {safe(one.what)}")
@@ -224,23 +227,23 @@ def findings(listed: list[Finding]) -> str:
 
 ESTIMATE = "tokens are estimated from the characters that were cut"
 _MINUTES = len("2026-11-01 10:00")
+# How the counts of a run are called in the store, and in JSON.
 _COUNTS = {
     "sessions": "sessions_changed", "extracted": "values_extracted", "restored": "values_restored",
     "redacted": "values_redacted", "expired": "values_deleted", "fields": "fields_changed",
     "archived": "turns_archived", "unarchived": "turns_unarchived", "chars": "chars",
     "tokens": "tokens",
 }  # fmt: skip
-"""How the counts of a run are called in the store, and in JSON."""
 _SAID = {
     "extracted": "extracted", "restored": "put back", "redacted": "shortened",
     "expired": "expired",
 }  # fmt: skip
+# How archives are counted in the store, how the turns in them, and what is said of both.
 _FOLDED = (("archived", "folded", "folded"), ("unarchived", "unfolded", "unfolded"))
-"""How archives are counted in the store, how the turns in them, and what is said of both."""
 
 
 def runs_json(listed: Iterable[Run]) -> dict[str, Any]:
-    """Give the runs as other programs read them."""
+    """Return the runs as other programs read them."""
     return {"runs": [_run_json(one) for one in listed]}
 
 
@@ -253,7 +256,7 @@ def _run_json(one: Run) -> dict[str, Any]:
 
 
 def runs(listed: Sequence[Run]) -> str:
-    """Give the runs as a table, the newest last."""
+    """Return the runs as a table, the newest last."""
     if not listed:
         return "no run has changed anything yet"
     rows = [
@@ -266,13 +269,13 @@ def runs(listed: Sequence[Run]) -> str:
 
 
 def command(one: Run) -> str:
-    """Give by which command a run was made, and which other it took back."""
+    """Return by which command a run was made, and which other it took back."""
     undone = one.facts.get("rolls_back")
     return one.command if undone is None else f"{one.command} {undone}"
 
 
 def did(one: Run) -> str:
-    """Give what a run did in a few words."""
+    """Return what a run did in a few words."""
     done = [f"{one.facts[name]:,} {said}" for name, said in _SAID.items() if one.facts.get(name)]
     done += [
         f"{folded_text(one.facts[archives], one.facts.get(turns, 0))} {said}"
@@ -283,7 +286,7 @@ def did(one: Run) -> str:
 
 
 def rollback_json(done: RollbackReport) -> dict[str, Any]:
-    """Give what became of a rollback as other programs read it."""
+    """Return what became of a rollback as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "rolls_back": done.undone.id, "run_id": done.made, "dry_run": done.dry_run,
         "sessions": [
@@ -297,7 +300,7 @@ def rollback_json(done: RollbackReport) -> dict[str, Any]:
 
 
 def rollback(done: RollbackReport) -> str:
-    """Give what became of a rollback, session by session."""
+    """Return what became of a rollback, session by session."""
     lines = [line for one in done.sessions for line in _session(one, dry_run=done.dry_run)]
     pending = sum(one.state == "pending" for one in done.sessions)
     changed = sum(one.state == "rolled back" for one in done.sessions)
@@ -325,12 +328,12 @@ def _session(one: SessionRollback, *, dry_run: bool) -> list[str]:
 
 
 def events_json(listed: Iterable[Event]) -> dict[str, Any]:
-    """Give events as other programs read them."""
+    """Return events as other programs read them."""
     return {"events": [_event_json(one) for one in listed]}
 
 
 def event_line(one: Event) -> str:
-    """Give an event as one line of JSON, for whoever follows."""
+    """Return an event as one line of JSON, for whoever follows."""
     return json.dumps({"schema": SCHEMA, **_event_json(one)})
 
 
@@ -343,13 +346,13 @@ def _event_json(one: Event) -> dict[str, Any]:
 
 
 def event(one: Event) -> str:
-    """Give an event as a line of text."""
+    """Return an event as a line of text."""
     of_run = f" (run {one.run_id})" if one.run_id is not None else ""
     return f"{one.id:<5} {local(one.at)}  {one.kind:11}  {of_session(one)}{of_run}"
 
 
 def of_session(one: Event) -> str:
-    """Give the session of an event, and what there is to say of it."""
+    """Return the session of an event, and what there is to say of it."""
     session = one.session or one.facts.get("session") or "-"
     return f"{safe(session)}: {_told(one)}"
 
@@ -378,7 +381,7 @@ def _told(one: Event) -> str:
 
 
 def counts_json(listed: Iterable[Tally]) -> dict[str, Any]:
-    """Give the counts by kind and tool as other programs read them."""
+    """Return the counts by kind and tool as other programs read them."""
     return {
         "counts": [
             {"kind": one.kind, "tool": one.tool, "values_extracted": one.extracted,
@@ -390,7 +393,7 @@ def counts_json(listed: Iterable[Tally]) -> dict[str, Any]:
 
 
 def counts(listed: Sequence[Tally]) -> str:
-    """Give the counts by kind and tool as a table."""
+    """Return the counts by kind and tool as a table."""
     if not listed:
         return "nothing was extracted or put back in this time"
     rows = [

@@ -36,7 +36,7 @@ _BY = {
 
 
 def shown_json(shown: ShownValues) -> dict[str, Any]:
-    """Give shown values as other programs read them."""
+    """Return shown values as other programs read them."""
     told: dict[str, Any] = {"entry_id": shown.entry_id, "session": shown.session}
     if shown.same_as:
         told["same_as"] = shown.same_as
@@ -46,7 +46,7 @@ def shown_json(shown: ShownValues) -> dict[str, Any]:
 
 
 def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
-    """Give the answer to a restore as agents and other programs read it.
+    """Return the answer to a restore as agents and other programs read it.
 
     The values are in it while somebody is at work in the session, or with `content`.
     """
@@ -83,7 +83,7 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
 
 
 def restored(answer: RestoreAnswer) -> str:
-    """Give the answer to a restore as text; the values follow when it is pending."""
+    """Return the answer to a restore as text; the values follow when it is pending."""
     values = f"{count(len(answer.sizes), 'value')} ({bytes_(sum(answer.sizes.values()))})"
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
     lines = []
@@ -110,7 +110,7 @@ def restored(answer: RestoreAnswer) -> str:
 
 
 def restored_all_json(done: Sequence[SessionRestore]) -> dict[str, Any]:
-    """Give what `restore --all` did as other programs read it."""
+    """Return what `restore --all` did as other programs read it."""
     rows = [asdict(one) for one in done]
     for row in rows:
         row["values_restored"] = row.pop("values")
@@ -118,7 +118,7 @@ def restored_all_json(done: Sequence[SessionRestore]) -> dict[str, Any]:
 
 
 def restored_all(done: Sequence[SessionRestore]) -> str:
-    """Give what `restore --all` did, session by session."""
+    """Return what `restore --all` did, session by session."""
     if not done:
         return "nothing to undo"
     lines = []
@@ -134,7 +134,7 @@ def restored_all(done: Sequence[SessionRestore]) -> str:
 
 
 def set_json(answer: FieldAnswer) -> dict[str, Any]:
-    """Give what became of `set-extractable` as other programs read it."""
+    """Return what became of `set-extractable` as other programs read it."""
     told: dict[str, Any] = {
         "set": True,
         "pending": answer.pending,
@@ -148,7 +148,7 @@ def set_json(answer: FieldAnswer) -> dict[str, Any]:
 
 
 def set_(answer: FieldAnswer) -> str:
-    """Give what became of `set-extractable`."""
+    """Return what became of `set-extractable`."""
     value = json.dumps(answer.value)
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
     if answer.pending:
@@ -157,7 +157,7 @@ def set_(answer: FieldAnswer) -> str:
 
 
 def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
-    """Give the sessions as other programs read them."""
+    """Return the sessions as other programs read them."""
     rows = [
         {"session": one.session, "path": one.path, "format": one.format, "size_bytes": one.size,
          "values_extracted": one.extracted, "bytes_saved": one.saved, "state": one.state,
@@ -169,7 +169,7 @@ def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
 
 
 def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = False) -> str:
-    """Give the sessions as a table with totals, and the reasons of those that are not idle.
+    """Return the sessions as a table with totals, and the reasons of those that are not idle.
 
     On a narrow terminal the columns that matter least are left out.
     """
@@ -189,6 +189,7 @@ def _age(one: SessionSummary, now: float) -> str:
     return "-" if one.changed_at is None else lasting(max(0.0, now - one.changed_at))
 
 
+# Each column, from how wide a terminal on it is shown, and what stands in it.
 _COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = (
     ("session", 0, lambda one, _: one.session),
     ("format", 70, lambda one, _: one.format or "-"),
@@ -197,7 +198,6 @@ _COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = 
     ("age", 60, _age),
     ("state", 50, lambda one, _: one.state),
 )
-"""Each column, from how wide a terminal on it is shown, and what stands in it."""
 
 
 def _totals(listed: Sequence[SessionSummary]) -> str:
@@ -211,24 +211,24 @@ _MOST = 20
 
 
 def backup_json(done: StoreCopy) -> dict[str, Any]:
-    """Give a backup as other programs read it."""
+    """Return a backup as other programs read it."""
     told = {"path": done.path, "size_bytes": done.size, "values_held": done.values}
     return printable(told)  # type: ignore[no-any-return]
 
 
 def backup(done: StoreCopy) -> str:
-    """Say where a backup is, and that it was read back."""
+    """Return where a backup is, and that it was read back."""
     return f"{safe(done.path)}: {_holding(done.size, done.values)}, read back whole"
 
 
 def before_replacing(found: Replacement) -> str:
-    """Say what a backup holds, and which placeholders are newer than it."""
+    """Return what a backup holds, and which placeholders are newer than it."""
     lines = [f"{safe(found.source)}: {_holding(found.size, found.values)}, read whole"]
     return "\n".join(lines + _newer(found))
 
 
 def replacement_json(done: Replacement) -> dict[str, Any]:
-    """Give a restored backup as other programs read it."""
+    """Return a restored backup as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "path": done.source, "size_bytes": done.size, "values_held": done.values,
         "newer": [_placeholders_json(one) for one in done.newer], "kept_store": done.kept,
@@ -245,17 +245,16 @@ def replacement(done: Replacement) -> str:
 
 
 def compaction_json(done: Compaction) -> dict[str, Any]:
-    """Give a compaction as other programs read it."""
+    """Return a compaction as other programs read it."""
     return {"bytes_before": done.before, "bytes_after": done.after}
 
 
 def compaction(done: Compaction) -> str:
-    """Say what a compaction brought."""
     return f"store: {bytes_(done.before)} -> {bytes_(done.after)}"
 
 
 def purge_json(done: Purge) -> dict[str, Any]:
-    """Give what became of the store as other programs read it."""
+    """Return what became of the store as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "removed": done.removed, "store_path": done.directory,
         "in_the_way": [_placeholders_json(one) for one in done.placeholders],

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.status import Check, Metric, Status
 
 
+# Of reasons, roots and the like no more are shown: it is to fit a screen.
 _MOST = 6
-"""Of reasons, roots and the like no more are shown: it is to fit a screen."""
 
 
 def status_json(now: Status) -> dict[str, Any]:
-    """Give how things stand as other programs read it; moments are ISO 8601 or null."""
+    """Return how things stand as other programs read it; moments are ISO 8601 or null."""
     answer: dict[str, Any] = {
         key: iso(value) if key.endswith("_at") and value is not None else value
         for key, value in asdict(now).items()
@@ -51,7 +51,7 @@ def status_json(now: Status) -> dict[str, Any]:
 
 
 def check_json(found: Check) -> dict[str, Any]:
-    """Give what is wrong as other programs read it."""
+    """Return what is wrong as other programs read it."""
     return {"troubles": printable(list(found.troubles))}
 
 
@@ -65,7 +65,7 @@ def check(now: Status, found: Check) -> str:
 
 
 def status(now: Status, moment: float) -> str:
-    """Give how things stand as text."""
+    """Return how things stand as text."""
     daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {state}" for state, number in now.sessions_by_state.items())
     net = now.bytes_saved - now.store_bytes
@@ -111,7 +111,7 @@ def status(now: Status, moment: float) -> str:
 
 
 def _some(lines: Iterable[str]) -> list[str]:
-    """Give the first few of some lines, and say how many more there are."""
+    """Return the first few of some lines, and say how many more there are."""
     listed = list(lines)
     if len(listed) <= _MOST:
         return listed
@@ -152,7 +152,7 @@ def metrics(measured: Iterable[Metric]) -> str:
 
 
 def metrics_json(measured: Iterable[Metric]) -> dict[str, Any]:
-    """Give measures as other programs read them, each sample with its label, if it has one."""
+    """Return measures as other programs read them, each sample with its label, if it has one."""
     return {
         "metrics": [
             {"metric": f"brainsurgeon_{one.name}", "label": next(iter(labels.values()), None),

@@ -26,7 +26,7 @@ _MOST_ROWS = 8
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """Give what was decided about one turn as other programs read it."""
+    """Return what was decided about one turn as other programs read it."""
     turn = verdict.turn
     return {
         "turn": turn.number, "prompt_id": turn.prompt_id, "entry_id": turn.closing_id,
@@ -36,7 +36,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Say what was decided about one turn."""
+    """Return what was decided about one turn."""
     turn = verdict.turn
     where = f"turn {turn.number} ({safe(turn.closing_id or turn.prompt_id)})"
     size = f"{turn.tokens:,} tokens, {count(turn.calls, 'call')}"
@@ -44,7 +44,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def archived_json(answer: ArchiveAnswer) -> dict[str, Any]:
-    """Give what became of turns that were to fold as other programs read it."""
+    """Return what became of turns that were to fold as other programs read it."""
     turns = [verdict_json(one) for one in (*answer.archived, *answer.kept)]
     told = {
         "session": answer.session, "pending": answer.pending, "reason": answer.reason or None,
@@ -54,7 +54,6 @@ def archived_json(answer: ArchiveAnswer) -> dict[str, Any]:
 
 
 def archived(answer: ArchiveAnswer) -> str:
-    """Give it as text."""
     lines = [verdict_text(one) for one in (*answer.archived, *answer.kept)]
     if answer.pending:
         lines.append(f"noted for the next scan: {safe(answer.reason)}")
@@ -64,7 +63,7 @@ def archived(answer: ArchiveAnswer) -> str:
 
 
 def turns(verdicts: Sequence[Verdict]) -> list[str]:
-    """Say which turns would fold, and of the others how many stay for which reason."""
+    """Return which turns would fold, and of the others how many stay for which reason."""
     folding = [one for one in verdicts if one.folds]
     lines = [f"  - {verdict_text(one)}" for one in folding[:_MOST_ROWS]]
     if len(folding) > _MOST_ROWS:
@@ -85,13 +84,13 @@ def standing(listed: Sequence[ArchiveRecord]) -> str:
 
 
 def archive_json(one: StandingArchive, now: float) -> dict[str, Any]:
-    """Give one archive as other programs read it."""
+    """Return one archive as other programs read it."""
     age = max(0, round(now - one.archive.made_at))
     return {"session": one.session, **record_json(one.archive), "age_seconds": age}
 
 
 def record_json(record: ArchiveRecord) -> dict[str, Any]:
-    """Give what is recorded of an archive as other programs read it."""
+    """Return what is recorded of an archive as other programs read it."""
     return {
         "entry_id": record.entry_id, "prompt_id": record.prompt_id,
         "entries": record.entries, "tokens_before": record.tokens_before,
@@ -102,13 +101,13 @@ def record_json(record: ArchiveRecord) -> dict[str, Any]:
 
 
 def archives_json(listed: Iterable[StandingArchive], now: float) -> dict[str, Any]:
-    """Give the archives that stand as other programs read them."""
+    """Return the archives that stand as other programs read them."""
     told = {"archives": [archive_json(one, now) for one in listed]}
     return printable(told)  # type: ignore[no-any-return]
 
 
 def archives(listed: list[StandingArchive], now: float) -> str:
-    """Give them as a table.
+    """Return them as a table.
 
     On a narrow terminal names of sessions are cut, and the columns that matter least are left out;
     the ids stay whole, since `show` and `restore` want them.
@@ -128,8 +127,9 @@ def _age(one: StandingArchive, now: float) -> str:
     return lasting(max(0.0, now - one.archive.made_at))
 
 
+# Characters that the name of a session has at least, with the space around it.
 _NAME = 11
-"""Characters that the name of a session has at least, with the space around it."""
+# Each column, from how much room beside the names on it is shown, and what stands in it.
 _COLUMNS: tuple[tuple[str, int, Callable[[StandingArchive, float], str]], ...] = (
     ("turns", 33, lambda one, _: f"{one.archive.turns:,}"),
     ("tokens", 0, lambda one, _: f"{one.archive.tokens_before:,} -> {one.archive.tokens_after:,}"),
@@ -138,11 +138,10 @@ _COLUMNS: tuple[tuple[str, int, Callable[[StandingArchive, float], str]], ...] =
     ("depth", 55, lambda one, _: str(one.archive.depth)),
     ("age", 26, _age),
 )
-"""Each column, from how much room beside the names on it is shown, and what stands in it."""
 
 
 def turn_json(turn: ArchivedTurn) -> dict[str, Any]:
-    """Give an archived turn as other programs read it."""
+    """Return an archived turn as other programs read it."""
     told = {
         "entry_id": turn.archive.entry_id, "session": turn.session,
         "lines": [line.decode("utf-8", "surrogateescape") for line in turn.lines],
@@ -152,7 +151,7 @@ def turn_json(turn: ArchivedTurn) -> dict[str, Any]:
 
 
 def hits_json(found: Iterable[Hit]) -> dict[str, Any]:
-    """Give what a search found as other programs read it."""
+    """Return what a search found as other programs read it."""
     told = {
         "hits": [
             {"session": one.session, "entry_id": one.entry_id, "path": one.path,
@@ -182,7 +181,7 @@ _MOST_LOADS = 8
 
 
 def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
-    """Give how full a session is as other programs read it; tokens, and shares of the window."""
+    """Return how full a session is as other programs read it; tokens, and shares of the window."""
     if full is None:
         return None
     line = full.calibration
@@ -195,7 +194,7 @@ def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
 
 
 def fullness(full: Fullness) -> str:
-    """Give how full a session is in a line or two."""
+    """Return how full a session is in a line or two."""
     line = full.calibration
     error = "" if line.error is None else f", {100 * line.error:.1f} % off for its own calls"
     method = _METHODS[line.method].format(calls=line.calls)
@@ -210,7 +209,7 @@ def fullness(full: Fullness) -> str:
 
 
 def loads_json(loads: Loads) -> dict[str, Any]:
-    """Give what is remembered of the loads of all sessions as other programs read it."""
+    """Return what is remembered of the loads of all sessions as other programs read it."""
     return {
         "sessions_weighed": loads.sessions, "load_tokens": loads.load,
         "window_tokens": loads.window, "sessions_too_full": loads.too_full,
@@ -218,7 +217,7 @@ def loads_json(loads: Loads) -> dict[str, Any]:
 
 
 def loads(told: Loads) -> list[str]:
-    """Give what is remembered of the loads of all sessions in a line, or nothing."""
+    """Return what is remembered of the loads of all sessions in a line, or nothing."""
     if not told.sessions:
         return []
     share = _percent(told.load / told.window) if told.window else "-"
@@ -227,7 +226,7 @@ def loads(told: Loads) -> list[str]:
 
 
 def relief_json(done: Relief, *, dry_run: bool) -> dict[str, Any]:
-    """Give what a relief did as other programs read it."""
+    """Return what a relief did as other programs read it."""
     told: dict[str, Any] = {
         "session": done.session, "pending": done.pending, "reason": done.reason,
         "dry_run": dry_run,
@@ -244,7 +243,6 @@ def relief_json(done: Relief, *, dry_run: bool) -> dict[str, Any]:
 
 
 def relief(done: Relief, *, dry_run: bool) -> str:
-    """Give what a relief did as text."""
     name = safe(done.session)
     if done.pending or done.before is None or done.after is None:
         return f"{name}: noted; the next scan that finds it idle does it ({safe(done.reason)})"

@@ -159,8 +159,8 @@ class Way:
             recover.resolve(self.store, rewrite, self.change.session.descriptor)
 
 
+# Seconds after which a placeholder that stands is to be found in the store, whatever goes on.
 _UNSAID = 0.05
-"""Seconds after which a placeholder that stands is to be found in the store, whatever goes on."""
 
 
 def apply(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:

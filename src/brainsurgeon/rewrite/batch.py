@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+# So much of sessions, as they are now, waits at most: what is to be cut of it is in memory.
 _MOST_BYTES = 8 << 20
-"""So much of sessions, as they are now, waits at most: what is to be cut of it is in memory."""
+# Seconds for which one waits at most, unless looking at the next takes longer.
 _LONGEST = 0.5
-"""Seconds for which one waits at most, unless looking at the next takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,10 @@ class Batch:
         return bool(rows or late or len(self._waiting) >= TOGETHER or size >= _MOST_BYTES)
 
     def leaves_room(self, file: SessionFile) -> bool:
-        """Tell whether a session is small enough that others may wait while it is looked at."""
+        """Check whether a session is small enough that others may wait while it is looked at."""
         return not self._waiting or file.fingerprint.size < _MOST_BYTES
 
     def add(self, planned: Planned) -> None:
-        """Let one more wait."""
         self._since = self._since if self._waiting else time.monotonic()
         self._waiting.append(planned)
 
@@ -116,7 +115,7 @@ def carry_out_together(
 def _noted(
     store: Store, waiting: Sequence[Planned]
 ) -> list[Change | tuple[Planned, SessionRecord]]:
-    """Give each session a record, if it has none yet: all in one commit."""
+    """Return each session a record, if it has none yet: all in one commit."""
     records = [one.record for one in waiting]
     if None in records:
         with store.transaction():

@@ -58,7 +58,7 @@ class Weighed:
         return max(0, int((self.full.threshold - BELOW) * self.full.window))
 
     def after(self, planned: Plan, step: int) -> Fullness:
-        """Tell how full it is once a plan is carried out."""
+        """Return how full it is once a plan is carried out."""
         less, now = planned.lighter, self.measure
         load = self.full.calibration.tokens(
             max(0, now.chars - less.chars), max(0, now.pictures - less.pictures)
@@ -102,14 +102,14 @@ def fullness(
 
 
 def others_of(store: Store | None, agent_directory: str, records: Records) -> list[Calibration]:
-    """Give the lines through the calls of the agent's other sessions."""
+    """Return the lines through the calls of the agent's other sessions."""
     if store is None:
         return []
     return store.calibrations.of_agent(os.fsencode(agent_directory), records.own)
 
 
 def recorded_window(one: Examination) -> int | None:
-    """Give how many tokens the model of a session takes, as its agent noted; None where not."""
+    """Return how many tokens the model of a session takes, as its agent noted; None where not."""
     if isinstance(one.session, OpenRows):
         return one.session.context_tokens
     return context_tokens(one.session.file)
@@ -138,7 +138,7 @@ def plan_within(
 
 
 def allowed_steps(one: Examination, highest: int) -> tuple[int, ...]:
-    """Give the steps that may be taken in a session, in the medium that it lies in."""
+    """Return the steps that may be taken in a session, in the medium that it lies in."""
     in_rows = isinstance(one.session, OpenRows)
     return steps_to(highest, in_rows=in_rows, linked=one.format.archives == "linked")
 
@@ -153,8 +153,8 @@ def plan_budgeted(
     return plan_within(weighed, steps, weighed.goal, make, begin, folding)
 
 
+# The highest step of the first round of a relief; the last one is a round of its own.
 FIRST_ROUND = LAST_STEP - 1
-"""The highest step of the first round of a relief; the last one is a round of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Fitting:
     room: int = 0
 
     def outcome(self, one: Examination, planned: Plan) -> Outcome:
-        """Say what carrying the plan out makes of its session, as far as it is `planned` now."""
+        """Return what carrying the plan out makes of its session, as far as it is `planned` now."""
         came = outcome_of(one.session.file, one.format.name, self.rules, planned)
         return replace(came, full=self.after)
 
@@ -195,7 +195,6 @@ class Wanted:
 
     @classmethod
     def read(cls, value: Any) -> Wanted:
-        """Read it from the value of a request."""
         return cls(value.get("to"), bool(value.get("seals"))) if isinstance(value, dict) else cls()
 
     def write(self) -> dict[str, Any]:
@@ -203,14 +202,14 @@ class Wanted:
         return {"to": self.to, "seals": self.seals}
 
     def tokens(self, full: Fullness) -> int | None:
-        """Give the load that it is to lead to, where one is named."""
+        """Return the load that it is to lead to, where one is named."""
         if self.to is None:
             return None
         return int(self.to * full.window if self.to <= 1 else self.to)
 
 
 def asked_relief(records: Records) -> Wanted | None:
-    """Give the relief that waits for a session to be idle, if any does."""
+    """Return the relief that waits for a session to be idle, if any does."""
     asked = [request for request in records.requests if request.action == "relieve"]
     return Wanted.read(asked[-1].value) if asked else None
 
@@ -253,7 +252,7 @@ def relieve_by(
 
 
 def _begin(one: Examination, weighed: Weighed, wanted: Wanted) -> Rules:
-    """Give the rules that a relief begins with: it is made however little it gains.
+    """Return the rules that a relief begins with: it is made however little it gains.
 
     Where the last prompt was refused for a seal, nobody knows which: then all of them go.
     """
@@ -274,8 +273,8 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
             store.calibrations.remember(record.id, full, now)
 
 
+# Why a turn stays that will never fold: nothing about it changes any more.
 _FOR_GOOD = ("no gain", "depth", "format", "never sent")
-"""Why a turn stays that will never fold: nothing about it changes any more."""
 GONE = "the turn stands in its session no more"
 
 
@@ -298,7 +297,7 @@ def end_hopeless(
 
 
 def folding_of(one: Examination, records: Records, rules: ArchiveRules | None = None) -> Folding:
-    """Give what is asked of a session's turns; `rules` are those of its settings unless given.
+    """Return what is asked of a session's turns; `rules` are those of its settings unless given.
 
     Nothing folds while nothing may be extracted. A session in a database has no form for it: there
     nobody has to look.

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 NO_ANSWER = "no answer of ours stands in the turn in which it was asked"
+# Why a redaction ends without one.
 KEPT = "the configuration keeps such calls"
-"""Why a redaction ends without one."""
 
+# A session that was changed, in either medium.
 AnyRewrite = Rewrite | RowsRewrite
-"""A session that was changed, in either medium."""
 
 
 def change(

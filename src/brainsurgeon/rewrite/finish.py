@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 _HURRY = 0.2
+# Seconds for which a rewrite whose time has come waits for others.
 _LATEST = 0.2
-"""Seconds for which a rewrite whose time has come waits for others."""
+# How many sessions share their commits.
 TOGETHER = 16
-"""How many sessions share their commits."""
 UNFINISHED = (
     "the old file stays beside the session, since somebody has it open; the next command ends it"
 )
@@ -52,7 +52,7 @@ class Directories:
         self._holders: Counter[tuple[int, int]] = Counter()
 
     def hold(self, descriptor: int, held: ExitStack) -> int:
-        """Give a descriptor of the same directory, which is open for as long as this is held."""
+        """Return a descriptor of the same directory, which is open for as long as this is held."""
         above = os.fstat(descriptor)
         place = above.st_dev, above.st_ino
         if place not in self._open:
@@ -190,7 +190,6 @@ class Unfinished:
         return late
 
     def _finish(self, count: int, *, hurry: bool) -> list[str]:
-        """Finish the first few."""
         those, self._waiting = self._waiting[:count], self._waiting[count:]
         try:
             return [one.name for one in finish_together(those, hurry=hurry)]

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
-    """Give the settings that hold for a session; without any profile in use, those that there are.
+    """Return the settings that hold for a session.
+
+    Without any profile in use, those that there are.
 
     Its names are `agent/id`, its keys those under which its agent lists it.
     """
@@ -51,7 +53,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
 
 
 def _keys(file: SessionFile) -> list[str]:
-    """Give the keys of a session; none where its agent's list cannot be read."""
+    """Return the keys of a session; none where its agent's list cannot be read."""
     if file.key is not None:
         return [file.key]
     if openclaw.owner(file.directory) is None:
@@ -60,14 +62,14 @@ def _keys(file: SessionFile) -> list[str]:
 
 
 def context_tokens(file: SessionFile) -> int | None:
-    """Give how many tokens the model of a session takes, as OpenClaw noted beside its file."""
+    """Return how many tokens the model of a session takes, as OpenClaw noted beside its file."""
     if file.in_database or openclaw.owner(file.directory) is None:
         return None
     return openclaw.context_tokens(file.directory, file.name)
 
 
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
-    """Say why the configuration leaves this session alone, or None.
+    """Return why the configuration leaves this session alone, or None.
 
     Where its relief or an archive was `asked` for, its size is no reason.
     """
@@ -116,7 +118,7 @@ def _check(obstacle: str | None) -> None:
 
 
 def moved_away(file: SessionFile) -> bool:
-    """Tell whether the agent of a session in a file keeps its sessions in a database now."""
+    """Check whether the agent of a session in a file keeps its sessions in a database now."""
     return not file.in_database and openclaw.migrated(file.agent_directory)
 
 
@@ -131,8 +133,8 @@ def _check_engine(session: OpenRows) -> None:
         )
 
 
+# Why a file cannot be opened without waiting: somebody has a lease on it.
 HELD = "another process is replacing the file"
-"""Why a file cannot be opened without waiting: somebody has a lease on it."""
 
 
 class NotIdleError(Exception):
@@ -160,7 +162,6 @@ class Examination:
 
     @property
     def format(self) -> Format:
-        """The format of its file."""
         return self.session.format
 
     def check_idle(self) -> None:
@@ -187,7 +188,10 @@ class Examination:
             raise NotIdleError(self.survey.open_turn, idle=True)
 
     def signs(self, session: OpenSession, clock: Callable[[], float]) -> Signs:
-        """Give what shows whether the agent is at work: it is asked once more for the exchange."""
+        """Return what shows whether the agent is at work.
+
+        It is asked once more for the exchange.
+        """
         abandoned = float(self.settings.abandoned_after_seconds)
         where = self._place
         if where is not None:
@@ -218,7 +222,7 @@ class Examination:
         return Habits(drops_blocks=is_pi and homes.drops_blocks(), remembers=is_pi)
 
     def kept_in_memory(self) -> str | None:
-        """Say which process has the session in memory, so that cutting it saves nothing yet.
+        """Return which process has the session in memory, so that cutting it saves nothing yet.
 
         None where there is none, and where the session has been silent for so long that whoever
         takes it up next will probably read it again.

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from brainsurgeon.model.records import SessionRecord
     from brainsurgeon.store import Store
 
+# Stored values that were read already, by the id of their extraction.
 Values = Mapping[int, bytes]
-"""Stored values that were read already, by the id of their extraction."""
+# A cut with the id, the digest and the size in bytes of the value that it shelved.
 Shelved = tuple[Cut, int, bytes, int]
-"""A cut with the id, the digest and the size in bytes of the value that it shelved."""
+# Compressed bytes after which a transaction of blobs is committed.
 BATCH = 8 << 20
-"""Compressed bytes after which a transaction of blobs is committed."""
 
 
 class Shelf:

@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from brainsurgeon.store.scan_memory import FileMemory
 
 
+# Bytes of the smallest file of which anything is remembered: a shorter one is read as quickly.
 SMALLEST = 1 << 18
-"""Bytes of the smallest file of which anything is remembered: a shorter one is read as quickly."""
 
 
+# Ids that everybody writes alike as JSON, and that stand in their placeholders: a search finds
+# them.
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
-"""Ids that everybody writes alike as JSON, and that stand in their placeholders: a search finds
-them."""
+# Ids for which what stands in front is searched; with more, all of it is read as quickly.
 _FEW = 8
-"""Ids for which what stands in front is searched; with more, all of it is read as quickly."""
 
 
 def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
-    """Give what finds where the next look at a session may begin.
+    """Return what finds where the next look at a session may begin.
 
     It cannot be told while something is asked for in it, its turn was given up as abandoned, or
     how full it is as a whole, or what its older turns are, decides about it.
@@ -71,7 +71,7 @@ def frontier_of(one: Examination, records: Records, *, cut: bool) -> Frontier:
 def begins_at(
     one: Examination, frontier: Frontier, planned: Plan, record: SessionRecord | None, rules: str
 ) -> Resume | None:  # fmt: skip
-    """Say where the next look at a session may begin that was looked at and left as it is.
+    """Return where the next look at a session may begin that was looked at and left as it is.
 
     Where the plan is carried out, `begins_after` says it of what became of it.
     """
@@ -96,7 +96,7 @@ def begins_at(
 
 
 def pays(offset: int, size: int) -> bool:
-    """Tell whether the tail from an offset is much less work than all of a file of that size."""
+    """Check whether the tail from an offset is much less work than all of a file of that size."""
     return size >= SMALLEST and 2 * offset >= size
 
 
@@ -145,7 +145,7 @@ def records_of_tail(store: Store, record: SessionRecord | None, one: Examination
 
 
 def is_whole_plan(one: Examination, before: Resume, planned: Plan) -> bool:
-    """Tell whether a plan for the tail is what a look at everything would have planned.
+    """Check whether a plan for the tail is what a look at everything would have planned.
 
     What stands in front decides in two ways only. Where the id of an entry stands twice, nothing
     goes from it, and where its placeholder's text stood before, another one is given out: both
@@ -161,7 +161,7 @@ def is_whole_plan(one: Examination, before: Resume, planned: Plan) -> bool:
 
 
 def begins_after(begin: Resume, rewrite: Rewrite, session_id: int | None) -> Resume | None:
-    """Say where the next look at a session may begin that was changed behind `begin` alone."""
+    """Return where the next look at a session may begin that was changed behind `begin` alone."""
     seen = rewrite.fingerprint
     mark = mark_at(rewrite.directory, rewrite.name, seen, begin.offset)
     if mark is None:
@@ -192,8 +192,8 @@ class Look:
     fingerprint: Fingerprint
     format: str | None = None
     due_at: float | None = None
+    # How it is remembered where the next run looks again although nothing changed.
     again: str | None = None
-    """How it is remembered where the next run looks again although nothing changed."""
 
 
 def look_at_growth(
@@ -246,12 +246,12 @@ def look_at_growth(
 
 
 def _asked_for(store: Store, session_id: int) -> bool:
-    """Tell whether something is asked for in a session: of its values, or of its turns."""
+    """Check whether something is asked for in a session: of its values, or of its turns."""
     return bool(store.requests.open_of(session_id)) or store.archives.asked(session_id)
 
 
 def _may_go(one: Examination, before: Resume, record: SessionRecord | None, planned: Plan) -> bool:
-    """Tell whether what is to go may be cut on the word of the tail alone.
+    """Check whether what is to go may be cut on the word of the tail alone.
 
     Raise RefusedError where its file may not be replaced.
     """
@@ -260,7 +260,7 @@ def _may_go(one: Examination, before: Resume, record: SessionRecord | None, plan
 
 
 def begin_anew(store: Store, planned: Planned, rewrite: AnyRewrite) -> Resume | None:
-    """Say where the next look at a session may begin that was just changed."""
+    """Return where the next look at a session may begin that was just changed."""
     record = store.sessions.at(planned.file.path)
     if planned.begin is None or record is None or not isinstance(rewrite, Rewrite):
         return None

@@ -72,7 +72,7 @@ class ArchivedTurn:
         )
 
     def _size(self, entry: Entry) -> int:
-        """Give the bytes of the texts of a result."""
+        """Return the bytes of the texts of a result."""
         texts = (
             value_at(entry, part.path) for part in self.form.parts(entry, NO_SURVEY, None)
             if part.kind == "tool_result" and not part.dead
@@ -81,7 +81,6 @@ class ArchivedTurn:
 
 
 def _result(result: Answered | None, size: int | None) -> str:
-    """Say in brackets what is known of a result."""
     if result is None:
         return "[no result]"
     known = (
@@ -96,7 +95,7 @@ def _result(result: Answered | None, size: int | None) -> str:
 def archived_turn(
     settings: Settings, store: Store, named: EntryValues, now: float, *, undone: bool = False
 ) -> ArchivedTurn | None:  # fmt: skip
-    """Give the turn that is folded into an entry; None where none is, or it stands nowhere.
+    """Return the turn that is folded into an entry; None where none is, or it stands nowhere.
 
     With `undone` also one that was brought back. Values that whoever asks may not see stay out.
     Raise GoneError where its session went away.
@@ -148,7 +147,7 @@ def lines_of(
 def _offsets(
     session: AnyOpen, prompt_id: str, entry_id: str, links: dict[str, str | None]
 ) -> dict[int, int]:
-    """Give where the lines of a turn stand, with their lengths, in the order of the file.
+    """Return where the lines of a turn stand, with their lengths, in the order of the file.
 
     In the linked form they are found by climbing from the closing entry to the prompt, over the
     links as the agent wrote them; in the flat form they stand between the two.
@@ -198,11 +197,11 @@ def _filled(
         yield line + session.read(done, offset + size)
 
 
+# Characters of a summary; one that is longer, or says nothing, is none.
 LONGEST = 8000
-"""Characters of a summary; one that is longer, or says nothing, is none."""
 _MOST_BYTES = 4 * LONGEST
+# Seconds between two looks at whether the run is to end.
 _GLANCE = 0.2
-"""Seconds between two looks at whether the run is to end."""
 STYLE = "BRAINSURGEON_STYLE"
 
 
@@ -222,7 +221,7 @@ class Told:
 def summaries(
     told: Told, store: Store, planned: Plan
 ) -> tuple[Mapping[bytes, str], tuple[str, ...]]:
-    """Give what the command says of the turns that a plan folds, and a warning for each failure.
+    """Return what the command says of the turns that a plan folds, and a warning for each failure.
 
     What it said is kept by the turn's digest: a rewrite that is refused does not run it again.
     """

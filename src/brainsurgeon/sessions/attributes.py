@@ -13,19 +13,19 @@ import struct
 import sys
 from functools import cache
 
+# Attributes that the system itself gives to each new file, by its own rules.
 _LABELS = ("security.selinux", "security.SMACK64", "security.apparmor")
-"""Attributes that the system itself gives to each new file, by its own rules."""
+# FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2)).
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
-"""FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2))."""
+# Immutable and append-only: such a file cannot even change its name.
 _FIXED = 0x10 | 0x20
-"""Immutable and append-only: such a file cannot even change its name."""
+# How the filesystem keeps a file (compressed, encrypted, indexed, huge, inline): no request.
 _NOT_OURS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
-"""How the filesystem keeps a file (compressed, encrypted, indexed, huge, inline): no request."""
 _CAP_CHOWN = 1 << 0
 
 
 def lost(descriptor: int, directory: int) -> str | None:
-    """Say what a new file in the directory could not be given of an open one, or None."""
+    """Return what a new file in the directory could not be given of an open one, or None."""
     status = os.fstat(descriptor)
     if os.geteuid() not in (0, status.st_uid):
         return "the file belongs to another user"
@@ -65,7 +65,7 @@ def _flag_lost(descriptor: int, directory: int) -> str | None:
 def copy(
     old: int, new: int, *, owner: tuple[int, int], mode: int, times_ns: tuple[int, int]
 ) -> None:
-    """Give the new file owner, attributes, mode and times of the old one."""
+    """Copy owner, attributes, mode and times of the old file to the new one."""
     status = os.fstat(new)
     if (status.st_uid, status.st_gid) != owner:
         os.fchown(new, *owner)
@@ -85,7 +85,7 @@ def _listed(descriptor: int) -> list[str]:
 
 
 def _flags(descriptor: int) -> int:
-    """Give the flags of a file as `lsattr` shows them; 0 where there are none."""
+    """Return the flags of a file as `lsattr` shows them; 0 where there are none."""
     answer = bytearray(struct.calcsize("l"))
     try:
         fcntl.ioctl(descriptor, _GET_FLAGS, answer)
@@ -98,7 +98,7 @@ def _flags(descriptor: int) -> int:
 
 @cache
 def _may_give_files_away(user: int) -> bool:
-    """Tell whether this process, as this user, may give a file to anybody (capabilities(7))."""
+    """Check whether this process, as this user, may give a file to anybody (capabilities(7))."""
     if user != 0:
         return False
     try:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
+# Seconds for which a directory must have been as it is when it is listed: until then a further
+# change may leave it with the same time, as filesystems count in steps.
 AGED = 3.0
-"""Seconds for which a directory must have been as it is when it is listed: until then a further
-change may leave it with the same time, as filesystems count in steps."""
 
 
 def open_listed(
@@ -81,7 +81,7 @@ def _list(descriptor: int) -> Listing:
 
 
 def _lasts(mark: Fingerprint, descriptor: int) -> bool:
-    """Tell whether the next change of a directory is certain to show in its mark.
+    """Check whether the next change of a directory is certain to show in its mark.
 
     On other filesystems nobody knows who gives a directory its times.
     """
@@ -92,8 +92,8 @@ def _lasts(mark: Fingerprint, descriptor: int) -> bool:
 _DEEPEST = 16
 _NOT_ENTERED = openclaw.SKIPPED_DIRECTORIES | {".", ".."}
 LINK = "a symbolic link, which is not followed"
+# What opening a link, or anything but a directory, as a directory says.
 _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
-"""What opening a link, or anything but a directory, as a directory says."""
 
 
 def unknown_format(_path: str, _fingerprint: Fingerprint) -> str | None:
@@ -186,7 +186,10 @@ def discover_at(
 
 
 def is_named(file: SessionFile) -> bool:
-    """Tell whether the walk could name the agent of a file: from its place, or from its content."""
+    """Check whether the walk could name the agent of a file.
+
+    From its place, or from its content.
+    """
     nameless = file.agent.startswith(f"{formats.UNKNOWN}:")
     return not nameless or openclaw.owner(file.directory) is not None
 
@@ -222,7 +225,7 @@ class _Walk:
             os.close(descriptor)
 
     def _awake(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
-        """Give the names in a directory that may need a look.
+        """Return the names in a directory that may need a look.
 
         For every file that rests this is what a run costs: a look-up, one stat, a comparison.
         """

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.reading import OpenSession
 
 
+# How often the agent's signs are read when they keep changing.
 _READINGS = 3
-"""How often the agent's signs are read when they keep changing."""
 
 _OPEN = "somebody has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
@@ -101,7 +101,7 @@ class Successor:
                 os.unlink(self.temporary, dir_fd=self.session.directory)
 
     def drop_leases(self) -> None:
-        """Give the leases on both files back."""
+        """Release the leases on both files."""
         leases.drop(self.session.descriptor)
         leases.drop(self.descriptor)
 
@@ -295,8 +295,8 @@ def _replace_unleased(one: Candidate, why: leases.LeaseUnsupportedError) -> None
         successor.exchanged(successor.ends)
 
 
+# The names of our own temporary files: no agent takes them for a session.
 TEMPORARY = re.compile(r"\.brainsurgeon-[0-9a-f]{16}\.tmp")
-"""The names of our own temporary files: no agent takes them for a session."""
 
 
 def new_temporary_name() -> str:
@@ -305,7 +305,7 @@ def new_temporary_name() -> str:
 
 
 def leases_work(directory: str) -> bool:
-    """Tell whether leases are granted in a directory, by one on a temporary file."""
+    """Check whether leases are granted in a directory, by one on a temporary file."""
     path = os.path.join(directory, new_temporary_name())
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)

@@ -19,28 +19,27 @@ if TYPE_CHECKING:
 
 
 _MARK = 4096
+# Where agents name an entry; one that has a name is written once.
 _NAMES = ("id", "__id", "uuid")
-"""Where agents name an entry; one that has a name is written once."""
 
 
 def end_of(descriptor: int, size: int) -> End:
-    """Say how a file of this size ends: its size, and a digest of its last bytes."""
+    """Return how a file of this size ends: its size, and a digest of its last bytes."""
     last = os.pread(descriptor, min(size, _MARK), max(0, size - _MARK))
     return End(size, hashlib.blake2b(last, digest_size=16).digest())
 
 
 def end_now(descriptor: int) -> End:
-    """Say how a file ends now."""
     return end_of(descriptor, os.fstat(descriptor).st_size)
 
 
 def goes_on(descriptor: int, end: End) -> bool:
-    """Tell whether a file still says what it said there, with or without more behind it."""
+    """Check whether a file still says what it said there, with or without more behind it."""
     return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
 
 
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:
-    """Give a digest of how a file begins, and of its bytes in front of an offset and of an end.
+    """Return a digest of how a file begins, and of its bytes in front of an offset and of an end.
 
     One of which these are as they were, and which is no shorter, was at most appended to: agents
     that write a session anew change its length, or its beginning.
@@ -52,7 +51,7 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes | None:
-    """Give the mark of a file by its name; None where it is not any more as it was seen."""
+    """Return the mark of a file by its name; None where it is not any more as it was seen."""
     try:
         descriptor = open_plain(name, directory)
     except OSError:
@@ -64,7 +63,7 @@ def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes 
 
 
 def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Give the mark of an open file; None where anything was written to it since it was seen.
+    """Return the mark of an open file; None where anything was written to it since it was seen.
 
     The mark would be that of what was written then, and offsets be taken for true that never were.
     """
@@ -125,8 +124,8 @@ def _count(descriptor: int, lines: list[bytes]) -> Counter[bytes]:
     return Counter(line for line in whole if line in asked)
 
 
+# Somebody may have put a link or a pipe in a file's place: nothing is followed or waited for.
 CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-"""Somebody may have put a link or a pipe in a file's place: nothing is followed or waited for."""
 
 
 class StaysError(OSError):
@@ -186,14 +185,13 @@ def append(descriptor: int, data: bytes) -> None:
 
 
 def write(descriptor: int, data: bytes) -> None:
-    """Write all of `data`."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def inode(directory: int, name: str) -> int | None:
-    """Give which file a name stands for, or None."""
+    """Return which file a name stands for, or None."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
     except FileNotFoundError:

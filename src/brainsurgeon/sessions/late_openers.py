@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.reading import OpenSession
 
 
+# Seconds both leases are held after the exchange, for openers that had resolved the old name.
 WAIT_FOR_OPENERS = 0.010
-"""Seconds both leases are held after the exchange, for openers that had resolved the old name."""
+# Seconds such an opener gets to close the old file before everything is exchanged back.
 WAIT_FOR_CLOSING = 0.5
-"""Seconds such an opener gets to close the old file before everything is exchanged back."""
+# Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2)).
 TRUSTED = 5.0
-"""Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class LateOpeners:
             self._exchange_back("the file was replaced meanwhile")
 
     def let_go(self) -> None:
-        """Give the leases back."""
+        """Release the leases."""
         leases.drop(self.session.descriptor)
         leases.drop(self.new)
 
     def came(self) -> bool:
-        """Tell whether somebody has come late; who has is let through to the old file."""
+        """Check whether somebody has come late; who has is let through to the old file."""
         if leases.held(self.session.descriptor):
             return False
         leases.drop(self.session.descriptor)
@@ -108,7 +108,7 @@ class LateOpeners:
         )
 
     def _same_outside(self) -> bool:
-        """Tell whether both files say the same outside of what was replaced."""
+        """Check whether both files say the same outside of what was replaced."""
         old_at = new_at = 0
         whole = self.session.fingerprint.size
         for start, end, length in [*self.replaced, (whole, whole, 0)]:
@@ -121,7 +121,7 @@ class LateOpeners:
         return os.fstat(self.session.descriptor).st_size >= whole
 
     def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
-        """Give the old file its name back; what was written to the new one is moved over to it.
+        """Return the old file its name back; what was written to the new one is moved over to it.
 
         Where the agent has put another file in the session's place meanwhile, that one keeps the
         name, and what was written to the old one is moved over to it.

@@ -55,7 +55,7 @@ def take(descriptor: int) -> bool:
 
 
 def open_elsewhere(descriptor: int) -> bool:
-    """Tell whether somebody has the file open, by asking for a write lease for an instant."""
+    """Check whether somebody has the file open, by asking for a write lease for an instant."""
     if not take(descriptor):
         return True
     drop(descriptor)
@@ -80,7 +80,7 @@ def no_writers(descriptor: int) -> bool:
 
 
 def supported(descriptor: int) -> bool:
-    """Tell whether leases can be had here, by asking for a reader's lease for an instant."""
+    """Check whether leases can be had here, by asking for a reader's lease for an instant."""
     if sys.platform != "linux":
         return False
     try:
@@ -93,17 +93,17 @@ def supported(descriptor: int) -> bool:
 
 
 def held(descriptor: int) -> bool:
-    """Tell whether the lease still stands, that is: nobody waits to open the file."""
+    """Check whether the lease still stands, that is: nobody waits to open the file."""
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_WRLCK
 
 
 def broken(descriptor: int) -> bool:
-    """Tell whether a writer waits to open the file, on which a lease of either kind was taken."""
+    """Check whether a writer waits to open the file, on which a lease of either kind was taken."""
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
 
 
 def drop(descriptor: int) -> None:
-    """Give the lease back and let those who wait through; without a lease nothing happens."""
+    """Release the lease, so that those who wait may open the file; does nothing without one."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
@@ -131,11 +131,11 @@ def exchange(directory: int, one: str, other: str) -> None:
 # machine. The names and numbers are those of statfs(2) and linux/magic.h.
 
 
+# Those on which the exchange was run beside writers (ext2 and ext3 have the number of ext4).
 PROVEN = {
     0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs",
     0x794C7630: "overlayfs",
 }  # fmt: skip
-"""Those on which the exchange was run beside writers (ext2 and ext3 have the number of ext4)."""
 _OTHERS = {
     0x65735546: "fuse", 0x6969: "nfs", 0xFF534D42: "cifs", 0xFE534D42: "smb", 0x01021997: "9p",
     0x00C36400: "ceph", 0x2FC12FC1: "zfs", 0xF2F52010: "f2fs", 0x4D44: "vfat", 0x2011BAB0: "exfat",
@@ -143,8 +143,8 @@ _OTHERS = {
     0x858458F6: "ramfs", 0xCA451A4E: "bcachefs", 0xF15F: "ecryptfs",
 }  # fmt: skip
 UNPROVEN = "leases prove nothing on this filesystem ({}), and its root is not `exclusive`"
+# Bytes; more than any `struct statfs`, which begins with the number.
 _STATFS = 256
-"""Bytes; more than any `struct statfs`, which begins with the number."""
 _libc_statfs = ctypes.CDLL(None, use_errno=True)
 
 
@@ -176,14 +176,14 @@ def unproven_at(path: str) -> str | None:
 # are visible is looked at through /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
 
 
+# Seconds for which what was seen of all namespaces is believed: a run asks for every file.
 FRESH = 1.0
-"""Seconds for which what was seen of all namespaces is believed: a run asks for every file."""
+# As long as that right before an exchange: a container may have been started since the look.
 AT_LAST = 0.05
-"""As long as that right before an exchange: a container may have been started since the look."""
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
+# A filesystem (major:minor) and a path within it.
 _Place = tuple[bytes, bytes]
-"""A filesystem (major:minor) and a path within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class _Mount:
     point: bytes
 
     def within(self, path: bytes) -> _Place:
-        """Give where a path that is seen below `point` stands in the filesystem."""
+        """Return where a path that is seen below `point` stands in the filesystem."""
         return self.device, os.path.normpath(
             os.path.join(self.root, os.path.relpath(path, self.point))
         )
@@ -228,7 +228,7 @@ def obstacle(directory: int, name: str, *, at_last: bool = False) -> str | None:
 
 
 def mounted_alone(directory: int, name: str, fresh: float) -> bool:
-    """Tell whether a file is mounted elsewhere, or mounted upon, in a namespace that can be seen.
+    """Check whether a file is mounted elsewhere, or mounted upon, in a namespace that can be seen.
 
     `directory` is an open descriptor of the directory that the file stands in. What was seen is
     believed for `fresh` seconds.
@@ -249,7 +249,7 @@ def _look(fresh: float) -> None:
 
 
 def _seat(directory: int) -> _Place:
-    """Give where an open directory stands in its filesystem."""
+    """Return where an open directory stands in its filesystem."""
     above = os.fstat(directory)
     known = _sight.seats.get((above.st_dev, above.st_ino))
     if known is None:

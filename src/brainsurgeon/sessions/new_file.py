@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import End
     from brainsurgeon.sessions.reading import OpenSession
 
+# Bytes; shorter runs of nothing are written out.
 BLOCK = 4096
-"""Bytes; shorter runs of nothing are written out."""
+# Bytes; longer runs of what stays are copied by the kernel, which may even share their blocks.
 COPIED = 64 << 10
-"""Bytes; longer runs of what stays are copied by the kernel, which may even share their blocks."""
+# Why a kernel, a filesystem or a sandbox does not copy (copy_file_range(2)); we do it then.
 _CANNOT = frozenset({
     errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EBADF, errno.EPERM,
 })  # fmt: skip
-"""Why a kernel, a filesystem or a sandbox does not copy (copy_file_range(2)); we do it then."""
+# Start and end in the old file, and the bytes that stand there in the new one.
 Splice = tuple[int, int, bytes]
-"""Start and end in the old file, and the bytes that stand there in the new one."""
+# Start and end in the old file, and the length that stands there in the new one.
 Replacement = tuple[int, int, int]
-"""Start and end in the old file, and the length that stands there in the new one."""
 
 
 class Replaced:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from brainsurgeon.model.sessions import SessionFile, Unreadable
 
+# A session that is open for reading, in either medium.
 AnyOpen = OpenSession | OpenRows
-"""A session that is open for reading, in either medium."""
 
 
 def open_session(
@@ -37,7 +37,7 @@ def open_session(
 
 
 def identity_of(file: SessionFile) -> str | None:
-    """Say which conversation a session is; None where that cannot be told."""
+    """Return which conversation a session is; None where that cannot be told."""
     try:
         with open_session(file) as session:
             return session.identity
@@ -46,7 +46,7 @@ def identity_of(file: SessionFile) -> str | None:
 
 
 def identity_at(descriptor: int, hint: str) -> str | None:
-    """Say which conversation an open file holds; None where that cannot be told."""
+    """Return which conversation an open file holds; None where that cannot be told."""
     first = head(FileLines(descriptor, os.fstat(descriptor).st_size))
     return formats.recognise(first, hint).identity
 

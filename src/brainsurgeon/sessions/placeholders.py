@@ -55,8 +55,8 @@ def unpacked(packed: Iterable[bytes]) -> Iterator[bytes]:
         raise zstandard.ZstdError("an archive is cut off")
 
 
+# Bytes of an archive unpacked at a time: packed ones may stand for 30,000 times as many.
 _PACKED = 256
-"""Bytes of an archive unpacked at a time: packed ones may stand for 30,000 times as many."""
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
@@ -88,7 +88,7 @@ def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
 
 
 def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
-    """Give the texts of all placeholders in a file; raise OSError where it cannot be read."""
+    """Return the texts of all placeholders in a file; raise OSError where it cannot be read."""
     placeholders: set[bytes] = set()
     tail = b""
     try:
@@ -120,13 +120,13 @@ def _chunks(session: OpenSession, check_stop: Callable[[], None]) -> Iterator[by
         yield chunk
 
 
+# The text of a placeholder, and when what it stands in last changed (seconds since 1970).
 Sighting = tuple[str, float]
-"""The text of a placeholder, and when what it stands in last changed (seconds since 1970)."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def placeholders_in_rows(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
-    """Give the texts of all placeholders in a session; raise OSError where it cannot be read."""
+    """Return the texts of all placeholders in a session; raise OSError where it cannot be read."""
     with _as_os_errors(), open_rows(file, check_stop) as session:
         return set(_in_lines(session.lines))
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import SessionFile
 
 CHUNK = 1 << 20
+# Bytes; a longer line is carried along without a look inside, so that memory stays bounded.
 LONGEST_LINE = 32 << 20
-"""Bytes; a longer line is carried along without a look inside, so that memory stays bounded."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -82,11 +82,10 @@ class OpenSession:
 
     @property
     def lines(self) -> FileLines:
-        """The lines of the file as it was when it was opened."""
         return self.lines_from(*self._begin)
 
     def lines_from(self, offset: int, number: int) -> FileLines:
-        """Give the lines from the one of this number on, which begins at this offset."""
+        """Return the lines from the one of this number on, which begins at this offset."""
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def go_on(self, offset: int, number: int, form: Format, identity: str | None) -> None:
@@ -126,7 +125,7 @@ class OpenSession:
         return attributes.lost(self.descriptor, self.directory)
 
     def differs(self, *, but_ctime: bool = False) -> str | None:
-        """Say what changed since the session was opened; it was idle then, so: a new turn."""
+        """Return what changed since the session was opened; it was idle then, so: a new turn."""
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -169,7 +168,7 @@ def open_session(
 
 
 def stands_before(session: OpenSession, end: int, texts: Sequence[bytes]) -> bool:
-    """Tell whether any of some texts stands in front of a place in a session."""
+    """Check whether any of some texts stands in front of a place in a session."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):
         session.check_stop()
@@ -202,7 +201,7 @@ def open_plain(name: str, directory: int) -> int:
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    """Give the first lines, by which a format is known, without those too long to look at."""
+    """Return the first lines, by which a format is known, without those too long to look at."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
@@ -227,7 +226,6 @@ class FileLines:
         self._start, self._number = start, number
 
     def __iter__(self) -> Iterator[Line]:
-        """Yield the lines from the first to the last."""
         number, offset, pending, lost = self._number, self._start, bytearray(), 0
         for chunk in read_range(self._descriptor, self._start, self._size, CHUNK >> 4 or 1):
             self._check()

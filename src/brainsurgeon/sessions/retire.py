@@ -18,15 +18,15 @@ from brainsurgeon.sessions.late_lines import CAREFULLY, Place, append, inode, st
 if TYPE_CHECKING:
     from brainsurgeon.model.sessions import End
 
+# Seconds after the exchange at which the old file is looked at for the last time.
 LOOK_BACK = 1.0
-"""Seconds after the exchange at which the old file is looked at for the last time."""
+# Seconds after the exchange until which somebody may keep the old file open.
 LOOK_BACK_LONGEST = 2.0
-"""Seconds after the exchange until which somebody may keep the old file open."""
 
 
 _TO_WRITE = os.O_RDWR | os.O_APPEND | CAREFULLY
+# Seconds for which a lease is tried where it is not needed.
 _A_MOMENT = 0.05
-"""Seconds for which a lease is tried where it is not needed."""
 _NO_SESSION = "lines came to the old file, and the session is not there any more"
 _TWO_HISTORIES = "the old file was written anew, and so was the session"
 
@@ -200,7 +200,7 @@ class _Move:
         return Moved(0, (self.ends[1], late_lines.end_now(self.old)), turned=True)
 
     def _turn(self, named: int, late: bytes, done: int) -> Moved:
-        """Give the old file its name back and move the lines of the other one behind its own.
+        """Return the old file its name back and move the lines of the other one behind its own.
 
         The first `done` bytes of these came from the old file. Both are leased meanwhile, so that
         nobody sees one without the other.

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 # would keep the agent from cutting back its write-ahead log.
 
 
+# Bytes of text that are fetched together.
 CHUNK = 1 << 20
-"""Bytes of text that are fetched together."""
 MOST_ROWS = 512
+# Bytes by which the text of a row is known again.
 _DIGEST = 16
-"""Bytes by which the text of a row is known again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,6 @@ class RowIndex:
             self._offsets.append(self._offsets[-1] + size + 1)
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self._seqs)
 
     def __getitem__(self, number: int) -> RowPlace:
@@ -103,7 +102,6 @@ class RowLines:
         return lines
 
     def __iter__(self) -> Iterator[Line]:
-        """Yield the lines from the first to the last."""
         for first, last in self._batches(range(len(self.index))):
             for number, raw in self._texts(first, last):
                 self._seen[number * _DIGEST : (number + 1) * _DIGEST] = digest(raw)
@@ -218,8 +216,8 @@ def mark_of(state: DatabaseState) -> Fingerprint:
 
 
 NOTHING_OWN: Mapping[str, int] = MappingProxyType({})
+# Hexadecimal digits of a generation that fit into a signed integer of eight bytes.
 _GENERATION_DIGITS = 15
-"""Hexadecimal digits of a generation that fit into a signed integer of eight bytes."""
 
 
 def never_rests(_path: str, _state: DatabaseState) -> bool:

@@ -113,7 +113,7 @@ class OpenRows:
         return openclaw_gate.Gate(quiet, self.presence, self.file.own_ms)
 
     def closed(self, quiet: float, now: float) -> Closed | None:
-        """Say why it may not be changed now, or None; `quiet` is in seconds."""
+        """Return why it may not be changed now, or None; `quiet` is in seconds."""
         with readable():
             return openclaw_gate.refusal(
                 self._database, self.schema, self.gate(quiet), self.window, now

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from brainsurgeon.sessions.row_listing import RowIndex, RowPlace
 
 
+# Seconds to wait for the agent; its own patience with us is five.
 PATIENCE = 2.0
-"""Seconds to wait for the agent; its own patience with us is five."""
+# Seconds after which a transaction is given up: then this process stood still inside it, and what
+# was asked at its beginning may no longer be so.
 LONGEST_HOLD = 1.0
-"""Seconds after which a transaction is given up: then this process stood still inside it, and
-what was asked at its beginning may no longer be so."""
+# KiB of the database that are kept in memory, so that a row that was just read, up to the longest
+# that is looked at, is not read from the disk again under the lock: comparing a row of 16 MB and
+# letting go of its pages takes 64 ms then, not 166 (SQLite 3.40.1, whose default is 2 MB).
 CACHE = 40 << 10
-"""KiB of the database that are kept in memory, so that a row that was just read, up to the longest
-that is looked at, is not read from the disk again under the lock: comparing a row of 16 MB and
-letting go of its pages takes 64 ms then, not 166 (SQLite 3.40.1, whose default is 2 MB)."""
+# Seconds between two transactions, in which the agent gets its turn.
 PAUSE = 0.010
-"""Seconds between two transactions, in which the agent gets its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,12 @@ def writing(path: str) -> Iterator[RowWriter]:
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
 _UPDATE_PLAIN = "UPDATE transcript_events SET event_json = CAST(? AS TEXT)" + _WHERE  # noqa: S608
+# What changes a row only where it holds, column for column, what was read.
 _UPDATE = (
     "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_zstd = ?,"  # noqa: S608
     " event_utf8_bytes = ?, navigation_json = CAST(? AS TEXT)" + _WHERE
     + " AND event_zstd IS ? AND event_utf8_bytes IS ? AND navigation_json IS CAST(? AS TEXT)"
 )  # fmt: skip
-"""What changes a row only where it holds, column for column, what was read."""
 
 
 def _values(session: str, edit: RowEdit, *, compressing: bool) -> tuple[object, ...]:
@@ -149,7 +149,7 @@ def _values(session: str, edit: RowEdit, *, compressing: bool) -> tuple[object, 
 
 
 def _mark(connection: sqlite3.Connection, session: str, generation: str, now: int) -> int:
-    """Tell the agent that the transcript was rewritten, and return the time noted for it."""
+    """Return the agent that the transcript was rewritten, and return the time noted for it."""
     rotated = connection.execute(
         "UPDATE transcript_rewrite_watermarks SET generation = ?, updated_at = ?"
         " WHERE session_id = ?",
@@ -185,8 +185,8 @@ def _explained(path: str) -> Iterator[None]:
 
 
 MOST_ROWS = 64
+# The most that one transaction changes: the agent waits for no more than milliseconds.
 MOST_BYTES = 4 << 20
-"""The most that one transaction changes: the agent waits for no more than milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +273,13 @@ def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
 
 
 def _turn(row: RowPlan) -> tuple[bool, int]:
-    """Return what the rows of a plan are sorted by."""
     kinds = {type(edit) for edit in row.edits}
     comes_back = Putback in kinds and Cut not in kinds
     return comes_back, row.place.seq if comes_back else -row.place.seq
 
 
+# The number of an event to the digest (as hexadecimal text) of its text.
 Digests = dict[int, str]
-"""The number of an event to the digest (as hexadecimal text) of its text."""
 
 
 def digests(database: sqlite3.Connection, session: str, seqs: Iterable[int]) -> Digests:

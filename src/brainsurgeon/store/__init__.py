@@ -86,7 +86,7 @@ class Store:
             raise explain(error, self.directory) from error
 
     def damage(self) -> str | None:
-        """Say what is wrong with the database itself, or None."""
+        """Return what is wrong with the database itself, or None."""
         try:
             with translated(self.directory):
                 problems = [row[0] for row in self._connection.execute("PRAGMA quick_check(5)")]
@@ -191,7 +191,6 @@ class Store:
 
 
 def _identity(directory: str) -> tuple[int, int] | None:
-    """Tell which file the database is, or that there is none."""
     try:
         status = os.stat(database_path(directory))
     except OSError:

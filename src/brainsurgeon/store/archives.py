@@ -46,11 +46,10 @@ class Archives:
         )
 
     def standing(self, session_id: int) -> list[ArchiveRecord]:
-        """Give the archives that stand in a session, also those it has from another."""
+        """Return the archives that stand in a session, also those it has from another."""
         return self._archives(_STANDS, [session_id])
 
     def by_id(self, archive_id: int) -> ArchiveRecord | None:
-        """Give one archive."""
         return next(iter(self._archives("id = ?", [archive_id])), None)
 
     def add(
@@ -71,7 +70,7 @@ class Archives:
         return ids
 
     def asked(self, session_id: int) -> bool:
-        """Tell whether some turn of a session waits to be folded."""
+        """Check whether some turn of a session waits to be folded."""
         found = self._connection.execute(
             "SELECT 1 FROM archives WHERE session_id = ? AND state = 'asked'", (session_id,)
         )
@@ -106,7 +105,10 @@ class Archives:
             Events(self._connection).add(now, "lapse", session_id, facts, run_id)
 
     def summary(self, digest: bytes) -> str | None:
-        """Give what a command said of a turn, by the turn's digest; None where that is not held."""
+        """Return what a command said of a turn, by the turn's digest.
+
+        None where that is not held.
+        """
         row = self._connection.execute(
             "SELECT blob_id, blob_digest FROM summaries WHERE digest = ?", (digest,)
         ).fetchone()
@@ -128,7 +130,7 @@ class Archives:
 
 
 def ids_of(connection: sqlite3.Connection, journal_id: int) -> list[int]:
-    """Give the ids of the archives that a rewrite under way makes."""
+    """Return the ids of the archives that a rewrite under way makes."""
     rows = connection.execute(
         "SELECT DISTINCT archive_id FROM extractions"
         " WHERE journal_id = ? AND archive_id IS NOT NULL", (journal_id,),
@@ -137,7 +139,7 @@ def ids_of(connection: sqlite3.Connection, journal_id: int) -> list[int]:
 
 
 def taken_back(connection: sqlite3.Connection, put_back: Sequence[int]) -> list[int]:
-    """Give the ids of the archives whose texts are among the values that are put back."""
+    """Return the ids of the archives whose texts are among the values that are put back."""
     if not put_back:
         return []
     rows = connection.execute(

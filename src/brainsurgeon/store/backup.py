@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# Pages copied at a time. If another process writes in between, the copy starts again.
 _STEP = 4096
-"""Pages copied at a time. If another process writes in between, the copy starts again."""
+# EPERM, ENOSYS, EOPNOTSUPP: errors of filesystems without hard links.
 _NO_LINKS = (1, 38, 95)
-"""EPERM, ENOSYS, EOPNOTSUPP: errors of filesystems without hard links."""
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
@@ -209,8 +209,8 @@ def _put(fresh: str, target: str, *, force: bool) -> None:
 
 
 JOURNAL = "-journal"
+# Files of ours in a state directory besides the database and its predecessors.
 OWN = ("locks", "daemon.lock", "last_run", "report.html")
-"""Files of ours in a state directory besides the database and its predecessors."""
 
 
 @contextmanager

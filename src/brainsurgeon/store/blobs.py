@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
+# On real tool results level 1 packs within 1 % of level 3, in four fifths of the time.
 _LEVEL = 1
-"""On real tool results level 1 packs within 1 % of level 3, in four fifths of the time."""
+# Values that one sweep looks at: whoever else writes waits for it.
 _LOOK = 5000
-"""Values that one sweep looks at: whoever else writes waits for it."""
 _compressor = zstandard.ZstdCompressor(level=_LEVEL)
 _decompressor = zstandard.ZstdDecompressor()
 
 
 def digest(value: bytes) -> bytes:
-    """Give the 32 bytes that name a value."""
+    """Return the 32 bytes that name a value."""
     return blake2b(value, digest_size=32).digest()
 
 
@@ -141,5 +141,5 @@ class Blobs:
         )
 
     def named(self) -> list[tuple[int, bytes]]:
-        """Give the id and the digest of every value."""
+        """Return the id and the digest of every value."""
         return self._connection.execute("SELECT id, digest FROM blobs").fetchall()

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
+# The method of a calibration that other sessions of the agent may be estimated by.
 _OWN = "session"
-"""The method of a calibration that other sessions of the agent may be estimated by."""
 _SAID = 'rate, fixed, calls, method, error, load, "window", threshold, model, step'
 
 
@@ -22,7 +22,6 @@ class Calibrations:
         self._connection = connection
 
     def remember(self, session_id: int, full: Fullness, now: float) -> None:
-        """Remember how full a session is."""
         line = full.calibration
         self._connection.execute(
             f"INSERT OR REPLACE INTO calibration (session_id, {_SAID}, at)"  # noqa: S608
@@ -32,7 +31,7 @@ class Calibrations:
         )  # fmt: skip
 
     def of(self, session_id: int) -> Fullness | None:
-        """Give how full a session was when it was last looked at; its tier is not remembered."""
+        """Return how full a session was when it was last looked at; its tier is not remembered."""
         row = self._connection.execute(
             f"SELECT {_SAID} FROM calibration WHERE session_id = ?",  # noqa: S608
             (session_id,),
@@ -43,7 +42,7 @@ class Calibrations:
         return Fullness(load, window, threshold, Calibration(*row[:5]), model, step=step)
 
     def of_agent(self, agent_directory: bytes, but: int | None) -> list[Calibration]:
-        """Give what the characters of an agent's other sessions take, by their own calls."""
+        """Return what the characters of an agent's other sessions take, by their own calls."""
         rows = self._connection.execute(
             "SELECT c.rate, c.fixed, c.calls, c.method, c.error FROM calibration c"
             " JOIN sessions s ON s.id = c.session_id JOIN agents a ON a.id = s.agent_id"

@@ -44,7 +44,6 @@ def key_path_text(path: KeyPath) -> str:
 
 
 def key_path_read(text: str) -> KeyPath:
-    """Read it back."""
     if text.startswith("["):
         return tuple(json.loads(text))
     return ("message", "content", int(text[1:]), "text" if text[0] == "t" else "content")

@@ -19,27 +19,27 @@ from brainsurgeon.store.rows import Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# Values that are decided and deleted together: another writer waits for no more than these.
 PAGE = 1000
-"""Values that are decided and deleted together: another writer waits for no more than these."""
+# Bytes of values, as they were, that are deleted together, unless it is a single one.
 LARGE = 16 << 20
-"""Bytes of values, as they were, that are deleted together, unless it is a single one."""
+# Rows that are read together: others may write meanwhile, but wait to commit.
 _LOOK = 5000
-"""Rows that are read together: others may write meanwhile, but wait to commit."""
+# KiB of the database in memory: what a page of deletions touches fits, or else SQLite would spill
+# it, and keep everybody out until the end.
 _CACHE = 16_384
-"""KiB of the database in memory: what a page of deletions touches fits, or else SQLite would spill
-it, and keep everybody out until the end."""
+# Pages of the database that are given back together.
 _PAGES = 1024
-"""Pages of the database that are given back together."""
 
 _HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
+# What is true of an extraction `e` that somebody asked for, or that a rewrite may be about to put
+# back: one that is under way in a session where it stands.
 _WANTED = """
     EXISTS (SELECT 1 FROM requests w WHERE w.state = 'open' AND w.action = 'restore'
             AND w.entry_id IN ('', e.entry_id) AND (w.session_id = e.session_id OR w.session_id IN
                 (SELECT session_id FROM placements WHERE extraction_id = e.id)))
     OR EXISTS (SELECT 1 FROM journal j WHERE j.session_id = e.session_id OR j.session_id IN
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
-"""What is true of an extraction `e` that somebody asked for, or that a rewrite may be about to put
-back: one that is under way in a session where it stands."""
 
 
 class Sight(NamedTuple):
@@ -66,7 +66,6 @@ class Expiry:
         return Candidates(self._connection)
 
     def count_held(self) -> int:
-        """Count the values that are held."""
         (count,) = self._connection.execute(
             f"SELECT count(*) FROM extractions e WHERE {_HELD}"  # noqa: S608
         ).fetchone()
@@ -116,7 +115,7 @@ class Expiry:
         return Blobs(self._connection).release(sorted(values))
 
     def shrink(self) -> bool:
-        """Give freed pages back to the filesystem, some; return whether there are more.
+        """Return freed pages back to the filesystem, some; return whether there are more.
 
         `secure_delete` has zeroed them.
         """
@@ -273,7 +272,6 @@ class Candidates:
         return page
 
     def __iter__(self) -> Iterator[Held]:
-        """Yield every candidate as it is now, a page at a time."""
         last = 0
         while page := self.page(last):
             yield from page

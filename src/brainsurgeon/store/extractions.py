@@ -33,10 +33,10 @@ _COLUMNS = (
     " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
+# Names that are looked up by one statement.
 _TOGETHER = 1000
-"""Names that are looked up by one statement."""
+# Matches the extractions of an entry by the id in its placeholders, whatever the number.
 OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
-"""Matches the extractions of an entry by the id in its placeholders, whatever the number."""
 
 
 def _extraction(row: tuple[Any, ...]) -> Extraction:
@@ -152,7 +152,7 @@ class Extractions:
             raise DamagedError(str(damaged), extraction_id) from damaged
 
     def restores(self, session_id: int) -> dict[str, float]:
-        """Give when each entry of a session was last restored, as the store remembers it."""
+        """Return when each entry of a session was last restored, as the store remembers it."""
         return dict(
             self._connection.execute(
                 "SELECT entry_id, restored_at FROM restores WHERE session_id = ?", (session_id,)
@@ -160,7 +160,7 @@ class Extractions:
         )
 
     def stored(self, extraction_id: int) -> tuple[int, bytes, int]:
-        """Give which stored value an extraction names, its digest and its size in bytes.
+        """Return which stored value an extraction names, its digest and its size in bytes.
 
         Raise BusyError where it expired.
         """

@@ -24,7 +24,6 @@ class Facts:
         self._same_since = os.path.join(directory, "last_run")
 
     def put(self, key: str, value: Any) -> None:
-        """Set one fact."""
         self._connection.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?)"
             " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -32,7 +31,6 @@ class Facts:
         )
 
     def get(self, key: str) -> Any:
-        """Give one fact, or None."""
         row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else None
 
@@ -47,7 +45,7 @@ class Facts:
         self.put("enabled", enabled)
 
     def last_run_at(self) -> float | None:
-        """Give when the last whole run was made, or None."""
+        """Return when the last whole run was made, or None."""
         noted = self.get("last_run_at")
         return self._same_until(noted) or noted
 
@@ -61,7 +59,7 @@ class Facts:
             os.close(descriptor)
 
     def _same_until(self, noted: float | None) -> float | None:
-        """Give when a run last found everything as the one that was noted did, if one did."""
+        """Return when a run last found everything as the one that was noted did, if one did."""
         try:
             with open(self._same_since, "rb") as file:
                 since, until = json.load(file)

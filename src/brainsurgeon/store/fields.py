@@ -69,7 +69,7 @@ class Fields:
         return [FieldRecord(*row) for row in rows]
 
     def sessions_of_run(self, run_id: int) -> set[int]:
-        """Give the sessions in which fields stand that a run set."""
+        """Return the sessions in which fields stand that a run set."""
         rows = self._connection.execute(
             "SELECT session_id FROM fields WHERE run_id = ? AND state = 'standing'", (run_id,)
         )

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from brainsurgeon.model.sessions import Listing, SeenRow
 
 
+# How a file is remembered that was deferred: every run tries it again.
 AGAIN = "again"
-"""How a file is remembered that was deferred: every run tries it again."""
+# How a session is remembered that waits for a change of the database that it lies in.
 WAITS = "waits"
-"""How a session is remembered that waits for a change of the database that it lies in."""
+# How a file is remembered with which something went wrong: it is tried again after a pause.
 FAILED = "failed"
-"""How a file is remembered with which something went wrong: it is tried again after a pause."""
+# How a database is remembered, beside the sessions in it.
 DATABASE = "database"
-"""How a database is remembered, beside the sessions in it."""
 _JUDGED = frozenset({AGAIN, WAITS, FAILED, DATABASE})
 
 
@@ -113,7 +113,7 @@ class FileStates:
         self.table = FileTable(connection)
 
     def all(self) -> dict[bytes, FileState]:
-        """Give everything remembered, by path; one query a run."""
+        """Return everything remembered, by path; one query a run."""
         rows = self._connection.execute(f"SELECT path, {_COLUMNS} FROM files")  # noqa: S608
         return {row[0]: _state(row) for row in rows}
 
@@ -135,7 +135,6 @@ class FileStates:
         self.table.remember(path, state)
 
     def at(self, path: str) -> FileState | None:
-        """Give what is remembered of one file, or None."""
         row = self._connection.execute(
             f"SELECT path, {_COLUMNS} FROM files WHERE path = ?",  # noqa: S608
             (os.fsencode(path),),
@@ -143,7 +142,6 @@ class FileStates:
         return _state(row) if row else None
 
     def forget(self, paths: Iterable[bytes]) -> None:
-        """Forget files that are gone."""
         for path in paths:
             self._connection.execute("DELETE FROM files WHERE path = ?", (path,))
             self.table.forget(path)
@@ -162,7 +160,7 @@ class Resumes:
         self._connection = connection
 
     def at(self, path: str) -> Resume | None:
-        """Give where the next look at a file may begin, or None: at its beginning."""
+        """Return where the next look at a file may begin, or None: at its beginning."""
         row = self._connection.execute(
             f"SELECT {_RESUME_COLUMNS} FROM resumes WHERE path = ?",  # noqa: S608
             (os.fsencode(path),),

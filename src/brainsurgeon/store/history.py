@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS = 30 * 86_400.0
 KEPT_ROWS = 100_000
+# Rows that are trimmed in one transaction.
 _EVENTS_TOGETHER = 1000
-"""Rows that are trimmed in one transaction."""
 _EVENT = (
     "SELECT e.id, e.at, e.run_id, e.session_id, a.name || '/' || s.name, e.kind, e.facts"
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"
@@ -57,7 +57,7 @@ class Events:
         self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,
         until: int | None = None,
     ) -> list[Event]:  # fmt: skip
-        """Give the events behind one, up to another and with it, in their order."""
+        """Return the events behind one, up to another and with it, in their order."""
         wanted, values = ["e.id > ?"], [ident]
         if until is not None:
             wanted.append("e.id <= ?")
@@ -74,18 +74,18 @@ class Events:
         return [_event(row) for row in rows]
 
     def newest(self) -> int:
-        """Give the id of the newest event; 0 without any."""
+        """Return the id of the newest event; 0 without any."""
         return int(self._connection.execute("SELECT max(id) FROM events").fetchone()[0] or 0)
 
     def up_to(self, ident: int) -> Event | None:
-        """Give the newest event that is no newer than one; None without any."""
+        """Return the newest event that is no newer than one; None without any."""
         rows = self._connection.execute(
             f"{_EVENT} WHERE e.id <= ? ORDER BY e.id DESC LIMIT 1", (ident,)
         )
         return next(map(_event, rows), None)
 
     def before(self, moment: float) -> int:
-        """Give the id behind which everything stands that happened at a moment or later."""
+        """Return the id behind which everything stands that happened at a moment or later."""
         row = self._connection.execute(
             "SELECT min(id) FROM events WHERE at >= ?", (moment,)
         ).fetchone()
@@ -109,8 +109,8 @@ def _event(row: tuple[Any, ...]) -> Event:
     return Event(ident, at, run_id, session_id, session, kind, json.loads(facts))
 
 
+# Rows that are trimmed in one transaction.
 _TOGETHER = 1000
-"""Rows that are trimmed in one transaction."""
 _RUN = "SELECT id, at, command, facts FROM runs"
 _Begun = tuple[str, float, dict[str, Any]]
 
@@ -135,7 +135,7 @@ class Runs:
             self._run, self._number = before
 
     def number(self) -> int | None:
-        """Give the number of the run that is being made; None where nobody said which it is.
+        """Return the number of the run that is being made; None where nobody said which it is.
 
         Part of a transaction.
         """
@@ -173,12 +173,12 @@ class Runs:
         add_up(self._connection, run_id, **counts)
 
     def named(self, run_id: int) -> Run | None:
-        """Give one run."""
+        """Return one run."""
         found = self._connection.execute(f"{_RUN} WHERE id = ?", (run_id,)).fetchone()
         return None if found is None else _run(found)
 
     def newest(self, most: int | None) -> list[Run]:
-        """Give the newest runs, at most so many, the newest last."""
+        """Return the newest runs, at most so many, the newest last."""
         rows = self._connection.execute(
             f"{_RUN} ORDER BY id DESC LIMIT ?", (-1 if most is None else most,)
         )
@@ -228,7 +228,6 @@ class Runs:
 
 
 def add_up(connection: sqlite3.Connection, run_id: int | None, **counts: int) -> None:
-    """Add to the counts of a run."""
     row = connection.execute("SELECT facts FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         return
@@ -266,13 +265,13 @@ def _run(row: tuple[Any, ...]) -> Run:
 
 
 DAY = 86_400
+# Values that stand extracted, once for each session that holds them.
 _STANDING = (
     " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
     " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
 )
-"""Values that stand extracted, once for each session that holds them."""
+# How the paths begin of values that were for a screen: no request ever carried them.
 _UNSENT = ('["message", "details"', '["toolUseResult"')
-"""How the paths begin of values that were for a screen: no request ever carried them."""
 
 
 class Sums:
@@ -282,7 +281,7 @@ class Sums:
         self._connection = connection
 
     def by_day(self) -> list[tuple[int, int, int]]:
-        """Give each day (its number since 1970, UTC) with its values and their size, in order."""
+        """Return each day (its number since 1970, UTC) with its values and their size, in order."""
         return self._connection.execute(
             f"SELECT CAST(e.extracted_at / ? AS INTEGER), count(*), sum(e.size){_STANDING}"
             " GROUP BY 1 ORDER BY 1",
@@ -290,21 +289,21 @@ class Sums:
         ).fetchall()
 
     def by_kind(self) -> list[tuple[str, str | None, int, int]]:
-        """Give each kind and tool with its values and their size, the largest first."""
+        """Return each kind and tool with its values and their size, the largest first."""
         return self._connection.execute(
             f"SELECT e.kind, e.tool, count(*), sum(e.size){_STANDING}"
             " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
     def standing(self) -> tuple[int, int]:
-        """Give how many values stand extracted, and their size."""
+        """Return how many values stand extracted, and their size."""
         row = self._connection.execute(
             f"SELECT count(*), coalesce(sum(e.size), 0){_STANDING}"
         ).fetchone()
         return int(row[0]), int(row[1])
 
     def archived(self) -> int:
-        """Give how many turns stand folded into their last answers."""
+        """Return how many turns stand folded into their last answers."""
         row = self._connection.execute(
             "SELECT count(DISTINCT e.archive_id) FROM placements p"
             " JOIN extractions e ON e.id = p.extraction_id WHERE p.missed_at IS NULL"
@@ -331,7 +330,7 @@ class Sums:
         return round(float(row[0]))
 
     def ever(self) -> int:
-        """Give how many values were ever extracted: ids are never used again."""
+        """Return how many values were ever extracted: ids are never used again."""
         row = self._connection.execute(
             "SELECT seq - (SELECT count(archive_id) FROM extractions)"
             " FROM sqlite_sequence WHERE name = 'extractions'"
@@ -339,7 +338,7 @@ class Sums:
         return int(row[0]) if row else 0
 
     def outcomes(self) -> list[tuple[str, int]]:
-        """Give how many files the last look at them came to which outcome."""
+        """Return how many files the last look at them came to which outcome."""
         return self._connection.execute(
             "SELECT outcome, count(*) FROM files GROUP BY outcome ORDER BY outcome"
         ).fetchall()

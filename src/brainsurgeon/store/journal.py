@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 # or after a crash the one that finishes it. So there is one telling for each rewrite.
 
 
+# Thinking that was emptied has a replacement and is no redaction. What folds turns is told apart:
+# there no value leaves.
 _GROUPED = (
     "SELECT kind, tool, replacement IS NOT NULL AND kind != 'thinking', count(*), sum(chars),"
     " sum(size) FROM extractions WHERE archive_id IS NULL AND {where} GROUP BY 1, 2, 3"
     " ORDER BY 4 DESC, 1, 2"
 )
-"""Thinking that was emptied has a replacement and is no redaction. What folds turns is told apart:
-there no value leaves."""
 _FOLDED = (
     "SELECT count(*), total(entries), total(tokens_before), total(tokens_after),"
     " total(coalesce(turns, 1))"
@@ -116,7 +116,7 @@ def _facts(what: Sequence[_Some], **more: Any) -> dict[str, Any]:
 
 
 def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any]:
-    """Say what archives come to; nothing where there are none."""
+    """Return what archives come to; nothing where there are none."""
     if not ids:
         return {}
     names = ("archives", "entries", "tokens_before", "tokens_after", "turns_folded")
@@ -125,7 +125,7 @@ def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any
 
 
 def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | None:
-    """Give the run that a rewrite undoes: by its own run, or by a request that it fulfils."""
+    """Return the run that a rewrite undoes: by its own run, or by a request that it fulfils."""
     if not (note.put_back or note.fields_gone):
         return None
     of_run = connection.execute(
@@ -141,7 +141,7 @@ def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | No
 
 
 def _relieves(connection: sqlite3.Connection, note: Confirmation) -> bool:
-    """Tell whether a rewrite is a relief: by its run, or by a request that it fulfils."""
+    """Check whether a rewrite is a relief: by its run, or by a request that it fulfils."""
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ? AND command = 'relieve')"
         " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
@@ -215,13 +215,13 @@ class Journal:
         return int(cursor.lastrowid or 0)
 
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
-        """Give the rewrites that nobody has finished or given up, of one session or of all."""
+        """Return the rewrites that nobody has finished or given up, of one session or of all."""
         which, values = ("", ()) if session_id is None else (" WHERE session_id = ?", (session_id,))
         rows = self._connection.execute(f"{_ROW}{which} ORDER BY id", values)
         return [_rewrite(row) for row in rows]
 
     def rewrite(self, journal_id: int) -> OpenRewrite:
-        """Give one open rewrite."""
+        """Return one open rewrite."""
         return _rewrite(self._connection.execute(_ROW + " WHERE id = ?", (journal_id,)).fetchone())
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:

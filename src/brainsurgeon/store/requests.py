@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from brainsurgeon.model.entries import KeyPath
 
 
+# How a request that speaks of all entries stands in its row.
 _EVERY_ENTRY = ""
-"""How a request that speaks of all entries stands in its row."""
 
 TOO_LATE = "no idle moment in time; the value was delivered when it was asked for"
 OUT_OF_SIGHT = "its session is out of sight for so long that its values expire"
+# Seconds a put-back waits at least before it lapses: its value was delivered when asked for.
 LONGEST_WAIT = 600.0
-"""Seconds a put-back waits at least before it lapses: its value was delivered when asked for."""
 
 
 def _request(row: tuple[Any, ...]) -> Request:
@@ -98,7 +98,7 @@ class Requests:
         )
 
     def open_of(self, session_id: int) -> list[Request]:
-        """Give the open requests of a session, oldest first."""
+        """Return the open requests of a session, oldest first."""
         rows = self._connection.execute(
             "SELECT id, session_id, entry_id, action, paths, value, pristine, asked_at, lapses_at,"
             " answer, rolls_back FROM requests"
@@ -108,7 +108,7 @@ class Requests:
         return [_request(row) for row in rows]
 
     def sessions_waiting(self) -> dict[bytes, float]:
-        """Give the paths of the sessions with open requests, and when the newest was made.
+        """Return the paths of the sessions with open requests, and when the newest was made.
 
         That a turn is to be folded is one, too.
         """
@@ -128,7 +128,7 @@ class Requests:
         )
 
     def reliefs(self) -> list[tuple[int, str, str]]:
-        """Give the open requests to relieve, each with the path and the root of its session."""
+        """Return the open requests to relieve, each with the path and the root of its session."""
         rows = self._connection.execute(
             "SELECT w.id, s.last_path, s.root FROM requests w"
             " JOIN sessions s ON s.id = w.session_id"
@@ -177,7 +177,7 @@ class Requests:
         self.let_go((request for (request,) in missed), OUT_OF_SIGHT, now, run_id)
 
     def newest(self, session_id: int) -> int:
-        """Give the id of the newest request of a session, closed ones too; 0 without any."""
+        """Return the id of the newest request of a session, closed ones too; 0 without any."""
         row = self._connection.execute(
             "SELECT max(id) FROM requests WHERE session_id = ?", (session_id,)
         ).fetchone()

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator
 
+# An event as its agent packed it, the length of its text in bytes, its digest for navigation.
 Columns = tuple[bytes | None, int | None, bytes | None]
-"""An event as its agent packed it, the length of its text in bytes, its digest for navigation."""
+# Entries that are looked at together.
 _PAGE = 1000
-"""Entries that are looked at together."""
 
 
 class Rows:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+# How many row ids after the last readable one are tried where the highest is unknown.
 _BEYOND = 100_000
-"""How many row ids after the last readable one are tried where the highest is unknown."""
 _INDEXES = {
     "directory": "sqlite_autoindex_agents_1",
     "path": "sqlite_autoindex_sessions_1",
@@ -98,13 +98,13 @@ def sequences(connection: sqlite3.Connection) -> dict[str, int]:
         return {}
 
 
+# Why a value is gone, as its tombstone says.
 LOST = "lost with a damaged store"
-"""Why a value is gone, as its tombstone says."""
+# Stands for lost paths. It is absolute since an empty path means the working directory, and an
+# agent that works there could see the sessions of others.
 _NOWHERE = b"/lost-with-a-damaged-store"
-"""Stands for lost paths. It is absolute since an empty path means the working directory, and an
-agent that works there could see the sessions of others."""
+# Memories of the scan. Without them the next scan reads every file.
 _LEFT_OUT = frozenset({"files", "resumes"})
-"""Memories of the scan. Without them the next scan reads every file."""
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
     " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"

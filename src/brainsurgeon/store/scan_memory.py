@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+# Seconds: the pause after the second failure in a row, which doubles from then on, and its end.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-"""Seconds: the pause after the second failure in a row, which doubles from then on, and its end."""
+# Seconds within which two changes of a file may leave it with the same modification time.
 FRESH = 0.05
-"""Seconds within which two changes of a file may leave it with the same modification time."""
 
 
 class FileMemory:
@@ -61,11 +61,11 @@ class FileMemory:
         return self._states[path]
 
     def state_of(self, file: SessionFile) -> FileState | None:
-        """Give the file as it was last looked at."""
+        """Return the file as it was last looked at."""
         return self._state(os.fsencode(file.path))
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
-        """Give the files of one directory that may rest, by name."""
+        """Return the files of one directory that may rest, by name."""
         rows = self._rows.get(directory, {})
         if directory not in self._awake:
             return rows
@@ -83,13 +83,13 @@ class FileMemory:
             self.resting += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
-        """Give when this state of the file was first seen: now, unless it is remembered."""
+        """Return when this state of the file was first seen: now, unless it is remembered."""
         state = self.state_of(file)
         same = state is not None and state.fingerprint == file.fingerprint
         return state.first_seen if state and same else now
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
-        """Give the format of a file of which nothing has to be judged again; None for others.
+        """Return the format of a file of which nothing has to be judged again; None for others.
 
         One that was deferred before anybody read it has a format that is not known yet.
         """
@@ -103,16 +103,16 @@ class FileMemory:
         return self._store is not None and self._store.sessions.is_below(path)
 
     def failed_before(self, path: str) -> str | None:
-        """Give the reason for which a file failed when it was last looked at, if it did."""
+        """Return the reason for which a file failed when it was last looked at, if it did."""
         state = self._state(os.fsencode(path))
         return state.reason if state is not None and state.outcome == FAILED else None
 
     def waits(self, file: SessionFile) -> bool:
-        """Tell whether something was asked for in this session."""
+        """Check whether something was asked for in this session."""
         return os.fsencode(file.path) in self._waiting
 
     def asked(self, path: str) -> tuple[bool, SessionFile | None]:
-        """Tell whether this run missed a session that waits for it, or give what it looked at.
+        """Check whether this run missed a session that waits for it, or give what it looked at.
 
         One in a database that rests is neither.
         """
@@ -120,7 +120,7 @@ class FileMemory:
         return missed, self._asked.get(path)
 
     def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
-        """Tell whether a file needs no look: it is as it was, and nothing in it falls due.
+        """Check whether a file needs no look: it is as it was, and nothing in it falls due.
 
         What was put off for a while is looked at all the same where somebody `named` it.
         """
@@ -154,7 +154,7 @@ class FileMemory:
         self._insisted.update(map(os.fsencode, paths))
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
-        """Give when a file that failed is tried again: at once, then with growing pauses."""
+        """Return when a file that failed is tried again: at once, then with growing pauses."""
         before = self.state_of(file)
         if before is None or before.outcome != FAILED or before.fingerprint != file.fingerprint:
             return now
@@ -206,7 +206,7 @@ class FileMemory:
         return sorted(self._rows)
 
     def _in_database(self, path: str) -> list[str]:
-        """Give the directories under which the sessions in a database are remembered.
+        """Return the directories under which the sessions in a database are remembered.
 
         It is its own, and those below where the id of a session holds a slash.
         """
@@ -221,7 +221,7 @@ class FileMemory:
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
     def _gone(self) -> Iterator[bytes]:
-        """Give the files that are remembered and that a run over everything did not meet."""
+        """Yield the files that are remembered and that a run over everything did not meet."""
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
             if len(rested) == len(rows):
@@ -253,5 +253,5 @@ class FileMemory:
 
 
 def _essence(state: FileState) -> FileState:
-    """Give what is worth writing down: not the reason of a deferral, which counts the seconds."""
+    """Return what is worth writing down: not the reason of a deferral, which counts the seconds."""
     return replace(state, looked_at=0.0, reason="" if state.outcome == AGAIN else state.reason)

@@ -6,8 +6,8 @@ them. `PRAGMA user_version` holds VERSION; a store of any other version is refus
 
 from __future__ import annotations
 
+# Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
 VERSION = 2
-"""Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0."""
 
 SCHEMA = """
 CREATE TABLE agents (

@@ -7,8 +7,8 @@ import re
 from proofs.live.messages import Messages, RefusedError, _blocks
 
 BROKEN = "Invalid `signature` in `thinking` block: the block is bound to a different conversation"
+# The time that OpenClaw puts before the newest prompt, and only there.
 CLOCK = re.compile(r"^\[[A-Z][a-z]{2} [0-9-]{10} [0-9:]{5}[^\]]*\] ")
-"""The time that OpenClaw puts before the newest prompt, and only there."""
 
 
 class Binding(Messages):

@@ -5,8 +5,8 @@ import json
 from proofs.live.binding import Binding
 from proofs.live.messages import Messages, RefusedError
 
+# Characters of a request that make a token, here and in the usage that is told.
 A_TOKEN = 4
-"""Characters of a request that make a token, here and in the usage that is told."""
 
 
 class Bounded(Binding):

@@ -9,6 +9,7 @@ from pathlib import Path
 from proofs.agent_packages import CODEX, package
 
 PATIENCE = 120
+# What its user has: a provider, and leave to work without asking.
 CONFIGURATION = """
 model = "scripted"
 model_provider = "loopback"
@@ -26,7 +27,6 @@ stream_max_retries = 0
 [analytics]
 enabled = false
 """
-"""What its user has: a provider, and leave to work without asking."""
 
 
 class Codex:

@@ -9,8 +9,8 @@ from contextlib import suppress
 class Watching:
     """A look that a thread of its own repeats as long as the block runs."""
 
+    # Seconds between two looks.
     every = 0.02
-    """Seconds between two looks."""
 
     def __enter__(self):
         self._stop = threading.Event()

@@ -31,8 +31,8 @@ _LATE, _NEXT = (
     for one in ((b"late", b"01"), (b"next", b"02"))
 )
 _BEAT = b'{"type":"beat"}\n'
+# What is written to the old file after an exchange, and then to the new one.
 LINES = {"late": (_LATE,), "followed": (_LATE, _NEXT), "beat": (_BEAT, _BEAT)}
-"""What is written to the old file after an exchange, and then to the new one."""
 
 
 def settings_of(base):

@@ -24,8 +24,8 @@ from proofs.power import operation
 
 assert sqlite_utils  # the slow import of a first opening, paid once for all forks
 
+# The call of its kind that is struck; no operation makes so many.
 STRIKE = 1000
-"""The call of its kind that is struck; no operation makes so many."""
 NOTHING = "/nowhere/at/all"
 _libc = ctypes.CDLL(None)
 
