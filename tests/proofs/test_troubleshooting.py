@@ -179,14 +179,14 @@ def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
     assert is_cut(path, ident)
 
 
-@row("a day of quiet")
-def test_without_a_lease_a_day_of_quiet_is_waited_for(world, monkeypatch):
+@row("nothing: no lease can be had")
+def test_without_a_lease_nothing_is_touched(world, monkeypatch):
     """`status` says so where leases are refused; with the owner's lease the session is pruned."""
     path, ident = idle(world)
     with monkeypatch.context() as others:
         others.setattr(leases, "supported", lambda _: False)
         [root] = status(world.settings(), world.store, world.clock()).roots
-        assert root.protocol == "a day of quiet"
+        assert root.protocol == "nothing: no lease can be had"
     assert world.scan(keep_recent=0).sessions_changed == 1
     assert is_cut(path, ident)
 

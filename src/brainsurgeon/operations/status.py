@@ -254,7 +254,9 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
     for file in files[:10]:
         try:
             with open_session(file) as session:
-                return "leases" if leases.supported(session.descriptor) else "a day of quiet"
+                if leases.supported(session.descriptor):
+                    return "leases"
+                return "comparing" if root.exclusive else "nothing: no lease can be had"
         except (OSError, RefusedError):
             continue
     return "unknown: no sessions in files yet"
