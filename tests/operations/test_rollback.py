@@ -8,6 +8,7 @@ from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import CHANGED, PUT_BACK, rollback
 from brainsurgeon.store import open_to_read
+from building.alike import own_id
 from building.turns import turns
 from building.world import append, close_turn, open_turn, pin, sql, text_of, two_turns
 
@@ -335,3 +336,20 @@ def test_a_rollback_counts_turns_apart_from_values(world):
     assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])
     assert again.since[f"archived turn, {PUT_BACK}"] == one.turns
     assert sum(again.since.values()) == one.values + one.turns
+
+
+def test_sessions_that_changed_places_are_taken_back_at_once(world):
+    """The first rollback finds each session by its own id, so that a second one finds nothing."""
+    paths = [world.put(f"{name}.jsonl", own_id(name)) for name in ("one", "two")]
+    said = [path.read_bytes() for path in paths]
+    for path in paths:
+        world.scan(only=[str(path)], named=True, keep_recent=0)
+    between = paths[0].with_name("between")
+    paths[0].rename(between)
+    paths[1].rename(paths[0])
+    between.rename(paths[1])
+    first, second = world.rollback(1), world.rollback(1)
+
+    assert [one.state for one in first.sessions] == ["rolled back"]
+    assert not any(one.state == "rolled back" for one in second.sessions)
+    assert paths[1].read_bytes() == said[0]

@@ -56,7 +56,7 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, folding):
     ("program", "why"),
     [
         ("raise SystemExit(3)", "ended with 3"),
-        ("run", "said 0 characters"),
+        ("pass", "said 0 characters"),
         ("print('x' * 9000)", "said 9,000 characters"),
         ("print('x' * 99_999)", "said too much"),
         ("import sys; sys.stdout.buffer.write(b'\\xff')", "no text"),

@@ -39,7 +39,7 @@ def root(tmp_path):
 @pytest.fixture
 def listed(monkeypatch):
     """Count how many directories are listed; their times are believed at once."""
-    monkeypatch.setattr(discovery, "IDLE", 0.0)
+    monkeypatch.setattr(discovery, "AGED", 0.0)
     counted = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda at: counted.append(at) or scandir(at))
@@ -127,7 +127,7 @@ def test_whatever_changes_in_a_tree_is_seen(root, listed, change):
 
 def test_a_directory_that_changed_just_now_is_listed_again(root, monkeypatch):
     """Within the step in which a filesystem counts, a further change would not show."""
-    monkeypatch.setattr(discovery, "IDLE", 60.0)
+    monkeypatch.setattr(discovery, "AGED", 60.0)
     memory = Memory()
     walk(root, memory)
 

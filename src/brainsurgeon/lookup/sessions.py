@@ -276,6 +276,21 @@ def _by_path(session: Session, name: str) -> bool:
     return is_path and os.path.realpath(name) == os.path.realpath(session.path)
 
 
+def identified(store: Store, session: Session) -> Session:
+    """Return the session with the row that its own id leads to; writes nothing.
+
+    Sessions that changed places have each other's rows until they are looked at.
+    """
+    file = session.file
+    if file is None or session.record is None or file.in_database:
+        return session
+    try:
+        with failing(file), open_session(file) as opened:
+            return replace(session, record=catalogue.find(store, opened))
+    except (BusyError, FailedError):
+        return session
+
+
 def noted(store: Store, session: Session) -> Session:
     """Return the session with its row updated or created.
 

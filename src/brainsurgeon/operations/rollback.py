@@ -18,7 +18,7 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
-from brainsurgeon.lookup.sessions import all_sessions, noted, session_among
+from brainsurgeon.lookup.sessions import all_sessions, identified, noted, session_among
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import RollbackReport, SessionRollback
 from brainsurgeon.operations.restore import missed, removed
@@ -93,7 +93,8 @@ class _Rollback:
     def chosen(self, names: Collection[str]) -> list[Session]:
         """Return the sessions that the run changed, or the named ones."""
         touched = self._cuts.keys() | self._store.fields.sessions_of_run(self._undone.id)
-        known = all_sessions(self._settings, self._store, beyond=True)
+        found = all_sessions(self._settings, self._store, beyond=True)
+        known = [identified(self._store, session) for session in found]
         wanted = [session_among(known, name) for name in names] if names else known
         listed = [item for item in wanted if item.record and item.record.id in touched]
         if names and len(listed) < len(wanted):
