@@ -36,7 +36,7 @@ FILES = (
         "The configuration, the first that is there. `brainsurgeon config` prints what holds.",
     ),
     ("~/.local/state/brainsurgeon",
-     "The store with the values that were cut, its locks, and what `init` did."),
+     "The store with the values that were extracted, its locks, and what `init` did."),
 )  # fmt: skip
 ENVIRONMENT = (
     ("BRAINSURGEON_CONFIG", "The configuration file to use."),

@@ -81,7 +81,7 @@ def run(*words: str, code: int = 0) -> str:
 def set_up(home: Path) -> None:
     """Set up in an empty home with what the package carries, as it stands here, and undo it."""
     clone = Path(__file__).parent.parent
-    packaged = importlib.import_module("brainsurgeon.operations.install")
+    packaged = importlib.import_module("brainsurgeon.operations.init")
     carried = Path(packaged.directory())
     for name in ("config.toml.example", "deploy", "systemd"):
         for path in (carried / name, *(carried / name).rglob("*")):

@@ -43,7 +43,7 @@ def demonstrate(scratch: Path) -> int:
     say("Now for real:")
     run(config, "scan", "--once")
     run(config, "sessions")
-    say("A value that was cut is one call away:")
+    say("A value that was extracted is one call away:")
     entry = first_extracted(config, "thinker/b2b2")
     run(config, "show", entry, "--key", "text", head=3)
     say("It can go back into its session:")
@@ -86,7 +86,7 @@ def command(config: Path | None, *words: str) -> list[str]:
 
 
 def first_extracted(config: Path, session: str) -> str:
-    """Name the first entry that was cut from a session."""
+    """Name the first entry that was extracted from a session."""
     answer = subprocess.run(  # noqa: S603  our own program
         command(config, "context", session, "--json"), check=True, stdout=subprocess.PIPE
     )

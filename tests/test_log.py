@@ -118,7 +118,7 @@ def test_a_restoration_is_logged_by_the_run_that_makes_it(world, conversation, t
     assert answer.pending
 
     text = render.restored(answer) + "\n" + "x" * 1000
-    note_answer(world.store, answer)
+    note_answer(world.store, answer, text)
     conversation.result(text, "bash", call="call_9")
     conversation.assistant("there it is")
     append(path, conversation.lines[-2:])

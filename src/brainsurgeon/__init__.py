@@ -1,9 +1,9 @@
-"""Keep the session files of coding agents lean, and give back every byte on demand.
+"""Keep the session files of coding agents small, and return every byte on demand.
 
-The rooms, from the ground up: `model` and `errors` (nouns), `formats` and `decide` (pure), `hosts`
-(an agent's world on this machine), `sessions` and `store` (the two hands: one touches session
-files, one touches SQLite), `lookup` and `rewrite` (where the hands meet), `operations` (the verbs),
-and the doors: `cli` and what else calls a verb.
+The packages, from the bottom up: `model` and `errors` (shared values), `formats` and `planning`
+(pure), `hosts` (an agent's files and processes), `sessions` and `store` (session files; our SQLite
+database), `lookup` and `rewrite` (find a session; change it), `operations` (one module for each
+command), and `cli`, `daemon`, `mcp_server` and `api`, which call them.
 """
 
 __version__ = "0.2.0"

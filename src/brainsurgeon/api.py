@@ -1,4 +1,4 @@
-"""For other Python programs: the verbs behind the commands, their values, and what may go wrong.
+"""For other Python programs: the functions behind the commands, their values, and their errors.
 
     import time
     from brainsurgeon import api
@@ -10,22 +10,23 @@
         answer = api.restore(settings, store, "4f9d2a11", clock=time.time)
         print(answer.pending, answer.content)
 
-`open_store` creates the store where there is none; `open_to_read` never does, and gives None then,
-which every verb that only looks takes. `recover` finishes what a crash left and comes before
-whatever writes. Sessions and entries are named as on the command line. Nothing prints or logs.
+`open_store` creates a missing store. `open_to_read` returns None instead, which every function that
+only reads accepts. `recover` finishes rewrites that a crash interrupted; call it before every
+function that writes. Sessions and entries are named as on the command line. Nothing prints or logs.
 
-Errors are subclasses of BrainsurgeonError; `exit_code` is the one of the command line, `facts()`
-gives what a program can act on:
+Errors are subclasses of BrainsurgeonError. `exit_code` is the exit code of the command line,
+`facts()` returns the facts that a program can act on:
 
-- ConfigError: the configuration is not understood; all problems are listed;
-- NotFoundError, and its kinds NoSuchKeyError and GoneError: no such session, entry or value;
-- AmbiguousError, and its kind UntoldError: a name, or none, fits several; `candidates` are they;
-- ExpiredError: the value is gone; `tombstones` say when and how big it was;
-- BusyError: in another's hands; trying again will do;
-- ChangedError, GuardedError: not as recorded, or not written any more;
-- StoreUnusableError, and its kinds StoreDamagedError and DamagedError: the store cannot be used;
-  nothing was touched;
-- StoreFullError, FailedError: nothing was cut, or the session's file was left as it is.
+- ConfigError: the configuration is invalid; all problems are listed;
+- NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
+- AmbiguousError: a name matches several things, listed in `candidates`; its subclass UntoldError:
+  no name was given, and several sessions are possible;
+- ExpiredError: the value is gone; `tombstones` say when it expired and how big it was;
+- BusyError: another process uses the store or the file; try again;
+- ChangedError: the place is not as recorded; GuardedError: the file is not written any more;
+- StoreUnusableError, with the subclasses StoreDamagedError and DamagedError: the store cannot be
+  used; nothing was touched;
+- StoreFullError: nothing was extracted; FailedError: the session's file was left as it is.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """
@@ -50,8 +51,13 @@ from brainsurgeon.errors import (
     UntoldError,
 )
 from brainsurgeon.model.reports import (
+    ArchiveAnswer,
+    ArchivedTurn,
+    Context,
     Event,
     FieldAnswer,
+    Finding,
+    Hit,
     Relief,
     RestoreAnswer,
     RetentionReport,
@@ -60,90 +66,40 @@ from brainsurgeon.model.reports import (
     ScanReport,
     SessionRestore,
     SessionRollback,
+    SessionSummary,
+    ShownValues,
+    StandingArchive,
+    Status,
 )
-from brainsurgeon.operations.archive import ArchiveAnswer, StandingArchive, archive, archives
+from brainsurgeon.operations.archive import archive, archives
 from brainsurgeon.operations.cat import cat
-from brainsurgeon.operations.context import Context, context
-from brainsurgeon.operations.doctor import Finding, doctor
+from brainsurgeon.operations.context import context
+from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.events import events, follow
 from brainsurgeon.operations.relieve import relieve, would_relieve
-from brainsurgeon.operations.restore import restore
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore, restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback, runs
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.search import Hit, search
-from brainsurgeon.operations.sessions import SessionSummary, sessions
+from brainsurgeon.operations.search import search
+from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.operations.show import ShownValues, show, show_turn
-from brainsurgeon.operations.status import Status, status
+from brainsurgeon.operations.show import show, show_turn
+from brainsurgeon.operations.status import status
 from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover
-from brainsurgeon.rewrite.turns import ArchivedTurn
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
-    "AmbiguousError",
-    "ArchiveAnswer",
-    "ArchivedTurn",
-    "BrainsurgeonError",
-    "BusyError",
-    "ChangedError",
-    "ConfigError",
-    "Context",
-    "DamagedError",
-    "Event",
-    "ExpiredError",
-    "FailedError",
-    "FieldAnswer",
-    "Finding",
-    "GoneError",
-    "GuardedError",
-    "Hit",
-    "NoSuchKeyError",
-    "NotFoundError",
-    "Relief",
-    "RestoreAnswer",
-    "RetentionReport",
-    "RollbackReport",
-    "Run",
-    "ScanReport",
-    "SessionRestore",
-    "SessionRollback",
-    "SessionSummary",
-    "Settings",
-    "ShownValues",
-    "StandingArchive",
-    "Status",
-    "Store",
-    "StoreDamagedError",
-    "StoreFullError",
-    "StoreUnusableError",
-    "UntoldError",
-    "Wanted",
-    "archive",
-    "archives",
-    "cat",
-    "context",
-    "doctor",
-    "events",
-    "follow",
-    "load",
-    "open_store",
-    "open_to_read",
-    "recover",
-    "relieve",
-    "restore",
-    "restore_all",
-    "retention",
-    "rollback",
-    "runs",
-    "scan",
-    "search",
-    "sessions",
-    "set_extractable",
-    "show",
-    "show_turn",
-    "status",
-    "would_relieve",
-]
+    "AmbiguousError", "ArchiveAnswer", "ArchivedTurn", "BrainsurgeonError", "BusyError",
+    "ChangedError", "ConfigError", "Context", "DamagedError", "Event", "ExpiredError",
+    "FailedError", "FieldAnswer", "Finding", "GoneError", "GuardedError", "Hit",
+    "NoSuchKeyError", "NotFoundError", "Relief", "RestoreAnswer", "RetentionReport",
+    "RollbackReport", "Run", "ScanReport", "SessionRestore", "SessionRollback",
+    "SessionSummary", "Settings", "ShownValues", "StandingArchive", "Status", "Store",
+    "StoreDamagedError", "StoreFullError", "StoreUnusableError", "UntoldError", "Wanted",
+    "archive", "archives", "cat", "context", "doctor", "events", "follow", "load",
+    "open_store", "open_to_read", "recover", "relieve", "restore", "restore_all",
+    "retention", "rollback", "runs", "scan", "search", "sessions", "set_extractable",
+    "show", "show_turn", "status", "would_relieve",
+]  # fmt: skip

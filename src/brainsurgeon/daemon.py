@@ -1,10 +1,8 @@
-"""The daemon: scans by schedule and soon after changes, retention by cron, one thing at a time.
+"""The daemon: scans by schedule and soon after changes, retention by cron, one job at a time.
 
-All work happens in the scheduler's one worker thread; the main thread only waits for signals and
-a third one only says which path changed.
+All work happens in the scheduler's only worker thread. The main thread only waits for signals, and
+a third thread only reports changed paths.
 """
-
-from __future__ import annotations
 
 import gc
 import logging
@@ -14,41 +12,49 @@ import socket
 import stat
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, ConfigError, StoppedError, StoreUnusableError
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
+from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import LOG
 from brainsurgeon.log import READABLE, write_whole
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.status import metrics
+from brainsurgeon.operations.status import BLOCKED, doubtful_roots, metrics
 from brainsurgeon.render.status import metrics as render
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.store import open_store
+from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.model.reports import ScanReport
-    from brainsurgeon.store import Store
-
-
-# The protocol of sd_notify(3): a word on a socket that is named in the environment.
+# The roots that exist, by their real paths, each with device and inode.
+Roots = dict[str, tuple[int, int]]
+# Blocked in every thread, and waited for. A handler could run late or never: Python calls it in the
+# main thread only, but the kernel may interrupt any thread.
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+# Seconds after which the watcher notices that a root was created or removed.
+ROOTS_LOOKED_AT = 5.0
+# Seconds between two wake-ups of the watcher, even if nothing happens. Stopping waits for the next
+# wake-up.
+GLANCES = 1.5
+# Seconds between two looks at the wall clock, and those by which it may be set unnoticed.
+CLOCK_LOOKED_AT, UNNOTICED = 10.0, 1.0
+# How the id of the job begins that scans one path.
+_DUE = "due:"
 
 
 def notify(state: str) -> None:
-    """Tell systemd how the service stands; nothing without systemd."""
+    """Send the state of the service to systemd, by the protocol of sd_notify(3)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -59,77 +65,39 @@ def notify(state: str) -> None:
         line.sendall(state.encode())
 
 
-class Watchdog:
-    """A sign of life, given by whoever works: where the work stands still, none is given.
-
-    It is asked at each step of the work and, while there is none, by a job that waits its turn
-    among the others. So what is shown is that the worker gets on and that jobs are begun at all.
-    """
-
-    def __init__(self) -> None:
-        self.interval = _watched() / 4
-        """Seconds between two signs; 0 where nobody waits for one."""
-        self._last = 0.0
-
-    def beat(self) -> None:
-        """Send a sign of life, unless the last one was sent just now."""
-        if self.interval and time.monotonic() - self._last >= self.interval / 2:
-            self._last = time.monotonic()
-            notify("WATCHDOG=1")
-
-
-def _watched() -> float:
-    """Return the seconds without a sign after which systemd ends this process; 0 for never."""
-    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return 0.0
-    said = os.environ.get("WATCHDOG_USEC", "")
-    return int(said) / 1e6 if said.isdecimal() else 0.0
-
-
-Identity = tuple[int, int]
-# Blocked in every thread and waited for: a handler may run late or never, since Python calls it in
-# the main thread only, while the kernel may interrupt any.
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-# Seconds after which the watcher notices that a root came or went.
-ROOTS_LOOKED_AT = 5.0
-# Seconds between two looks of the watcher for what the kernel told: it wakes up for each, while
-# nothing happens, too. Ending waits for the next one.
-GLANCES = 1.5
-
-
 def run(load: Callable[[], Settings]) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
-    Raise BusyError when another daemon holds the state directory, StoreUnusableError when the
-    store cannot be opened.
+    Raise BusyError if another daemon holds the state directory, StoreUnusableError if the store
+    cannot be opened.
     """
     settings = load()
     log.set_up(settings)
-    with ExitStack() as held:
-        held.enter_context(hold_daemon_lock(settings.state_dir))
-        store = open_store(settings.state_dir)
-        held.callback(store.close)
-        gc.freeze()  # what is loaded is no garbage: no collection has to go through it
+    with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
+        gc.freeze()  # loaded modules are never garbage: collections skip them
         _Daemon(load, settings, store).run()
 
 
 class _Daemon:
-    """The state of a running daemon."""
-
     def __init__(self, load: Callable[[], Settings], settings: Settings, store: Store) -> None:
         self._load, self._settings, self._store = load, settings, store
         self._stop = threading.Event()
         self._log = structlog.get_logger()
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._lost: StoreUnusableError | None = None
-        self._watchdog = Watchdog()
+        self._last_beat = 0.0
+        # Seconds between two watchdog messages; 0 if systemd expects none. Systemd ends this
+        # process after `WATCHDOG_USEC` microseconds without one.
+        limit = os.environ.get("WATCHDOG_USEC", "")
+        ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._beat_interval = int(limit) / 1e6 / 4 if ours and limit.isdecimal() else 0.0
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
 
     def run(self) -> None:
-        """Start, wait for the word to stop, and end what is under way within two seconds."""
+        """Run until a signal to stop; current work ends within two seconds."""
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self._schedule()
@@ -137,6 +105,7 @@ class _Daemon:
         try:
             watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
             watcher.start()
+            threading.Thread(target=self._follow_clock, name="clock", daemon=True).start()
             notify("READY=1")
             self._log.info("daemon_started", module="daemon", pid=os.getpid())
             while signal.sigwait(SIGNALS) == signal.SIGHUP:
@@ -151,56 +120,64 @@ class _Daemon:
             raise self._lost
 
     def _schedule(self) -> None:
-        """Lay down the jobs of the settings in force, and one scan at once.
-
-        Never in the worker: the scheduler waits for it with a lock in hand that adding needs.
-        """
+        """Add the jobs of the current settings, and one scan at once."""
+        # Never call this in the worker: the scheduler waits for the worker while it holds a lock
+        # that adding a job needs.
         self._scheduler.add_job(self._scan)
-        if self._watchdog.interval:
-            self._scheduler.add_job(
-                self._watchdog.beat, "interval", seconds=self._watchdog.interval, id="watchdog",
-                replace_existing=True,
-            )  # fmt: skip
-        self._scheduler.add_job(
-            self._scan, scan_trigger(self._settings), id="scan", replace_existing=True
-        )
+        add = partial(self._scheduler.add_job, replace_existing=True)
+        if self._beat_interval:
+            add(self._beat, "interval", seconds=self._beat_interval, id="watchdog")
+        add(self._scan, scan_trigger(self._settings), id="scan")
         if self._settings.retention_cron:
-            self._scheduler.add_job(
-                self._retain, cron_trigger(self._settings.retention_cron), id="retention",
-                replace_existing=True,
-            )  # fmt: skip
+            add(self._retain, cron_trigger(self._settings.retention_cron), id="retention")
+
+    def _follow_clock(self) -> None:
+        """Schedule everything anew whenever the wall clock was set: the scheduler goes by it."""
+        ahead = time.time() - boot_clock()
+        while not self._stop.wait(self._beat_interval or CLOCK_LOOKED_AT):
+            before, ahead = ahead, time.time() - boot_clock()
+            if abs(ahead - before) > UNNOTICED:
+                self._log.warning("clock_set", module="daemon", seconds=round(ahead - before))
+                self._schedule()
+                for job in self._scheduler.get_jobs():
+                    if job.id.startswith(_DUE):
+                        self._due(*job.args)
 
     def _check(self) -> None:
-        """Raise StoppedError when it is to end; each step of the work comes by here."""
+        """Raise StoppedError if the daemon is to end. Every step of the work calls this."""
         if self._stop.is_set():
             raise StoppedError
-        self._watchdog.beat()
+        self._beat()
+
+    def _beat(self) -> None:
+        """Send a message to systemd's watchdog, unless one was sent just now.
+
+        Each step of the work calls this. While there is no work, a job that is queued like all
+        others does. So the messages show that the worker advances and that jobs are started.
+        """
+        if self._beat_interval and time.monotonic() - self._last_beat >= self._beat_interval / 2:
+            self._last_beat = time.monotonic()
+            notify("WATCHDOG=1")
 
     def _scan(self, *only: str) -> None:
-        """Do one run, over everything or over one path that changed."""
         if self._stop.is_set():
             return
         try:
             report = scan(
                 self._settings, self._store, clock=time.time, only=only, check_stop=self._check
             )
-            log.scanned(report, self._said if not only else set(self._said))
             if not only:
-                self._measure(report)
+                report.problems += doubtful_roots(self._settings)
+            log.scanned(report, set(self._reported) if only else self._reported)
+            if self._settings.metrics_file and not only:
+                text = render(metrics(self._settings, self._store, report))
+                try:
+                    write_whole(self._settings.metrics_file, text, READABLE)
+                except BrainsurgeonError as error:
+                    self._log.warning("metrics_failed", module="daemon", reason=log.reason(error))
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
-
-    def _measure(self, report: ScanReport) -> None:
-        """Write the figures of a whole run down where that is wanted."""
-        path = self._settings.metrics_file
-        if path is None:
-            return
-        text = render(metrics(self._settings, self._store, report))
-        try:
-            write_whole(path, text, READABLE)
-        except BrainsurgeonError as error:
-            self._log.warning("metrics_failed", module="daemon", reason=log.reason(error))
 
     def _retain(self) -> None:
         if self._stop.is_set():
@@ -209,12 +186,13 @@ class _Daemon:
             log.retained(retention(
                 self._settings, self._store, clock=time.time, check_stop=self._check
             ))  # fmt: skip
+            log.blocked(self._store.files.blocked(time.time() - BLOCKED))
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("retention_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
 
     def _end_without_store(self) -> None:
-        """End the daemon where its store is gone: what it would store could not be found again."""
+        """End the daemon if its store is gone: values stored now could not be found again."""
         try:
             self._store.check_still_there()
         except StoreUnusableError as error:
@@ -222,7 +200,6 @@ class _Daemon:
             os.kill(os.getpid(), signal.SIGTERM)  # the main thread waits for signals only
 
     def _reload(self) -> None:
-        """Load the settings again; bad ones are reported and the old ones stay."""
         try:
             settings = self._load()
         except ConfigError as error:
@@ -231,20 +208,20 @@ class _Daemon:
                 reason="the configuration has problems; the settings in force stay",
             )  # fmt: skip
             return
-        except Exception as error:  # noqa: BLE001  whatever it is, the daemon goes on
+        except Exception as error:  # noqa: BLE001  the daemon continues after any error
             self._log.error("reload_failed", module="daemon", reason=log.reason(error))
             return
         if settings.state_dir != self._settings.state_dir:
             self._log.warning("state_dir_kept", module="daemon", reason="restart to move the store")
             settings = settings.model_copy(update={"state_dir": self._settings.state_dir})
         self._settings = settings
-        self._said.clear()
+        self._reported.clear()
         log.set_up(settings)
         self._schedule()
         self._log.info("reloaded", module="daemon")
 
     def _watch(self) -> None:
-        """Mark the paths that change as due after the quiet time, until the daemon stops."""
+        """Schedule a scan of each path that changes, until the daemon stops."""
         while not self._stop.is_set():
             roots = existing(self._settings) if self._settings.watch else {}
             if not roots:
@@ -260,56 +237,54 @@ class _Daemon:
                 )  # fmt: skip
                 self._stop.wait(60)
 
-    def _changes(self, roots: dict[str, Identity]) -> Iterator[str]:
-        """Yield the sessions that change below these roots, while they are the ones that exist."""
+    def _changes(self, roots: Roots) -> Iterator[str]:
+        """Yield the sessions that change below these roots, until another set of roots exists."""
         try:
-            yield from self._changes_below(roots, passing_over=False)
-        except PermissionError:  # said by every run; only then, since it hides the limit too
-            yield from self._changes_below(roots, passing_over=True)
+            yield from self._changes_below(roots, ignore_denied=False)
+        except PermissionError:
+            # Every scan reports unreadable places. Permission errors are ignored only after one
+            # occurred, since ignoring them also hides the limit on watches.
+            yield from self._changes_below(roots, ignore_denied=True)
 
-    def _changes_below(self, roots: dict[str, Identity], *, passing_over: bool) -> Iterator[str]:
-        from watchfiles import watch  # noqa: PLC0415  not needed where watch = false
+    def _changes_below(self, roots: Roots, *, ignore_denied: bool) -> Iterator[str]:
+        from watchfiles import watch  # noqa: PLC0415  not needed if watch = false
+
+        def is_watched(_: object, path: str) -> bool:
+            name = os.path.basename(path)
+            return is_session_name(name) or name in (NAME, NAME + LOG)
 
         for changes in watch(
             *roots,
-            watch_filter=lambda _, path: is_watched(os.path.basename(path)),
+            watch_filter=is_watched,
             stop_event=self._stop,
             step=int(GLANCES * 1000),
             rust_timeout=int(ROOTS_LOOKED_AT * 1000),
             yield_on_timeout=True,
             raise_interrupt=False,
-            ignore_permission_denied=passing_over,
+            ignore_permission_denied=ignore_denied,
         ):
-            yield from sorted({changed(path) for _, path in changes})
+            # A change of a log is a change of its database.
+            yield from sorted({
+                path.removesuffix(LOG) if path.endswith(NAME + LOG) else path
+                for _, path in changes
+            })  # fmt: skip
             if existing(self._settings) != roots or not self._settings.watch:
                 return
 
     def _due(self, path: str) -> None:
-        """Have one path looked at once it has been quiet for long enough."""
-        quiet = timedelta(seconds=self._settings.quiet_seconds + 0.5)
+        """Schedule a scan of one path once it has been quiet for long enough."""
+        due = datetime.now(UTC) + timedelta(seconds=self._settings.quiet_seconds + 0.5)
         self._scheduler.add_job(
-            self._scan, "date", run_date=datetime.now(UTC) + quiet, args=[path],
-            id=f"due:{path}", replace_existing=True,
-        )  # fmt: skip
+            self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True
+        )
 
 
-def is_watched(name: str) -> bool:
-    """Return whether a change of a file of this name may mean a change of a session."""
-    return is_session_name(name) or name in (NAME, NAME + LOG)
-
-
-def changed(path: str) -> str:
-    """Return the session or database that a changed file belongs to."""
-    return path.removesuffix(LOG) if path.endswith(NAME + LOG) else path
-
-
-def existing(settings: Settings) -> dict[str, Identity]:
-    """Return the roots that exist now by their real paths, and which directories they are."""
-    found = {}
+def existing(settings: Settings) -> Roots:
+    roots = {}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         with suppress(OSError):
             status = os.stat(path)
             if stat.S_ISDIR(status.st_mode):
-                found[path] = (status.st_dev, status.st_ino)
-    return found
+                roots[path] = (status.st_dev, status.st_ino)
+    return roots

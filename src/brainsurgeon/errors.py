@@ -1,37 +1,37 @@
-"""What may go wrong, as facts, each with its exit code; the doors turn them into one line."""
+"""The errors of the program, each with its exit code and the facts that a program can act on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 class BrainsurgeonError(Exception):
-    """Something that we understand went wrong; it deserves one line and no traceback."""
+    """An error that is reported in one line, without a traceback.
+
+    `listed` names the attributes that a program can act on.
+    """
 
     exit_code = 1
+    listed: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
-        """Return what a program can act on, beside the message."""
-        return {}
+        """Return the facts in addition to the message, as lists by name."""
+        return {name: list(getattr(self, name)) for name in self.listed}
 
 
 class StoppedError(Exception):
-    """The program was asked to stop; what had begun is finished or undone."""
+    """The program was asked to stop. Rewrites that had begun are finished or undone."""
 
 
 class UsageError(BrainsurgeonError):
-    """The words of a command do not fit together."""
+    """The arguments of a command do not fit together."""
 
     exit_code = 2
 
 
 class ConfigError(BrainsurgeonError):
-    """The configuration is not understood; every problem is listed with its place."""
+    """The configuration is invalid. Every problem is listed with its place."""
 
     exit_code = 2
+    listed = ("problems",)
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.source = source
@@ -40,46 +40,39 @@ class ConfigError(BrainsurgeonError):
         listed = "\n".join(f"  {problem}" for problem in self.problems)
         super().__init__(f"{source}: {len(self.problems)} {plural}, nothing was run:\n{listed}")
 
-    def facts(self) -> dict[str, object]:
-        """Return the problems as a list."""
-        return {"problems": list(self.problems)}
-
 
 class NotFoundError(BrainsurgeonError):
-    """No such session or entry, or nothing extracted there."""
+    """There is no such session or entry, or nothing was extracted there."""
 
     exit_code = 3
 
 
 class NoSuchKeyError(NotFoundError):
-    """The entry has extracted values, but none of that name; those that there are, are listed."""
+    """The entry has extracted values, but none with that key; the existing keys are listed."""
 
 
 class GoneError(NotFoundError):
-    """Only the store still knows the session: its file is not there any more."""
+    """The file of the session is gone; only the store has a record of it."""
 
 
 class AmbiguousError(BrainsurgeonError):
-    """A name fits more than one thing; the candidates are listed."""
+    """A name matches more than one thing; the candidates are listed."""
 
     exit_code = 4
+    listed = ("candidates",)
 
     def __init__(self, what: str, candidates: Sequence[str], hint: str) -> None:
         self.candidates = tuple(candidates)
         super().__init__(f"{what} fits {len(self.candidates)}: {hint}\n{_some(self.candidates)}")
 
-    def facts(self) -> dict[str, object]:
-        """Return every candidate."""
-        return {"candidates": list(self.candidates)}
-
 
 class UntoldError(AmbiguousError):
-    """No session was named, none or several wait for this very call, and several could be meant."""
+    """No session was named, and it is unknown which of several makes this call."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)
-        told = "it cannot be told which session makes this call; give `session`, one of:"
-        BrainsurgeonError.__init__(self, f"{told}\n{_some(self.candidates)}")
+        text = "it cannot be told which session makes this call; give `session`, one of:"
+        BrainsurgeonError.__init__(self, f"{text}\n{_some(self.candidates)}")
 
 
 def _some(candidates: Sequence[str]) -> str:
@@ -89,9 +82,10 @@ def _some(candidates: Sequence[str]) -> str:
 
 
 class ExpiredError(BrainsurgeonError):
-    """The value is gone; what stays is when it went, why, and how big it was."""
+    """The value expired; its tombstone says when, why, and how big it was."""
 
     exit_code = 5
+    listed = ("tombstones",)
 
     def __init__(self, entry: str, tombstones: Sequence[dict[str, object]]) -> None:
         self.tombstones = tuple(tombstones)
@@ -101,47 +95,41 @@ class ExpiredError(BrainsurgeonError):
             f"it was {first['size_bytes']} bytes. The file was left as it is."
         )
 
-    def facts(self) -> dict[str, object]:
-        """Return the tombstones."""
-        return {"tombstones": list(self.tombstones)}
-
 
 class FailedError(BrainsurgeonError):
     """The session's file cannot be read or replaced; it was left as it is."""
 
-    exit_code = 1
-
 
 class BusyError(BrainsurgeonError):
-    """The store or the file is in another's hands; trying again will do."""
+    """Another process uses the store or the file; try again."""
 
     exit_code = 6
 
 
 class ChangedError(BrainsurgeonError):
-    """The place no longer looks as it was recorded; nothing was guessed or touched."""
+    """The place in the session is not as it was recorded; nothing was changed."""
 
     exit_code = 3
 
 
 class GuardedError(BrainsurgeonError):
-    """The agent keeps its sessions elsewhere now; its files are not written any more."""
+    """The agent now keeps its sessions elsewhere; its files are no longer changed."""
 
     exit_code = 3
 
 
 class StoreUnusableError(BrainsurgeonError):
-    """The store is damaged, newer than this program, or somebody else's; it was not touched."""
+    """The store is damaged, newer than this program, or another user's; it was not changed."""
 
     exit_code = 7
 
 
 class StoreDamagedError(StoreUnusableError):
-    """The database of the store is damaged; what it still holds can be saved into a new one."""
+    """The database of the store is damaged; its readable values can be saved into a new one."""
 
 
 class DamagedError(StoreUnusableError):
-    """One stored value is not what it was; nothing was put back in its place."""
+    """A stored value fails its digest; nothing was restored in its place."""
 
     def __init__(self, message: str, extraction_id: int | None = None) -> None:
         self.extraction_id = extraction_id
@@ -149,6 +137,4 @@ class DamagedError(StoreUnusableError):
 
 
 class StoreFullError(BrainsurgeonError):
-    """There is no room for the values that would be cut, so nothing was cut."""
-
-    exit_code = 1
+    """There is no room for the values to extract, so nothing was extracted."""

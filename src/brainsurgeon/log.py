@@ -1,9 +1,7 @@
-"""structlog, set up once: to stderr, console on a terminal and JSON lines otherwise.
+"""Log to stderr with structlog: readable text on a terminal, JSON lines otherwise.
 
-What a value says never gets here: events carry ids, paths of keys, counts and sizes.
+Events contain ids, key paths, counts and sizes, never the content of a value.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -12,42 +10,35 @@ import sys
 from collections import defaultdict
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.plans import Outcome, Plan
+from brainsurgeon.model.reports import RestoreAnswer, RetentionReport, ScanReport
 from brainsurgeon.model.text import readable
-
-if TYPE_CHECKING:
-    from brainsurgeon.config import Settings
-    from brainsurgeon.model.plans import Outcome, Plan
-    from brainsurgeon.model.reports import RestoreAnswer, RetentionReport, ScanReport
-
-
-_FOR_PEOPLE = "%Y-%m-%d %H:%M:%S"
 
 
 def set_up(settings: Settings) -> None:
-    """Configure structlog as the settings say."""
-    console = settings.log_format == "console" or (
-        settings.log_format == "auto" and sys.stderr.isatty()
-    )
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
-        if console
-        else structlog.processors.JSONRenderer()
-    )
+    """Configure structlog according to the settings."""
+    terminal = sys.stderr.isatty()
+    processors: list[Any] = [structlog.processors.add_log_level]
+    if settings.log_format == "console" or (settings.log_format == "auto" and terminal):
+        processors += [
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            _for_a_terminal,
+            structlog.dev.ConsoleRenderer(colors=terminal and not os.environ.get("NO_COLOR")),
+        ]
+    else:
+        processors += [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt=_FOR_PEOPLE, utc=False)
-            if console
-            else structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([_for_a_terminal] if console else []),
-            renderer,
-        ],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[settings.log_level.upper()]
         ),
@@ -56,43 +47,41 @@ def set_up(settings: Settings) -> None:
 
 
 def _for_a_terminal(_logger: object, _method: str, event: Any) -> Any:
-    """Escape what names, titles and ids could do to a terminal; JSON escapes them by itself."""
-    if isinstance(event, str):
-        return readable(event)
-    if isinstance(event, dict):
-        return {
-            _for_a_terminal(_logger, _method, key): _for_a_terminal(_logger, _method, value)
-            for key, value in event.items()
-        }
-    if isinstance(event, list):
-        return [_for_a_terminal(_logger, _method, value) for value in event]
-    return event
+    """Escape control characters in names, titles and ids; JSON escapes them by itself."""
+    return _escaped(event)
 
 
-def scanned(report: ScanReport, said: set[str] | None = None) -> None:
-    """Log a run: changes and failures with their reasons, its counts, each entry at debug.
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
 
-    Of troubles that last, those in `said` were said before and are said at debug; the others are
-    added to it.
+
+def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
+    """Log a run: changes and failures with their reasons, its counts, and each entry at debug.
+
+    Problems in `reported` were logged before and are now logged at debug. The set is updated.
     """
     log = structlog.get_logger()
     for outcome in report.sessions:
         _session(outcome, dry_run=report.dry_run)
-    troubles = {problem.path: problem.why for problem in report.problems}
+    problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
-        troubles["enabled"] = "nothing is extracted: enabled = false in the configuration"
-    known = set() if said is None else said
-    news = {name: why for name, why in troubles.items() if f"{name}: {why}" not in known}
-    for name, why in troubles.items():
-        say = log.warning if name in news else log.debug
+        problems["enabled"] = "nothing is extracted: enabled = false in the configuration"
+    known = set() if reported is None else reported
+    texts = {f"{name}: {why}" for name, why in problems.items()}
+    for name, why in problems.items():
+        say = log.debug if f"{name}: {why}" in known else log.warning
         if name == "enabled":
             say("scan_disabled", module="scan", reason=why)
         else:
             say("root_unreadable", module="scan", path=name, reason=why)
+    unchanged = report.files_unchanged == report.files_seen and texts <= known
     known.clear()
-    known.update(f"{name}: {why}" for name, why in troubles.items())
-    idle = report.files_unchanged == report.files_seen and not news
-    say = log.debug if idle else log.info
+    known.update(texts)
+    say = log.debug if unchanged else log.info
     say(
         "scan_finished", module="scan", files_seen=report.files_seen,
         files_unchanged=report.files_unchanged, files_deferred=report.files_deferred,
@@ -104,31 +93,31 @@ def scanned(report: ScanReport, said: set[str] | None = None) -> None:
 
 
 def _session(outcome: Outcome, *, dry_run: bool) -> None:
-    """Log what became of one session: at info what changed, else at debug why it was left."""
+    """Log the outcome of one session: a change at info, the reason for none at debug."""
     log = structlog.get_logger()
-    said = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
+    facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":
-        log.error("session_failed", **said)
+        log.error("session_failed", **facts)
     elif outcome.outcome != "changed":
-        log.debug("session_left", outcome=outcome.outcome, **said)
+        log.debug("session_left", outcome=outcome.outcome, **facts)
     elif not dry_run:
         log.info("session_changed", bytes_before=outcome.bytes_before,
-                 bytes_after=outcome.bytes_after, **said)  # fmt: skip
+                 bytes_after=outcome.bytes_after, **facts)  # fmt: skip
         if outcome.plan is not None:
             _entries(outcome.session, outcome.plan)
 
 
 def _entries(session: str, plan: Plan) -> None:
     log = structlog.get_logger()
-    for entry_id, cuts in groupby(plan.extracted, key=lambda cut: cut.entry_id):
-        sizes = {dotted(cut.path): cut.end - cut.start for cut in cuts}
+    for entry_id, removals in groupby(plan.extracted, key=lambda removal: removal.entry_id):
+        sizes = {dotted(removal.path): removal.end - removal.start for removal in removals}
         log.debug("extraction", module="extraction", entry_id=entry_id, session=session,
                   keys_extracted=list(sizes), sizes_bytes=sizes)  # fmt: skip
-    back: dict[str, dict[str, int]] = defaultdict(dict)
-    for edit in plan.putbacks:
-        back[edit.entry_id][dotted(edit.path)] = edit.size
-    redacted = any(cut.redacts for cut in plan.cuts)
-    for entry_id, sizes in back.items():
+    restored: dict[str, dict[str, int]] = defaultdict(dict)
+    for edit in plan.restorations:
+        restored[edit.entry_id][dotted(edit.path)] = edit.size
+    redacted = any(removal.redacts for removal in plan.removals)
+    for entry_id, sizes in restored.items():
         log.debug("restoration", module="restoration", entry_id=entry_id, session=session,
                   keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
 
@@ -138,6 +127,11 @@ def retained(report: RetentionReport) -> None:
     log = structlog.get_logger()
     for root, why in report.held_back.items():
         log.warning("retention_held_back", module="retention", root=root, reason=why)
+    if report.values_damaged:
+        log.error(
+            "values_damaged", module="retention", values=report.values_damaged,
+            advice="`brainsurgeon doctor` says what to do",
+        )  # fmt: skip
     log.info(
         "retention_finished",
         module="retention",
@@ -147,15 +141,20 @@ def retained(report: RetentionReport) -> None:
     )
 
 
+def blocked(sessions: dict[str, str]) -> None:
+    """Log the sessions that have waited for more than a day, by path, with the reasons."""
+    for path, why in sessions.items():
+        structlog.get_logger().warning("session_blocked", module="retention", path=path, reason=why)
+
+
 def reason(error: Exception) -> str:
-    """Return why in words that cannot quote content: ours, or the system's."""
+    """Return the reason of an error as a text of brainsurgeon or the system, without content."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error) if isinstance(error, BrainsurgeonError) else type(error).__name__
 
 
 def restored(answer: RestoreAnswer) -> None:
-    """Log a restore at debug."""
     structlog.get_logger().debug(
         "restoration", module="restoration", entry_id=answer.entry_id, session=answer.session,
         keys_restored=list(answer.keys), sizes_bytes=answer.sizes, pending=answer.pending,
@@ -164,14 +163,14 @@ def restored(answer: RestoreAnswer) -> None:
 
 
 PRIVATE = 0o600
-# For figures: whoever gathers them runs as another user, and there are no names in them.
+# For metrics: another user collects them. They contain no names.
 READABLE = 0o644
 
 
 def write_whole(path: str, text: str, mode: int) -> None:
-    """Put a text into a file of this mode, in the place of one that is there.
+    """Write a text to a file with this mode; an existing file is replaced.
 
-    Raise UsageError where that cannot be done. Nothing is synced: it can be written again.
+    Raise UsageError if that fails. The file is not synced, since it can be written again.
     """
     fresh = f"{path}.{secrets.token_hex(6)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

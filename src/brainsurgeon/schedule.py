@@ -1,35 +1,29 @@
-"""When things run: the interval or cron of scans, the cron of retention."""
+"""Triggers for scans and retention."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
+from brainsurgeon.config import Settings
 from brainsurgeon.config.values import cron_numbers
-
-if TYPE_CHECKING:
-    from brainsurgeon.config import Settings
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 def scan_trigger(settings: Settings) -> Any:
-    """Return when scans run: by cron where that is set, else by interval."""
+    """Return the trigger of scans: by cron if it is set, else by interval."""
     if settings.auto_cron:
         return cron_trigger(settings.auto_cron)
     return IntervalTrigger(seconds=settings.scan_interval_seconds)
 
 
 def cron_trigger(expression: str) -> Any:
-    """Read five fields as cron does; raise ValueError where cron would refuse them.
-
-    APScheduler counts weekdays from Monday (also in `CronTrigger.from_crontab`) and wants both
-    the day of the month and the weekday to fit, where cron is content with either unless one of
-    the two fields begins with a star.
-    """
+    """Parse five fields as cron does; raise ValueError if cron would refuse them."""
+    # APScheduler counts weekdays from Monday (also in `CronTrigger.from_crontab`) and requires
+    # both the day of the month and the weekday to match. Cron requires one of them, unless one of
+    # the two fields begins with a star.
     *numbers, weekdays = cron_numbers(expression)
     minute, hour, day, month = (",".join(map(str, field)) for field in numbers)
     weekday = ",".join(_DAYS[number] for number in weekdays)

@@ -14,7 +14,7 @@ import zstandard
 
 from bench.measuring import above_empty
 from bench.table import Row
-from brainsurgeon.model.plans import Cut
+from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store import open_store
@@ -148,7 +148,7 @@ def write_header(path, moment):
 
 def cut_of(entry, value, chance):
     """Give the cut of a tool's result, as it is planned."""
-    return Cut(
+    return Removal(
         0, len(value), b"", entry, entry, ("message", "content", 0, "text"),
         "tool_result", chance.choice(("exec", "read", "web_fetch", "process")), len(value),
         block=False, forced=False, reason=f"tool_result of {len(value):,} characters",

@@ -1,4 +1,4 @@
-"""What the next request carries of real sessions once turns fold and values leave."""
+"""What the next request carries of real sessions once turns are archived and values leave."""
 
 from bench.table import Row
 from building.live import WAYS, figures

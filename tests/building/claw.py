@@ -13,8 +13,7 @@ from brainsurgeon import config
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.operations.restore import restore
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore, restore_all
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import open_store

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions import exchange, late_lines, late_openers, leases, retire
+from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.late_lines import Ledger, Place
 from brainsurgeon.sessions.reading import open_session
+from brainsurgeon.sessions.retire import FilePair, Ledger
 from brainsurgeon.store import journal
 from building.processes import wait_until
 
@@ -67,10 +67,10 @@ class Signs:
 
 def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
     """Replace the session's content."""
-    new = exchange.succeed(session, TEMPORARY, splices)
+    new = exchange.succeed(session, TEMPORARY, splices, signs or Signs(), Ledger())
     try:
         filled(new.inode, new.ends)
-        exchange.replace([exchange.Candidate(new, signs or Signs())])
+        exchange.replace([new])
     finally:
         new.close()
     if isinstance(new.result, Exception):
@@ -81,8 +81,10 @@ def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
 def settle(session, done, patience=0.0, ledger=None):
     """Remove the old file as the end of a command does."""
     return retire.retire(
-        Place(session.directory, NAME, done.temporary, ledger or Ledger()), ends=done.ends,
-        mate=done.fingerprint.inode,
+        FilePair(
+            session.directory, NAME, done.temporary, done.ends, done.fingerprint.inode,
+            ledger or Ledger(),
+        ),
         deadline=time.monotonic() + patience, leased=session.descriptor,
     )  # fmt: skip
 
@@ -132,13 +134,13 @@ def race(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Let a late opener take its time, so that a busy machine changes nothing."""
-    monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 20.0)
+    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 20.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     """Give a late opener 50 ms to close the file."""
-    monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 0.05)
+    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
 
 
 def append(path, data):
@@ -179,7 +181,7 @@ def interrupted(world, path, new=None):
         if new:
             with open(path, "rb") as before, open(new, "rb") as after:
                 ends = tuple(
-                    late_lines.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
+                    retire.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
                     for file in (before, after)
                 )
             world.store.journal.filled(entry, os.stat(new).st_ino, ends)

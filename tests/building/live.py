@@ -1,4 +1,4 @@
-"""What a model is sent of a session, before and after turns fold and values leave."""
+"""What a model is sent of a session, before and after turns are archived and values leave."""
 
 import tempfile
 from pathlib import Path
@@ -8,7 +8,7 @@ from building.readings import entries, survey
 from building.world import World
 
 FORM = FORMATS["openclaw"]
-# What is done to a session: values leave, turns fold, or both in one run.
+# What is done to a session: values leave, turns are archived, or both in one run.
 WAYS = {
     "scan": {},
     "archive": {"archive": {"enabled": True}, "trigger_types": []},

@@ -185,8 +185,9 @@ class Process:
 
     def stop(self, number=signal.SIGTERM):
         """Tell it to end; give how long that took and the exit code."""
+        pid = self.started()
         begun = time.monotonic()
-        os.kill(self.logged("daemon_started")[0]["pid"], number)
+        os.kill(pid, number)
         code = self.process.wait(30)
         return time.monotonic() - begun, code
 

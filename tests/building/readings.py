@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 
-from brainsurgeon.formats.base import parse
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.sessions.reading import FileLines
 
@@ -42,7 +42,7 @@ def parts(form, entry, before_last_user=True):
 
 
 def paths(form, entry):
-    """Give the paths of the parts that may be cut."""
+    """Give the paths of the parts that may be extracted."""
     return {".".join(map(str, part.path)) for part in parts(form, entry) if not part.locked}
 
 

@@ -3,7 +3,7 @@
 import os
 
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
-from brainsurgeon.model.plans import Cut
+from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store import journal
 
@@ -50,7 +50,7 @@ def session(store, **where):
 def cut(entry="e1", path=("message", "content", 0, "text")):
     """Give a cut as it is planned."""
     token = placeholder_token(placeholder_named(entry), block=False)
-    return Cut(0, 9, token, entry, entry, path, "tool_result", "exec", 7,
+    return Removal(0, 9, token, entry, entry, path, "tool_result", "exec", 7,
                block=False, forced=False, reason="old")  # fmt: skip
 
 

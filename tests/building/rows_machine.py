@@ -236,13 +236,13 @@ class WithRows:
         if answer is None:
             return
         text = as_json(restored_json(answer))
-        note_answer(self.world.store, answer)
+        note_answer(self.world.store, answer, text)
         self._say(session, _result(call, text, "purge_control"))
         self._rows_close(session)
 
     @rule()
     def retention(self):
-        """Let go of what expired: what stands only where it was silent for a month."""
+        """Release what expired: what stands only where it was silent for a month."""
         silent, alive = set(), set()
         for path in self._files():
             old = self.now >= path.stat().st_mtime + 30 * DAY
@@ -279,15 +279,17 @@ class WithRows:
         full = [text for _, text in here]
         if any(mark in text for text in full for mark in (b"[[extracted-", b'"_redacted":')):
             settings = self.world.settings(**self.keys)
-            unfolded = cat(settings, self.world.store, self._name(session), self.now)
-            full = b"".join(unfolded).splitlines(keepends=False)
+            unarchived = cat(settings, self.world.store, self._name(session), self.now)
+            full = b"".join(unarchived).splitlines(keepends=False)
         for line, (seq, _) in zip(full, here, strict=True):
             true = session.true[seq]
             if OURS.sub(b"", line) != true:
                 self._must_have_expired(session, json.loads(line), json.loads(true))
         for (name, ident), allowed in self.pinned.items():
             if name == session.ident:
-                assert self._row_placeholders(session, ident) <= allowed, "a pinned value was cut"
+                assert self._row_placeholders(session, ident) <= allowed, (
+                    "a pinned value was extracted"
+                )
 
     def _must_have_expired(self, session, line, true):
         """Whatever does not come back was let go rightly: a tombstone says so."""

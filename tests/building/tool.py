@@ -71,7 +71,7 @@ class Agent:
 
 
 def pruned(world, agent="main", session=SESSION, text=VALUE):
-    """Give an agent with a session of four turns, of which the older results were cut."""
+    """Give an agent with a session of four turns, of which the older results were extracted."""
     one = Agent(world, agent, session)
     one.talk.turn(text)
     for number in range(3):

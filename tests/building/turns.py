@@ -1,10 +1,13 @@
-"""Conversations whose turns are large enough to fold, and what agents make of their files."""
+"""Conversations whose turns are large enough to be archived.
+
+What agents make of their files.
+"""
 
 import json
 
 from building.world import Conversation
 
-# Settings under which turns fold.
+# Settings under which turns are archived.
 ON = {"archive": {"enabled": True}}
 
 

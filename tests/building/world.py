@@ -12,8 +12,7 @@ from pathlib import Path
 
 from brainsurgeon import config
 from brainsurgeon.operations.context import context
-from brainsurgeon.operations.restore import restore
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore, restore_all
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable

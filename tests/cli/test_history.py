@@ -30,15 +30,16 @@ def following(world, session):
 
 
 def test_passes_are_listed_with_what_they_did(world, cli, session):
-    """Number, command, sessions, values and an estimate of the tokens, the newest last."""
+    """Number, command, sessions, values and about how many tokens, the newest last."""
     cli("restore", session)
     said = cli("runs").stdout.decode()
     [first, second] = document(cli("runs", "--json"))["runs"]
 
     assert "1 extracted" in said
-    assert "1 put back, 1 field" in said
-    assert "estimated" in said
-    assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 660)
+    assert "1 restored, 1 field" in said
+    assert "650" in said
+    assert "tokens are about those" in said
+    assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 653)
     assert (second["command"], second["values_restored"]) == ("restore", 1)
 
 
@@ -65,8 +66,8 @@ def test_a_run_is_taken_back_by_its_number(world, cli, session, conversation):
     look = cli("rollback", "1", "--dry-run").stdout.decode()
     done = cli("rollback", "1").stdout.decode()
 
-    assert "main/s: would be rolled back, 1 value put back" in look
-    assert "main/s: rolled back, 1 value put back" in done
+    assert "main/s: would be rolled back, 1 value restored" in look
+    assert "main/s: rolled back, 1 value restored" in done
     assert path.read_bytes() == conversation.bytes()
     assert "nothing to undo" in cli("rollback", "1").stdout.decode()
 

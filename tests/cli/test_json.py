@@ -25,9 +25,19 @@ def names(value, found):
     return found
 
 
+_said = []
+
+
 @pytest.fixture
-def documents(world, conversation, cli):
-    """Give what every command says as JSON, in a session with everything that may come up."""
+def documents(world, conversation):
+    """Give what every command says as JSON, made once, for three tests look at it."""
+    if not _said:
+        _said.extend(_documents(world, conversation))
+    return _said
+
+
+def _documents(world, conversation):
+    """Ask every command for JSON, in a session with everything that may come up."""
     ident = conversation.turn()
     conversation.user()
     conversation.call()

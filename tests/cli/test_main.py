@@ -135,7 +135,8 @@ def forget(world, entry):
 def test_wrong_words_are_usage_errors(world, cli):
     """Words that do not fit together exit 2, say why on stderr and touch nothing."""
     commands = [
-        ("scan", "--json"), ("restore",), ("restore", "a", "--all"), ("restore", "--all", "--wait"),
+        ("scan", "--json"), ("restore",), ("restore", "a", "--all"),
+        ("restore", "--all", "--wait", "no"),
         ("restore", "--all", "--key", "text"), ("no-such-command",), ("show",),
         ("set-extractable", "a"), ("set-extractable", "a", "-1"), ("set-extractable", "a", "1.5"),
     ]  # fmt: skip

@@ -56,7 +56,7 @@ def test_putting_everything_back_shows_how_far_it_is(unscanned):
     unscanned.scan()
     unscanned.close()
 
-    assert "putting back main/s" in on_a_terminal(unscanned, "restore", "--all")
+    assert "restoring main/s" in on_a_terminal(unscanned, "restore", "--all")
 
 
 def test_without_a_terminal_there_is_no_bar(unscanned, cli):

@@ -287,7 +287,7 @@ def test_a_damaged_value_is_not_put_back(world, session, cli):
 
 @pytest.mark.parametrize("place", ["the state directory", "its parent", "the store"])
 def test_a_state_directory_that_cannot_be_written_is_named(shared_world, conversation, place):
-    """Without a place for originals nothing is cut: exit 7, one line, sessions untouched."""
+    """Without a place for originals nothing is extracted: exit 7, one line, sessions untouched."""
     world = shared_world
     conversation.turn()
     conversation.turn()
@@ -392,7 +392,10 @@ def large(conversation, turns=4, size=400_000):
 
 
 def test_a_disk_that_fills_up_while_storing_loses_nothing(world, conversation, cli):
-    """With no room for the originals nothing is cut, the session is named, and later it works."""
+    """With no room for the originals nothing is extracted, the session is named.
+
+    Later it works.
+    """
     path = world.put("s.jsonl", large(conversation))
     with small_disk(world.state, "900k") as mounted:
 

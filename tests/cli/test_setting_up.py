@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.config import load
-from brainsurgeon.operations.install import digest_of
+from brainsurgeon.operations.init import digest_of
 from building.claude import ClaudeConversation
 from building.claw import Claw
 from building.processes import PROGRAM, complaint, document, run
@@ -151,7 +151,7 @@ def test_databases_are_found_as_files_are(newcomer):
     Claw(newcomer.home / ".openclaw", agent="other")
     said = newcomer.types("--dry-run").stdout.decode()
 
-    assert "1 database of OpenClaw looked at" in said
+    assert "1 database of OpenClaw examined" in said
     assert "other/00000000-0000-4000-8000-" in said
 
 
@@ -329,7 +329,7 @@ def test_what_was_there_before_is_neither_written_over_nor_taken_back(newcomer):
     done = newcomer.types("--yes", "--systemd", "--mcp", "claude")
 
     assert done.returncode == 0
-    assert done.stdout.decode().count("is there and not ours: it stays as it is") == 4
+    assert done.stdout.decode().count("exists and is not brainsurgeon's: left unchanged") == 4
     newcomer.types("--undo", "--yes")
     assert newcomer.files() == before
     assert newcomer.called() == []
@@ -361,7 +361,7 @@ def test_a_later_version_brings_its_own_files_up_to_date(newcomer):
     newcomer.record.write_text(json.dumps(record))
     done = newcomer.types("--yes", "--mcp", "claude")
 
-    assert b"write anew" in done.stdout
+    assert b"overwrite" in done.stdout
     assert skill.read_text() == text
     assert newcomer.types("--undo", "--yes").returncode == 0
     assert newcomer.files() == before

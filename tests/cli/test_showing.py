@@ -121,9 +121,11 @@ def test_a_shown_value_is_its_bytes_and_nothing_else(world, conversation, cli):
     world.scan()
     one = cli("show", ident, "--key", PATH)
     both = cli("show", ident)
+    named = cli("show", ident, "--key", f"{PATH}, aggregated")
 
     assert one.stdout == value.encode()
     assert (one.stderr, both.stderr) == (b"", b"")
+    assert named.stdout == both.stdout
     assert both.stdout.decode() == (
         f"==> {PATH} <==\n{value}\n==> message.details.aggregated <==\n{'a' * 700}\n"
     )
@@ -196,13 +198,13 @@ def test_a_pending_restore_prints_the_value_at_once(world, conversation, session
     note = plain.stdout.removesuffix(b"x" * 2000).decode()
 
     assert note != plain.stdout.decode()
-    assert "not put back yet" in note
+    assert "not restored yet" in note
     assert "scan --once" in note
     assert plain.stderr == b""
     assert (told["restored"], told["pending"]) == (True, True)
     assert told["content"] == {PATH: "x" * 2000}
     assert "main/s: pending" in every.stdout.decode()
-    assert {plain.returncode, every.returncode} == {0}
+    assert (plain.returncode, every.returncode) == (0, 1)
     assert state(world.root) == before
 
 
@@ -214,8 +216,8 @@ def test_a_pending_restore_knows_whether_a_daemon_runs(world, conversation, sess
         beside, beside_json = cli("restore", session), document(cli("restore", session, "--json"))
 
     assert b"No daemon runs: the next `brainsurgeon scan --once`" in alone.stdout
-    assert b"The daemon puts it back" in beside.stdout
-    assert (alone_json["put_back_by"], beside_json["put_back_by"]) == ("scan --once", "daemon")
+    assert b"The daemon restores it" in beside.stdout
+    assert (alone_json["restored_by"], beside_json["restored_by"]) == ("scan --once", "daemon")
 
 
 def test_a_switch_that_is_off_is_said(world, conversation):
@@ -273,13 +275,13 @@ def test_one_thing_is_not_called_many(world, conversation, cli):
 
 
 def test_an_idle_restore_says_what_it_did(world, conversation, session, cli):
-    """The person reads what was put back; the second time, the advice to pin it."""
+    """The person reads what was restored; the second time, the advice to pin it."""
     done = cli("restore", f"[[extracted-{session}]]")
     again = cli("restore", session)
 
     assert f"main/s {session}" in done.stdout.decode()
     assert PATH in done.stdout.decode()
-    assert "put back" in done.stdout.decode()
+    assert "restored" in done.stdout.decode()
     assert (done.returncode, done.stderr) == (0, b"")
     assert entry_text(world.directory / "s.jsonl", session) == "x" * 2000
     assert (again.returncode, again.stderr) == (0, b"")

@@ -19,8 +19,8 @@ from brainsurgeon.config import (
     load,
 )
 from brainsurgeon.errors import ConfigError
+from brainsurgeon.model.rules import Rule
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.planning.rules import Rule
 from building.world import TOP
 
 EXAMPLE = TOP / "config.toml.example"
@@ -79,8 +79,8 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "trigger_types": ("thinking", "tool_result"),
         "rules": (),
         "dead_kinds": (),
-        "sealed": "take",
-        "sealed_models": (),
+        "signed_thinking": "take",
+        "signed_models": (),
         "exclude": (),
         "min_session_bytes": 0,
         "min_reclaim": 0.01,
@@ -142,9 +142,9 @@ GOOD = [
     ("trigger_types", json.dumps(KINDS), tuple(KINDS)),
     ("trigger_types", "[]", ()),
     ("dead_kinds", '["tool_call", "tool_result"]', ("tool_call", "tool_result")),
-    ("sealed", '"take"', "take"),
-    ("sealed", '"defer"', "defer"),
-    ("sealed_models", '["house-*", "!claude-fable-*"]', ("house-*", "!claude-fable-*")),
+    ("signed_thinking", '"take"', "take"),
+    ("signed_thinking", '"defer"', "defer"),
+    ("signed_models", '["house-*", "!claude-fable-*"]', ("house-*", "!claude-fable-*")),
     ("archive", "{}", ArchiveTable()),
     (
         "archive",
@@ -263,8 +263,8 @@ BAD = [
     ("exclude", '["secrets"]', "exclude[0]: wants a glob of absolute paths"),
     ("exclude", '["agent:"]', "exclude[0]: wants a glob of absolute paths"),
     ("dead_kinds", '["user", "tool"]', "dead_kinds[1]: "),
-    ("sealed", '"keep"', "sealed: "),
-    ("sealed", "true", "sealed: "),
+    ("signed_thinking", '"keep"', "signed_thinking: "),
+    ("signed_thinking", "true", "signed_thinking: "),
     *(
         ("archive", f"{{{key} = {text}}}", f"archive.{key}: ")
         for key, text in (
@@ -285,7 +285,7 @@ BAD = [
     ("archive", "{command = [1]}", "archive.command[0]: wants a word"),
     ("archive", "true", "archive: wants a table"),
     ("archive", '{command = ["a"]}', "archive.command: wants archive.enabled = true"),
-    ("sealed_models", "[7]", "sealed_models[0]: wants a name, or a glob of names"),
+    ("signed_models", "[7]", "signed_models[0]: wants a name, or a glob of names"),
     *(
         ("min_session_bytes", text, "min_session_bytes: wants bytes")
         for text in ("-1", "1.5", '"1%"', '"64TB"', '"1.5MB"', '"-1KB"', '""', "true")

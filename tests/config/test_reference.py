@@ -40,7 +40,8 @@ def test_the_schema_takes_what_the_program_takes():
     "text",
     ["keep_recent = -1", "keep_recent = true", 'retention = "1"', 'retention = "0h"',
      "retention = 24", 'min_reclaim = "1 %%"', 'min_session_bytes = "many"', "enabled = 1",
-     'trigger_types = ["tools"]', 'sealed = "keep"', "keep_recnt = 3", "scan_interval_seconds = 0",
+     'trigger_types = ["tools"]', 'signed_thinking = "keep"',
+     "keep_recnt = 3", "scan_interval_seconds = 0",
      '[[roots]]\nformat = "auto"', '[[roots]]\npath = "/x"\nformt = "auto"', 'databases = "on"',
      '[[rules]]\nkind = "all"'],
 )  # fmt: skip

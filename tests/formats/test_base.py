@@ -2,8 +2,9 @@
 
 import pytest
 
-from brainsurgeon.formats.base import image, leaves, parse, usable_id
+from brainsurgeon.formats.base import image, leaves, usable_id
 from brainsurgeon.model.entries import placeholder_id, placeholder_named, placeholder_token
+from brainsurgeon.model.parsing import parse
 from building.world import SAMPLES
 
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))

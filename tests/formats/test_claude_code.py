@@ -1,10 +1,13 @@
-"""Claude Code's sessions: which lines are live, what may be cut, and when a turn is closed."""
+"""Claude Code's sessions: which lines are live, what may be extracted.
+
+When a turn is closed.
+"""
 
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import parse
 from brainsurgeon.model.entries import OLD
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from building.claude import SESSION, ClaudeConversation
 from building.readings import entries, survey
@@ -333,7 +336,7 @@ def test_older_sessions_close_by_their_own_marks():
     assert {name for name, look in looks.items() if not look.quiet} == {"entire-60_61"}
 
 
-# What may be cut, and what stays whatever the rules say.
+# What may be extracted, and what stays whatever the rules say.
 
 
 def kinds_of(found):
@@ -569,31 +572,6 @@ def test_what_background_work_reported_is_a_result(conversation):
 
 
 # Calls and answers.
-
-
-def test_the_copy_of_an_answer_is_known():
-    """What the model got and what the screen shows are one answer."""
-    conversation = ClaudeConversation()
-    conversation.turn("the answer")
-    [answer] = [one for line in conversation.lines for one in FORM.answers(line)]
-
-    assert answer.text == "the answer"
-    assert answer.copies == (("toolUseResult", "stdout"),)
-
-
-def test_an_output_saved_to_a_file_is_an_answer_too():
-    """Claude Code leaves a note in place of a long output; the screen shows the output itself."""
-    found = [
-        list(FORM.answers(entry)) for _, _, _, entry in entries(sample(1))
-        if "persistedOutputPath" in (entry.get("toolUseResult") or ())
-    ]  # fmt: skip
-    [[note, output]] = found
-
-    assert note.text.startswith("<persisted-output>")
-    assert note.copies == ()
-    assert output.path == ("toolUseResult", "stdout")
-    assert len(output.text) == 30_000
-    assert output.call_id == note.call_id is not None
 
 
 def test_the_session_of_the_builder_is_what_the_program_writes(conversation):

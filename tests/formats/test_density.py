@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from brainsurgeon.formats import base
-from brainsurgeon.formats.base import parse
+from brainsurgeon.model import parsing
+from brainsurgeon.model.parsing import parse
 from building.world import Conversation
 
 MB = 1 << 20
@@ -40,7 +40,7 @@ LIGHT = {
 @pytest.mark.parametrize("what", DENSE)
 def test_a_dense_line_is_not_taken_apart(what):
     """What would take more memory than a line may is left unparsed, however short it is."""
-    assert base.too_dense(around(DENSE[what]()))
+    assert parsing.too_dense(around(DENSE[what]()))
     assert parse(around(DENSE[what]())) is None
 
 
@@ -51,7 +51,7 @@ def test_a_long_line_that_is_not_dense_is_read(what):
 
 
 def test_a_dense_line_is_carried_along(world, conversation):
-    """It hinders nobody: the entries around it are cut, it stands there as it was."""
+    """It hinders nobody: the entries around it are extracted, it stands there as it was."""
     conversation.turn("x" * 4000)
     dense = b'{"type":"custom","id":"dense","data":' + DENSE["empty objects"]() + b"}\n"
     other = Conversation("22222222-0000-4000-8000-000000000002")

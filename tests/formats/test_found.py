@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats.base import parse
 from brainsurgeon.formats.splice import UntouchableError, locate, quickly
 from brainsurgeon.model.entries import value_at
+from brainsurgeon.model.parsing import parse
 
 QUICK = settings(max_examples=300, deadline=None)
 texts = st.one_of(

@@ -1,4 +1,4 @@
-"""What may be cut from generic entries, and when a generic turn is closed."""
+"""What may be extracted from generic entries, and when a generic turn is closed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What may be cut from OpenClaw's entries, and when one of its turns is closed."""
+"""What may be extracted from OpenClaw's entries, and when one of its turns is closed."""
 
 import itertools
 import json
@@ -180,10 +180,10 @@ def test_signed_thinking_stays_where_nothing_else_is_said(beside):
     assert [one.locked for one in found] == ["nothing else is in its message"]
 
 
-# What is sealed, and by whom.
+# What is signed, and by whom.
 
 
-def seals(block, **message):
+def signatures(block, **message):
     """Give what the format says of the thinking of an answer with this block and a text."""
     entry = thinking("anthropic-messages", model="claude-fable-5-1", **block)
     entry["message"] |= message
@@ -199,9 +199,11 @@ def seals(block, **message):
         ({"signature": "b3BhcXVl", "thinking": "[Reasoning redacted]", "redacted": True}, 20),
     ],
 )
-def test_every_signature_is_a_seal(block, chars):
+def test_every_signature_is_a_signature(block, chars):
     """A hollow block (a signature without text) and a redacted one are sent like any other."""
-    assert seals(block) == Thoughts(("claude-fable-5-1",), ((("message", "content", 0), chars),))
+    assert signatures(block) == Thoughts(
+        ("claude-fable-5-1",), ((("message", "content", 0), chars),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,18 +214,18 @@ def test_every_signature_is_a_seal(block, chars):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_never_sent_again_is_no_seal(said):
+def test_what_is_never_sent_again_is_no_signature(said):
     """A failed answer is not replayed, and other interfaces bind a signature to no prefix."""
-    assert seals({"signature": "c2ln"}, **said) is None
+    assert signatures({"signature": "c2ln"}, **said) is None
 
 
-def test_unsigned_and_emptied_thinking_is_no_seal():
+def test_unsigned_and_emptied_thinking_is_no_signature():
     """What nobody signed, and what we emptied, breaks at nothing."""
-    assert seals({}).blocks == ()
-    assert seals({"signature": "", "thinking": ""}).blocks == ()
+    assert signatures({}).blocks == ()
+    assert signatures({"signature": "", "thinking": ""}).blocks == ()
 
 
-def test_a_seal_tells_of_its_message_and_its_agent():
+def test_a_signature_tells_of_its_message_and_its_agent():
     """Whether anything else is sent of the message, whose it is, and whether pi managed its effort.
 
     pi from 0.85.1 on writes `providerThinkingLevel` only with requests that ask for `drop_block`.
@@ -235,8 +237,8 @@ def test_a_seal_tells_of_its_message_and_its_agent():
 
     assert (found.alone, found.models) == (True, ("latest", "claude-opus-6"))
     assert found.dropped_by_itself
-    assert not seals({"signature": "c2ln"}).alone
-    assert not seals({"signature": "c2ln"}).dropped_by_itself
+    assert not signatures({"signature": "c2ln"}).alone
+    assert not signatures({"signature": "c2ln"}).dropped_by_itself
 
 
 # What the next request carries, and what it does not.
@@ -382,8 +384,8 @@ def test_openclaw_names_entries_by_id_and_the_header_never():
     assert OPENCLAW.identity({"type": "message"}, b"", 2) is None
 
 
-def test_openclaw_pairs_calls_with_their_answers_and_copies():
-    """A call and its answer name the same call; `details.aggregated` is found as the copy it is."""
+def test_openclaw_pairs_calls_with_their_answers():
+    """A call and its answer name the same call."""
     call = {"type": "toolCall", "id": "call_1", "name": "exec", "arguments": {"command": "ls"}}
     asked = message("assistant", [TEXT, call, {**call, "id": "call_2", "arguments": "text"}])
     told = message("toolResult", [{"type": "text", "text": "a\n"}, IMAGE], toolCallId="call_1",
@@ -394,7 +396,6 @@ def test_openclaw_pairs_calls_with_their_answers_and_copies():
 
     assert (made.path, made.call_id) == (("message", "content", 1, "arguments"), "call_1")
     assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
-    assert answer.copies == (("message", "details", "aggregated"),)
     assert list(OPENCLAW.answers(asked)) == list(OPENCLAW.calls(told)) == []
     assert OPENCLAW.anchor(asked, made.path) == OPENCLAW.anchor(told, answer.path) == "call_1"
     assert OPENCLAW.anchor(asked, ("message", "content", 0, "text")) is None

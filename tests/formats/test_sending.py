@@ -2,8 +2,10 @@
 
 import pytest
 
-from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, limit_said
-from brainsurgeon.model.turns import NOTHING, SEAL, TOO_LONG, Sent
+from brainsurgeon.formats.openclaw_tree import EMPTIED
+from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, limit_said, tokens_off
+from brainsurgeon.model.entries import placeholder_named, placeholder_token
+from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, Sent
 
 CLAW, CLAUDE, CODEX, GENERIC = (
     DIALECTS[name] for name in ("openclaw", "claude-code", "codex", "generic")
@@ -71,6 +73,40 @@ def test_only_what_is_sent_weighs(dialect, entry, sent):
     assert dialect.sent(entry) == sent
 
 
+SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}
+
+
+@pytest.mark.parametrize(
+    ("form", "entry", "path", "block", "tokens"),
+    [
+        ("openclaw", claw(role="toolResult", content="x" * 1000), ("message", "content"), False,
+         492),
+        ("openclaw", claw(role="toolResult", content=[IMAGE]), ("message", "content", 0), True,
+         1492),
+        ("openclaw", claw(role="toolResult", content="1", details={"diff": "x" * 1000}),
+         ("message", "details", "diff"), False, 0),
+        ("openclaw", claw(role="bashExecution", output="x" * 1000, excludeFromContext=True),
+         ("message", "output"), False, 0),
+        ("openclaw", claw(role="assistant", content=[SIGNED]), ("message", "content", 0), None, 0),
+        ("claude-code", claude(content="1", toolUseResult={"stdout": "x" * 1000}),
+         ("toolUseResult", "stdout"), False, 0),
+        ("claude-code", claude("assistant", [{"type": "tool_use", "input": {"a": "x\n" * 500}}]),
+         ("message", "content", 0, "input", "a"), False, 742),
+    ],
+)  # fmt: skip
+def test_a_placeholder_takes_off_what_requests_carried(form, entry, path, block, tokens):
+    """At the session's rate; a picture 1,500 tokens whatever its bytes, and 0 if it was not sent.
+
+    Of thinking whose text the agent never had, only a signature goes, which weighs nothing.
+    """
+    placeholder = placeholder_token(placeholder_named("a"), block=block is True)
+    token = EMPTIED if block is None else placeholder
+    before = repr(entry)
+
+    assert tokens_off(form, entry, path, token, 0.5) == tokens
+    assert repr(entry) == before
+
+
 def test_the_whole_prompt_counts_cached_or_not():
     """Input, cache reads and cache writes are the tokens of a call, by whatever name."""
     usage = {"input": 1, "output": 999, "cacheRead": 20, "cacheWrite": 300}
@@ -94,14 +130,18 @@ def test_the_whole_prompt_counts_cached_or_not():
         ("Your input exceeds the context window of this model.", TOO_LONG, None),
         ("Context overflow: prompt too large for the model.", TOO_LONG, None),
         ("Prompt is too long", TOO_LONG, None),
-        ("messages.1.content.0: Invalid `signature` in `thinking` block", SEAL, None),
-        ("The block is bound to a different conversation", SEAL, None),
+        ("63056 tokens > 45000 maximum", TOO_LONG, 45_000),
+        ("messages.1.content.0: Invalid `signature` in `thinking` block", SIGNATURE, None),
+        ("The block is bound to a different conversation", SIGNATURE, None),
         ("rate limit exceeded", None, None),
         ("", None, None),
     ],
 )
 def test_an_error_is_known_by_what_providers_say(text, about, limit):
-    """A prompt too long, a seal that does not fit; whatever else is wrong is not ours to mend."""
+    """A prompt too long, a signature that does not fit.
+
+    Whatever else is wrong is not ours to mend.
+    """
     assert complaint(text) == about
     assert limit_said(text) == limit
     error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)
@@ -133,3 +173,13 @@ def test_what_is_odd_in_an_entry_stops_nothing():
                 call = dialect.call(entry)
                 assert call is None or call.tokens == 0
     assert codex_window({"payload": {"model_context_window": "x"}}) is None
+
+
+def test_the_details_of_an_error_name_the_limit():
+    """Claude Code shows a short text and keeps what the provider answered in `errorDetails`."""
+    shown = [{"type": "text", "text": "API Error"}]
+    details = "63056 tokens > 45000 maximum"
+    line = claude("assistant", shown, isApiErrorMessage=True, errorDetails=details)
+    call = CLAUDE.call(line)
+
+    assert (call.complaint, call.limit) == (TOO_LONG, 45_000)

@@ -1,4 +1,4 @@
-"""Where a value sits in a line's bytes: found exactly, cut, and put back byte for byte."""
+"""Where a value sits in a line's bytes: found exactly, cut, and restored byte for byte."""
 
 import json
 import random
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats.base import parse
-from brainsurgeon.formats.splice import UntouchableError, locate, members, splice
+from brainsurgeon.formats.splice import UntouchableError, locate, members, splice, within
 from brainsurgeon.model.entries import value_at
+from brainsurgeon.model.parsing import parse
 
 QUICK = settings(max_examples=120, deadline=None)
 ODD_NUMBERS = (
@@ -169,7 +169,10 @@ def test_only_what_is_asked_for_is_found(value, seed, data):
 @QUICK
 @given(objects, texts, values, values, st.integers(0, 10**6))
 def test_a_key_twice_on_the_path_makes_a_line_untouchable(value, key, first, second, seed):
-    """Which of two equal keys a reader takes is the reader's choice, so that neither is cut."""
+    """Which of two equal keys a reader takes is the reader's choice.
+
+    So that neither is extracted.
+    """
     value = {name: item for name, item in value.items() if name != key}
     once = written({**value, key: first}, seed)
     again = written({key: second}, seed + 1)
@@ -311,3 +314,18 @@ def test_insertions_at_one_place_keep_their_order():
 def test_an_insertion_before_a_cut_stands_before_it():
     """An insertion where a cut begins does not fall into the cut."""
     assert splice(b"abcdef", [(2, 4, b"X"), (2, 2, b"+")]) == b"ab+Xef"
+
+
+@QUICK
+@given(st.lists(st.tuples(texts, st.booleans()), min_size=3, max_size=3), texts)
+def test_a_part_of_a_string_is_replaced_and_the_rest_keeps_its_spelling(pieces, new):
+    """However its characters are written, those outside the part stay byte for byte."""
+    before, part, after = (
+        json.dumps(text.replace("\ud800", "?"), ensure_ascii=escaped)[1:-1].encode()
+        for text, escaped in pieces
+    )
+    first, taken = (len(json.loads(b'"%b"' % one)) for one in (before, part))
+
+    token = within(b'"%b"' % (before + part + after), [(first, first + taken, new)])
+
+    assert token == b'"%b"' % (before + json.dumps(new)[1:-1].encode() + after)

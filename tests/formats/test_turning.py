@@ -38,12 +38,12 @@ def test_each_dialect_has_its_form():
 )  # fmt: skip
 def test_what_openclaws_entries_are(entry, role):
     """Only what nothing on the branch depends on may be left behind."""
-    assert OPENCLAW.said(entry).role == role
+    assert OPENCLAW.turn_step(entry).role == role
 
 
 def test_the_header_is_no_part_of_the_conversation():
     """A session's first entry is in no turn."""
-    assert OPENCLAW.said({"type": "session", "id": "s"}) is None
+    assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
 
 
 def test_a_reply_that_stopped_and_calls_nothing_closes_its_turn():
@@ -53,7 +53,7 @@ def test_a_reply_that_stopped_and_calls_nothing_closes_its_turn():
     said = {}
     for stop in ("stop", "length", "error", "aborted", "toolUse", None):
         talk.assistant(texts, stop=stop)
-        said[stop] = OPENCLAW.said(talk.lines[-1])
+        said[stop] = OPENCLAW.turn_step(talk.lines[-1])
 
     assert [stop for stop, one in said.items() if one.closes] == [
         "stop", "length", "error", "aborted",
@@ -68,10 +68,10 @@ def test_calls_name_their_files_and_results_their_failure():
     """Of a call the tool and the files are known, of a failed result its first line."""
     talk = Conversation()
     talk.call("write", {"path": "/a", "content": "x"}, call="c1")
-    (asked,) = OPENCLAW.said(talk.lines[-1]).asked
+    (asked,) = OPENCLAW.turn_step(talk.lines[-1]).calls
     talk.result("\n  no such file\nmore", call="c1")
     talk.lines[-1]["message"]["isError"] = True
-    (answered,) = OPENCLAW.said(talk.lines[-1]).answered
+    (answered,) = OPENCLAW.turn_step(talk.lines[-1]).results
 
     assert (asked.call_id, asked.tool, asked.files) == ("c1", "write", ("/a",))
     assert (answered.call_id, answered.failed, answered.finding) == ("c1", True, "no such file")
@@ -94,12 +94,12 @@ def test_calls_name_their_files_and_results_their_failure():
 )
 def test_what_claude_codes_lines_are(entry, role):
     """A prompt is what the user said: no result, no note, no summary, no interruption."""
-    assert CLAUDE.said(entry).role == role
+    assert CLAUDE.turn_step(entry).role == role
 
 
 def test_a_sub_agents_line_is_in_no_turn():
     """What stands beside the chain is no part of the conversation."""
-    assert CLAUDE.said(claude("user", "go", isSidechain=True)) is None
+    assert CLAUDE.turn_step(claude("user", "go", isSidechain=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_a_sub_agents_line_is_in_no_turn():
 )
 def test_what_generic_entries_are(entry, role, closes):
     """A reply closes its turn where it says something, calls nothing, and did not stop to call."""
-    said = GENERIC.said(entry)
+    said = GENERIC.turn_step(entry)
 
     assert (said.role, said.closes) == (role, closes)

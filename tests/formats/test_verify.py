@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats.splice import UntouchableError, verify
-from brainsurgeon.model.plans import Cut
+from brainsurgeon.model.plans import Removal
 
 PLACEHOLDER = b'"[[extracted-a]]"'
 RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
@@ -11,7 +11,7 @@ RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
 
 def cut(start, end, *path):
     """Give the edit that puts the placeholder in a place of the line."""
-    return Cut(
+    return Removal(
         start, end, PLACEHOLDER, "a", "[[extracted-a]]", path, "user", None, 4, False, False, ""
     )
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from brainsurgeon.hosts.claude_code import Place, is_no_session, place, presence, young_subagent
-from brainsurgeon.hosts.claude_code import home as home_of_this_user
+from brainsurgeon.hosts.home_paths import claude_code as home_of_this_user
 
 SESSION = "5a5a5a5a-0001-4000-8000-000000000001"
 OTHER = "5a5a5a5a-0002-4000-8000-000000000002"

@@ -92,6 +92,12 @@ def test_sessions_with_a_history_are_judged_by_their_tail(claw, session, expecte
 
 NODE = "UPDATE session_nodes SET {} WHERE session_key LIKE '%000000000001'"
 WINDOW = "UPDATE session_windows SET {} WHERE session_id LIKE '%000000000001'"
+QUEUED = (
+    "INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
+    " run_id, request_hash, message_json, lifecycle_generation, state, accepted_at)"
+    " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{{}}', 'g', 'queued', {}"
+    " FROM session_windows WHERE session_id LIKE '%000000000001'"
+)
 # What is changed in an idle session's database, and what the gate says then.
 SIGNS = {
     "the window says running": (
@@ -109,12 +115,9 @@ SIGNS = {
     "a run has begun": (
         NODE.format("entry_json = json_remove(entry_json, '$.lastRunId')"), "claimed by the run"),
     "the entry cannot be read": (
-        NODE.format("entry_json = '{'"), "the description of its key cannot be read"),
+        NODE.format("entry_json = '{'"), "OpenClaw's record of its session key cannot be read"),
     "a message is queued": (
-        ("INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
-        " run_id, request_hash, message_json, lifecycle_generation, state, accepted_at)"
-        " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{}', 'g', 'queued', 1"
-        " FROM session_windows WHERE session_id LIKE '%000000000001'"),
+        QUEUED.format("ended_at + 1"),
         "a message waits to be answered"),
     "a turn waits for its engine": (
         ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
@@ -140,16 +143,16 @@ SIGNS = {
         WINDOW.format("acp_owned = 1"), "the runtime acp keeps its history itself"),
     "its transcript changed": (
         WINDOW.format(f"transcript_updated_at = {LATER * 1000:.0f} - 5000"),
-        "changed 5 s ago, quiet is 30 s"),
+        "changed 5 s ago; it must be unchanged for 30 s"),
     "its transcript was observed": (
         WINDOW.format(f"transcript_observed_at = {LATER * 1000:.0f} - 5000"),
-        "changed 5 s ago, quiet is 30 s"),
+        "changed 5 s ago; it must be unchanged for 30 s"),
     "its window changed": (
         WINDOW.format(f"updated_at = {LATER * 1000:.0f} - 5000"),
-        "changed 5 s ago, quiet is 30 s"),
+        "changed 5 s ago; it must be unchanged for 30 s"),
     "its node changed": (
         NODE.format(f"updated_at = {LATER * 1000:.0f} - 5000"),
-        "changed 5 s ago, quiet is 30 s"),
+        "changed 5 s ago; it must be unchanged for 30 s"),
     "a clock runs ahead": (
         WINDOW.format(f"updated_at = {LATER * 1000:.0f} + 60000"), "its times lie in the future"),
     "an open turn": (
@@ -168,13 +171,13 @@ SIGNS = {
         "UPDATE schema_meta SET role = 'global'", "not the database of an OpenClaw agent"),
     "an added column": (
         "ALTER TABLE transcript_events ADD COLUMN novelty TEXT",
-        "differs in table transcript_events"),
+        "differs from the known one in table transcript_events"),
     "a column that is asked": (
         "ALTER TABLE session_pending_inputs ADD COLUMN novelty TEXT",
-        "differs in table session_pending_inputs"),
+        "differs from the known one in table session_pending_inputs"),
     "an unknown trigger": (
         "CREATE TRIGGER novel AFTER UPDATE ON transcript_events BEGIN SELECT 1; END",
-        "differs in trigger novel"),
+        "differs from the known one in trigger novel"),
 }  # fmt: skip
 
 
@@ -201,7 +204,7 @@ def test_what_we_wrote_ourselves_is_no_activity(claw):
     own = int(LATER * 1000) - 5000
     claw.sql(WINDOW.format(f"transcript_updated_at = {own}, transcript_observed_at = {own}"))
 
-    assert reason(claw) == "changed 5 s ago, quiet is 30 s"
+    assert reason(claw) == "changed 5 s ago; it must be unchanged for 30 s"
     assert reason(claw, own=own) is None
 
 
@@ -252,6 +255,42 @@ class TestDeadClaims:
 
         assert "stuck for" in reason(claw, LOCAL)
 
+    def test_a_queued_message_that_a_later_run_passed_over_is_dead(self, claw):
+        """A gateway that was killed before it wrote a message blocks the session no longer."""
+        claw.sql(QUEUED.format("ended_at - 1"))
+        assert reason(claw) is None
+
+        claw.lease(since=LATER - 10)
+        assert reason(claw) == "a message waits to be answered"
+        assert reason(claw, now=LATER + 30) is None
+
+    @pytest.mark.parametrize(("accepted", "since"), [
+        ("ended_at + 1", LATER - 3600),  # no run has finished since
+        ("ended_at - 1", WRITTEN - 3600),  # its gateway lives
+    ], ids=["no run finished since", "its gateway lives"])  # fmt: skip
+    def test_a_queued_message_that_may_be_answered_waits(self, claw, accepted, since):
+        """Neither the newest message nor one of a living gateway counts as dead."""
+        claw.lease(since=since)
+        claw.sql(QUEUED.format(accepted))
+
+        assert reason(claw) == "a message waits to be answered"
+
+    def test_a_killed_run_whose_process_is_gone_is_over(self, claw):
+        """A run that OpenClaw marked as killed holds its session only while its process lives."""
+        ended = int(LATER * 1000) - 60_000
+        claw.sql("UPDATE session_windows SET status = 'killed', ended_at = ?, updated_at = ?"
+                 " WHERE session_id = ?", (ended, ended, KILLED))  # fmt: skip
+        claw.lease(since=LATER - 3600)
+        assert reason(claw, KILLED) == "marked as running by its agent"
+
+        claw.sql("UPDATE session_nodes SET status = 'killed', updated_at = ?, entry_json ="
+                 " json_set(entry_json, '$.status', 'killed') WHERE current_session_id = ?",
+                 (ended, KILLED))  # fmt: skip
+        assert reason(claw, KILLED) is None
+
+        claw.lease(since=WRITTEN - 3600)
+        assert "claimed by the run" in reason(claw, KILLED)
+
     def test_an_owner_out_of_sight_keeps_every_claim(self, claw):
         """A process without a lease here, as in another container, is known by its lock."""
         claw.sql(NODE.format("status = 'running'"))
@@ -295,7 +334,7 @@ class TestDeadClaims:
             (GATEWAY,), state=True,
         )  # fmt: skip
 
-        assert reason(claw) == "a worker on another machine carries it on"
+        assert reason(claw) == "a worker on another machine is running it"
 
 
 class TestFinding:

@@ -146,7 +146,7 @@ def test_a_lock_without_an_owner_holds_while_it_is_young(directory, payload):
     directory.lock(payload, HALF_AN_HOUR)
     old = directory.held()
 
-    assert young == "a lock stands"
+    assert young == "there is a lock file"
     assert old is None
 
 
@@ -167,14 +167,14 @@ def test_a_lock_that_is_no_file_stands(directory, kind):
     else:
         os.symlink(path if kind == "loop" else directory.path / "elsewhere", path)
 
-    assert directory.held() == "a lock stands that cannot be read"
+    assert directory.held() == "there is a lock file that cannot be read"
 
 
 def test_a_lock_that_is_a_pipe_does_not_hold_us_up(directory):
     """Nobody can make us wait by putting a pipe in the lock's place."""
     os.mkfifo(directory.path / f"{NAME}.lock")
 
-    assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "a lock stands"
+    assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "there is a lock file"
 
 
 def test_the_lock_is_only_looked_at(directory, agent):
@@ -265,7 +265,10 @@ def test_a_torn_or_odd_registry_may_mean_a_run(directory, text):
 
 @pytest.mark.parametrize("kind", ["directory", "link", "broken link", "pipe", "unreadable", "huge"])
 def test_an_unreadable_registry_may_mean_that_the_agent_is_at_work(directory, kind, monkeypatch):
-    """Whatever stands in the registry's place, nobody waits for it and nobody is cut for it."""
+    """Whatever stands in the registry's place.
+
+    Nobody waits for it and nobody is extracted for it.
+    """
     path = directory.path / "sessions.json"
     if kind == "directory":
         path.mkdir()
@@ -314,10 +317,10 @@ def test_nothing_is_parsed_while_an_opener_would_wait(world, conversation, monke
     path = world.put(NAME, conversation.bytes())
     path.with_name("sessions.json").write_text("{}")
     parsed, compared = [], []
-    parse, changed = openclaw.parse, openclaw.Signs.changed
+    parse, changed = openclaw.parse, openclaw.OpenClawSigns.changed
     monkeypatch.setattr(openclaw, "parse", lambda raw: parsed.append(leased(path)) or parse(raw))
     monkeypatch.setattr(
-        openclaw.Signs,
+        openclaw.OpenClawSigns,
         "changed",
         lambda signs: compared.append(leased(path)) or changed(signs),
     )
@@ -336,7 +339,7 @@ def leased(path):
 
 def test_a_run_that_begins_under_the_lease_is_seen(directory):
     """A lock or a mark that was not there when the signs were read differs, and so does its end."""
-    signs = openclaw.Signs(directory.descriptor, NAME, lambda: LATER, HOUR)
+    signs = openclaw.OpenClawSigns(directory.descriptor, NAME, lambda: LATER, HOUR)
     before = signs.read(), signs.changed()
     directory.registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
     marked = signs.changed()

@@ -11,7 +11,7 @@ from building.world import Clock
 
 @pytest.fixture
 def agent(world):
-    """Give an agent whose first two of four turns are folded."""
+    """Give an agent whose first two of four turns are archived."""
     world.clock = Clock()
     one = Agent(world)
     one.ends = [long_turn(one.talk, answer=f"Number {number} is done.") for number in range(4)]
@@ -62,20 +62,20 @@ def test_search_finds_what_was_cut_out_and_what_stands(agent):
     ]
 
 
-def test_a_done_turn_folds_into_its_note_when_it_may(world, agent):
-    """What an agent says of a finished task is the outcome of its turn, however small it is."""
+def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
+    """What an agent says of a finished task is the outcome of its turn, small and new as it is."""
+    call = {"action": "done", "note": "the small thing is done"}
     agent.talk.user("a small thing")
     agent.talk.call(call="small")
     agent.talk.result("y" * 3000, call="small")
-    closing = agent.talk.assistant("There you are.")
+    agent.talk.call("brainsurgeon__purge_control", call, call="done")
     agent.append(since=len(agent.talk.lines) - 4)
 
-    told = agent.told(action="done", note="the small thing is done", session=SESSION)
+    told = agent.told(**call, session=SESSION)
     assert told["noted"] is True
-    since = len(agent.talk.lines)
-    for _ in range(2):
-        long_turn(agent.talk)
-    agent.append(since=since)
+    agent.talk.result(json.dumps(told), "brainsurgeon__purge_control", call="done")
+    closing = agent.talk.assistant("There you are.")
+    agent.append(since=len(agent.talk.lines) - 2)
     world.scan()
 
     (text,) = texts(agent.path.read_bytes(), closing)

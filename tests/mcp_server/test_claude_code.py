@@ -31,7 +31,7 @@ def world(tmp_path):
 
 
 class Talk(ClaudeConversation):
-    """A session in a file, of which the older results are cut, whose agent asks for one."""
+    """A session in a file, of which the older results are extracted, whose agent asks for one."""
 
     def __init__(self, world, session=SESSION):
         super().__init__(session)
@@ -135,14 +135,14 @@ def test_a_restore_by_the_shell_is_redacted_after_the_turn(world):
     asked = talk.ask("Bash", command)
     answer = world.restore(talk.old)
     text = json.dumps(sessions.restored_json(answer, content=True), ensure_ascii=False)
-    note_answer(world.store, answer)
+    note_answer(world.store, answer, text)
     shown = {"stdout": text + "\n", "stderr": "", "interrupted": False, "isImage": False}
     result = talk.answer(text, shown)
     world.scan()
 
     block = check_redacted(talk, asked, result)
     assert block["input"] == command
-    assert entries_of(talk.path)[result]["toolUseResult"]["stdout"] == f"Restored {talk.old}."
+    assert entries_of(talk.path)[result]["toolUseResult"]["stdout"] == f"Restored {talk.old}.\n"
     world.restore_all(pristine=True)
     assert talk.path.read_bytes() == talk.written
 

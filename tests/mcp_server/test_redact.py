@@ -1,4 +1,4 @@
-"""From the call that asks to the value put back and the call shortened."""
+"""From the call that asks to the value restored and the call shortened."""
 
 import json
 import os
@@ -21,7 +21,7 @@ CALL = {"action": "restore", "entry": "00000003"}
 
 
 def test_the_whole_circle_of_a_restore_by_the_tool(world):
-    """Cut, asked for in a turn, put back, its call redacted, cut again, undone to the byte."""
+    """Removal, asked for in a turn, restored, its call redacted, cut again, undone to the byte."""
     agent = pruned(world)
     before = asking(agent, CALL)
     untouched = fence(agent.path)
@@ -125,13 +125,14 @@ def test_a_shell_command_that_asked_stays_and_its_answer_goes(world):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("before", ["x\n", '{"event": "restoration", "level": "debug"}\n' * 9])
-def test_an_answer_is_found_inside_a_longer_output(world, form, before):
-    """What stands before and after the answer in what a shell printed does not hide it."""
+@pytest.mark.parametrize("after", ["after", '\u2714 "all" \\ passed 😀\n' * 90])
+@pytest.mark.parametrize("before", ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9])
+def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
+    """What stands before and after the answer in a shell's output stays and does not hide it."""
     agent = pruned(world)
     asked = asking(agent, {"command": "echo x; brainsurgeon restore 00000003"}, name="exec")
     said = bound(world)("restore", "00000003", *(["--json"] if form == "json" else []))
-    output = before + said.stdout.decode() + "\nafter"
+    output = before + said.stdout.decode().rstrip() + "\n" + after
     since = len(agent.talk.lines)
     agent.talk.result(output, "exec", call=f"call_{asked}", ident="answer",
                       details={"aggregated": output + "\n", "cwd": "/w"})  # fmt: skip
@@ -143,8 +144,46 @@ def test_an_answer_is_found_inside_a_longer_output(world, form, before):
     world.scan()
 
     answer = agent.entries()["answer"]["message"]
-    assert answer["content"][0]["text"] == "Restored 00000003."
-    assert answer["details"] == {"aggregated": "Restored 00000003.", "cwd": "/w"}
+    short = before + "Restored 00000003.\n" + after
+    assert answer["content"][0]["text"] == short
+    assert answer["details"] == {"aggregated": short + "\n", "cwd": "/w"}
+    assert open_requests(world) == []
+    world.restore_all(pristine=True)
+    assert agent.path.read_bytes() == agent.written
+
+
+def test_an_answer_that_does_not_stand_whole_is_left_alone(world):
+    """Where a host shortened what a shell printed, all of it stays, and the request ends."""
+    agent = pruned(world)
+    asked = asking(agent, {"command": "make test; brainsurgeon restore 00000003"}, name="exec")
+    said = bound(world)("restore", "00000003").stdout.decode()
+    answered(agent, asked, "a report\n" + said[:-200] + "[truncated]")
+    os.utime(agent.path, (time.time() + 1,) * 2)
+    world.clock = lambda: time.time() + 60
+    before = agent.entries()
+
+    world.scan()
+
+    entries = agent.entries()
+    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
+    for ident in (f"answer{asked}", f"call{asked}"):
+        assert entries[ident] == before[ident]
+    assert open_requests(world) == []
+
+
+def test_several_answers_in_one_output_are_each_shortened(world):
+    """A shell that asked twice in one call keeps what it printed between and around both."""
+    agent = pruned(world)
+    asked = asking(agent, {"command": "restore both"}, name="exec")
+    first, second = (
+        bound(world)("restore", ident).stdout.decode() for ident in ("00000003", "00000007")
+    )
+    answered(agent, asked, f"a\n{first}\nb\n{second}\nc")
+
+    world.scan()
+
+    answer = agent.entries()[f"answer{asked}"]["message"]["content"][0]["text"]
+    assert answer.split() == ["a", "Restored", "00000003.", "b", "Restored", "00000007.", "c"]
     assert open_requests(world) == []
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
@@ -187,7 +226,9 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
 
     assert left == []
     rows = sql(world, "SELECT state, why FROM requests WHERE action = 'redact'")
-    assert rows == [("lapsed", "no answer of ours stands in the turn in which it was asked")]
+    assert rows == [
+        ("lapsed", "the turn that made the request contains no whole answer from brainsurgeon")
+    ]
 
 
 def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
@@ -211,7 +252,7 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
 
 
 def test_an_answer_about_what_stands_already_is_redacted_too(world):
-    """Asked in a turn for what was put back long before, the call is shortened like any other."""
+    """Asked in a turn for what was restored long before, the call is shortened like any other."""
     agent = pruned(world)
     agent.told(**CALL, session=SESSION)
     world.clock = lambda: time.time() + 60
@@ -246,7 +287,9 @@ def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
     assert entries[f"call{asked}"]["message"]["content"][0]["arguments"] == {
         "action": "poll", "sessionId": "brisk-otter",
     }  # fmt: skip
-    assert entries[f"answer{asked}"]["message"]["content"][0]["text"] == "Restored 00000003."
+    assert entries[f"answer{asked}"]["message"]["content"][0]["text"] == (
+        "Process exited.\nRestored 00000003."
+    )
 
 
 def open_requests(world):
@@ -298,7 +341,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_generic_calls_are_redacted_in_every_shape(world, shape):
-    """The whole circle in a generic session: asked in a turn, put back, both entries shortened."""
+    """The whole circle in a generic session: asked in a turn, restored, both entries shortened."""
     agent, (call, result) = Agent(world), SHAPES[shape]
     first = {"type": "tool_result", "__id": "m1", "output": VALUE}
     old = [first, *({"type": "assistant", "__id": f"a{n}", "text": "short"} for n in range(4))]

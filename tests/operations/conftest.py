@@ -16,7 +16,7 @@ def clock(world):
 
 @pytest.fixture
 def pruned(world, conversation, clock):
-    """Give the entry whose value a scan has just cut out of the session `s`."""
+    """Give the entry whose value a scan has just extracted from the session `s`."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())

@@ -1,4 +1,4 @@
-"""Finished turns fold into their last answers, and come back to the byte."""
+"""Finished turns are archived into their last answers, and come back to the byte."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from brainsurgeon.render.runs import did, of_session
 from building.turns import ON, branch, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
-# Turns fold, and nothing else goes.
+# Turns archive, and nothing else goes.
 NEVER = {"archive": {"enabled": True}, "trigger_types": []}
 
 
@@ -30,27 +30,30 @@ def lines(data):
 
 
 def archived(report):
-    """Name the closing entries of the turns that a run folded."""
+    """Name the closing entries of the turns that a run archived."""
     return [one.entry_id for outcome in report.sessions for one in outcome.plan.archives]
 
 
 def reasons(report):
-    """Give why each turn of a session folds or stays."""
+    """Give why each turn of a session is archived or stays."""
     return [one.reason for outcome in report.sessions for one in outcome.plan.turns]
 
 
 @pytest.fixture
-def folded(world, clock):
-    """Give a file of five turns of which three folded, its first bytes, and the turns' ends."""
+def three(world, clock):
+    """Give a file of five turns of which three were archived, its first bytes.
+
+    The turns' ends.
+    """
     talk, ends = turns(5)
     path = world.put("s.jsonl", talk.bytes())
     assert archived(world.scan(**NEVER)) == [closing for _, closing in ends[:3]]
     return path, talk.bytes(), ends
 
 
-def test_two_values_of_the_closing_line_change(folded):
+def test_two_values_of_the_closing_line_change(three):
     """The closing entry continues the prompt and says what its turn came to; nothing else moves."""
-    path, before, ends = folded
+    path, before, ends = three
     told = {closing: prompt for prompt, closing in ends[:3]}
     for was, now in zip(lines(before), lines(path.read_bytes()), strict=True):
         if was["id"] in told:
@@ -65,9 +68,9 @@ def test_two_values_of_the_closing_line_change(folded):
         assert now == was
 
 
-def test_the_branch_has_a_question_and_an_answer_for_each(folded):
-    """What the model is sent of a folded turn is its prompt and its summary: roles alternate."""
-    path, before, ends = folded
+def test_the_branch_has_a_question_and_an_answer_for_each(three):
+    """What the model is sent of a archived turn is its prompt and its summary: roles alternate."""
+    path, before, ends = three
 
     assert roles(path.read_bytes())[:6] == ["user", "assistant"] * 3
     assert roles(path.read_bytes())[6:] == roles(before)[36:]
@@ -76,9 +79,9 @@ def test_the_branch_has_a_question_and_an_answer_for_each(folded):
     ]
 
 
-def test_a_second_run_writes_nothing(world, folded):
-    """What folded stays as it is, also when every file is looked at anew."""
-    path, _, _ = folded
+def test_a_second_run_writes_nothing(world, three):
+    """What archived stays as it is, also when every file is looked at anew."""
+    path, _, _ = three
     now = path.read_bytes()
     os.utime(path, (1, 1))
     report = world.scan(**NEVER)
@@ -88,9 +91,9 @@ def test_a_second_run_writes_nothing(world, folded):
 
 
 @pytest.mark.parametrize("pristine", [False, True])
-def test_everything_comes_back(world, folded, pristine):
+def test_everything_comes_back(world, three, pristine):
     """`restore --all` brings the turns back, and `--pristine` every byte."""
-    path, before, ends = folded
+    path, before, ends = three
     world.restore_all(pristine=pristine)
 
     assert roles(path.read_bytes()) == roles(before)
@@ -100,9 +103,9 @@ def test_everything_comes_back(world, folded, pristine):
         assert texts(path.read_bytes(), closing) == texts(before, closing)
 
 
-def test_one_turn_comes_back_and_stays(world, folded):
+def test_one_turn_comes_back_and_stays(world, three):
     """A restored turn is live again, and protected like any restore."""
-    path, before, ends = folded
+    path, before, ends = three
     closing = ends[1][1]
     answer = world.restore(closing, **NEVER)
 
@@ -116,7 +119,7 @@ def test_one_turn_comes_back_and_stays(world, folded):
     assert archived(world.scan(**NEVER)) == [closing]
 
 
-def test_a_turn_folds_with_the_cuts_of_the_same_run(world):
+def test_a_turn_is_archived_with_the_cuts_of_the_same_run(world):
     """Values of the middle leave in the same rewrite, and everything comes back to the byte."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
@@ -130,28 +133,28 @@ def test_a_turn_folds_with_the_cuts_of_the_same_run(world):
     assert path.read_bytes() == talk.bytes()
 
 
-def test_cat_shows_folded_turns_unfolded(world, folded):
+def test_cat_shows_archived_turns_unarchived(world, three):
     """The whole session is printed as the agent wrote it."""
-    path, before, _ = folded
+    path, before, _ = three
 
     assert b"".join(cat(world.settings(), world.store, str(path), world.clock())) == before
 
 
 @pytest.mark.parametrize(
-    ("calls", "folds"), [(4, False), (5, True)], ids=["four calls", "five calls"]
+    ("calls", "expected"), [(4, False), (5, True)], ids=["four calls", "five calls"]
 )
-def test_as_many_calls_as_the_threshold_fold(world, calls, folds):
-    """Four small calls keep a turn, five fold it."""
+def test_as_many_calls_as_the_threshold_archive(world, calls, expected):
+    """Four small calls keep a turn, five archive it."""
     talk = Conversation()
     for _ in range(3):
         long_turn(talk, calls=calls, text="small" * 60)
     world.put("s.jsonl", talk.bytes())
 
-    assert bool(archived(world.scan(**ON))) is folds
+    assert bool(archived(world.scan(**ON))) is expected
 
 
 def test_an_open_turn_and_an_unfinished_one_stay(world):
-    """A turn whose call has no result, and one that did not stop, never fold."""
+    """A turn whose call has no result, and one that did not stop, are never archived."""
     talk = Conversation()
     talk.user()
     talk.call(call="lost")
@@ -170,8 +173,8 @@ def test_an_open_turn_and_an_unfinished_one_stay(world):
     assert [one.partition(":")[0] for one in reasons(report)] == ["open turn"] * 2 + ["recent"] * 2
 
 
-def test_a_turn_that_ran_out_of_turns_folds(world):
-    """`[Max turns reached]` folds a turn however small it is."""
+def test_a_turn_that_ran_out_of_turns_archives(world):
+    """`[Max turns reached]` archives a turn however small it is."""
     talk = Conversation()
     long_turn(talk, calls=4, text="y" * 300, answer="[Max turns reached]")
     for _ in range(2):
@@ -224,9 +227,9 @@ def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
     )
 
 
-def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, folded):
+def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, three):
     """A fork has the active branch alone: the link of an archive would lead nowhere there."""
-    path, before, ends = folded
+    path, before, ends = three
     fork = branch(path.read_bytes())
     header = {**json.loads(before.splitlines()[0]), "id": "99999999-0000-4000-8000-000000000001",
               "parentSession": str(path)}  # fmt: skip
@@ -240,9 +243,9 @@ def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, folded):
     assert roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
 
 
-def test_a_fork_is_undone_though_its_parent_folded_on_unseen(world, folded):
+def test_a_fork_is_undone_though_its_parent_archived_on_unseen(world, three):
     """What the parent said of a turn is known where it stands, when it says something else now."""
-    path, before, _ = folded
+    path, before, _ = three
     header, *rest = path.read_bytes().splitlines(keepends=True)
     header = {**json.loads(header), "id": "99999999-0000-4000-8000-000000000001",
               "parentSession": str(path)}  # fmt: skip
@@ -257,9 +260,9 @@ def test_a_fork_is_undone_though_its_parent_folded_on_unseen(world, folded):
     assert whole == fork.read_bytes() == dump(header) + before.partition(b"\n")[2]
 
 
-def test_a_history_written_anew_gets_the_texts_back(world, folded):
+def test_a_history_written_anew_gets_the_texts_back(world, three):
     """Under new ids, and without the turns, the last answers still come back to their entries."""
-    path, before, ends = folded
+    path, before, ends = three
     lines_left = [json.loads(before.splitlines()[0]), *branch(path.read_bytes())]
     parent = None
     for number, line in enumerate(lines_left[1:]):
@@ -277,7 +280,10 @@ def test_a_history_written_anew_gets_the_texts_back(world, folded):
 
 
 def test_many_archives_in_a_row_become_one(world):
-    """More than `fold_after` archives in a row fold once more, as is said, and come back whole."""
+    """More than `fold_after` archives in a row archive once more, as is said.
+
+    Come back whole.
+    """
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
     report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
@@ -288,15 +294,15 @@ def test_many_archives_in_a_row_become_one(world):
     ]  # fmt: skip
     assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     assert "Number 0 is done." in texts(path.read_bytes(), ends[2][1])[0]
-    assert outcome.reason == "4 archives of 6 turns folded"
-    assert did(world.store.runs.newest(1)[0]) == "4 archives of 6 turns folded"
+    assert outcome.reason == "4 archives of 6 turns archived"
+    assert did(world.store.runs.newest(1)[0]) == "4 archives of 6 turns archived"
     [told] = [one for one in world.store.events.after(0) if one.kind == "archive"]
     assert of_session(told) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
 
 
-def test_archives_that_stand_fold_once_more_and_all_come_back(world):
+def test_archives_that_stand_archive_once_more_and_all_come_back(world):
     """An archive that another takes in is undone with it, in one step."""
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
@@ -354,7 +360,7 @@ def test_a_generic_turn_keeps_its_calls_and_loses_its_results(world):
 
 
 def test_a_turn_comes_back_with_its_values_where_that_is_asked(world):
-    """What was cut out of a turn stays cut; with `--values` everything of it stands again."""
+    """What was extracted from a turn stays cut; with `--values` everything of it stands again."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**ON)
@@ -382,8 +388,8 @@ def test_what_an_archive_holds_stays_as_long_as_its_session(world, clock):
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["by the rules", "asked for"])
-def test_what_folds_may_lie_far_in_front_of_what_was_appended(world, asked):
-    """A large session that only grew is looked at whole, where some turn of it may fold."""
+def test_what_archives_may_lie_far_in_front_of_what_was_appended(world, asked):
+    """A large session that only grew is looked at whole, where some turn of it may be archived."""
     talk = Conversation()
     ends = [long_turn(talk, calls=1, text="w" * 60_000) for _ in range(6)]
     path = world.put("s.jsonl", talk.bytes())
@@ -397,16 +403,16 @@ def test_what_folds_may_lie_far_in_front_of_what_was_appended(world, asked):
         quiet = world.settings(quiet_seconds=10**6)
         assert archive(quiet, world.store, "main/s", clock=world.clock, turns=(1, 1)).pending
     os.utime(path, (1, 1))
-    folded = archived(world.scan(**on, trigger_types=[]))
+    ids = archived(world.scan(**on, trigger_types=[]))
 
-    assert folded[0] == ends[0][1]
+    assert ids[0] == ends[0][1]
 
 
 # By hand.
 
 
 def test_show_gives_a_turn_as_its_agent_wrote_it(world):
-    """With its values cut out and its link changed, the turn is shown byte for byte."""
+    """With its values extracted and its link changed, the turn is shown byte for byte."""
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(**ON)
@@ -416,8 +422,8 @@ def test_show_gives_a_turn_as_its_agent_wrote_it(world):
     assert turn.index[0].startswith("1. exec [")
 
 
-def test_a_turn_folds_by_hand_whatever_its_size(world):
-    """`archive` folds turns that are named, small ones too, and says why others stay."""
+def test_a_turn_is_archived_by_hand_whatever_its_size(world):
+    """`archive` archives turns that are named, small ones too, and says why others stay."""
     talk = Conversation()
     ends = [long_turn(talk, calls=1, text="z" * 2000) for _ in range(5)]
     path = world.put("s.jsonl", talk.bytes())
@@ -442,7 +448,7 @@ def test_a_turn_folds_by_hand_whatever_its_size(world):
     assert archives(world.settings(), world.store, "main/s") == []
 
 
-def test_a_turn_folds_by_hand_in_a_session_that_a_scan_has_looked_at(world, clock):
+def test_a_turn_is_archived_by_hand_in_a_session_already_looked_at(world, clock):
     """Nothing changed in it since, and all the same what is asked for is done."""
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())
@@ -473,7 +479,7 @@ def test_what_is_asked_of_a_busy_session_waits(world):
     assert archived(world.scan(**keys)) == [closing for _, closing in ends[:2]]
 
 
-def test_turns_of_a_small_session_fold_where_that_was_asked_for(world):
+def test_turns_of_a_small_session_archive_where_that_was_asked_for(world):
     """`min_session_bytes` keeps no turn from what was asked for, now or later."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
@@ -508,14 +514,14 @@ def test_search_tells_at_most_so_many(world):
         find("(", regex=True)
 
 
-def test_archived_turns_are_counted_apart_from_values_that_left(world, folded, clock):
+def test_archived_turns_are_counted_apart_from_values_that_left(world, three, clock):
     """Status, sessions, figures and the page count turns, and values only where some left."""
-    path, before, _ = folded
+    path, before, _ = three
     now = status(world.settings(), world.store, clock())
-    figures = {one.name: one.samples[0][1] for one in metrics(world.settings(), world.store)}
+    figures = {one.name: one.value for one in metrics(world.settings(), world.store)}
     page = report(world.settings(), world.store, clock())
 
-    assert (now.values_extracted, now.turns_archived, now.tokens_saved) == (0, 3, 0)
+    assert (now.values_extracted, now.turns_archived) == (0, 3)
     assert now.bytes_saved == len(before) - path.stat().st_size
     assert {name: figures[name] for name in (
         "extractions_total", "extracted_values", "extracted_bytes", "archived_turns",
@@ -527,7 +533,10 @@ def test_archived_turns_are_counted_apart_from_values_that_left(world, folded, c
 
 
 def test_values_come_back_also_after_a_turn_came_back_without_them(world):
-    """`--values` brings what was cut out of a turn that was restored before, and then nothing."""
+    """`--values` brings what was extracted from a turn that was restored before.
+
+    Then nothing.
+    """
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**ON)
@@ -544,7 +553,7 @@ def test_values_come_back_also_after_a_turn_came_back_without_them(world):
     assert ask().others == 0
 
 
-def test_turns_that_fold_into_one_are_asked_for_no_more(world):
+def test_turns_that_archive_into_one_are_asked_for_no_more(world):
     """Of turns that were asked for and became one archive, none still waits."""
     talk, _ = turns(8)
     world.put("s.jsonl", talk.bytes())
@@ -559,7 +568,7 @@ def test_turns_that_fold_into_one_are_asked_for_no_more(world):
 
 
 def test_an_archive_counts_its_calls_and_those_that_failed(world):
-    """What folded says how many calls it held; one that takes it in adds them up."""
+    """What archived says how many calls it held; one that takes it in adds them up."""
     talk, ends = turns(8)
     talk.lines[3]["message"]["isError"] = True
     world.put("s.jsonl", talk.bytes())
@@ -589,7 +598,10 @@ def test_the_index_tells_what_is_known_of_each_result(world):
 
 
 def test_context_tells_what_the_next_run_would_archive(world):
-    """Before a run the turns that would fold are told, afterwards the archives that stand."""
+    """Before a run the turns that would be archived are told.
+
+    Afterwards the archives that stand.
+    """
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())
     look = lambda: context(world.settings(**NEVER), world.store, "main/s", world.clock())  # noqa: E731
@@ -597,18 +609,18 @@ def test_context_tells_what_the_next_run_would_archive(world):
     world.scan(**NEVER)
     after = look()
 
-    assert [one.turn.closing_id for one in before.turns if one.folds] == [
+    assert [one.turn.closing_id for one in before.turns if one.archived] == [
         closing for _, closing in ends[:2]
     ]
     assert (before.archives, [one.entry_id for one in after.archives]) == (
         (), [closing for _, closing in ends[:2]],
     )  # fmt: skip
-    assert not any(one.folds for one in after.turns)
+    assert not any(one.archived for one in after.turns)
 
 
 @pytest.mark.parametrize("keys", [{"exclude": ["agent:main"]}, {"enabled": False}])
-def test_what_is_left_alone_is_not_noted_to_fold_later(world, keys):
-    """Where nothing may fold that is said at once, and nothing waits for ever."""
+def test_what_is_left_alone_is_not_noted_to_archive_later(world, keys):
+    """Where nothing may be archived that is said at once, and nothing waits for ever."""
     talk, _ = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**NEVER, dry_run=True)
@@ -620,7 +632,7 @@ def test_what_is_left_alone_is_not_noted_to_fold_later(world, keys):
 
 
 def test_a_look_wants_no_store(world):
-    """What would fold is told without a store, and none is made for it."""
+    """What would be archived is told without a store, and none is made for it."""
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
     looked = archive(world.settings(), None, "main/s", clock=world.clock, dry_run=True)
@@ -629,8 +641,8 @@ def test_a_look_wants_no_store(world):
     assert not world.state.exists()
 
 
-def test_a_turn_that_was_asked_for_and_never_folds_is_let_go_of(world):
-    """A task that its agent closed in a turn too small to fold does not wait for ever."""
+def test_a_turn_that_was_asked_for_and_never_archives_is_let_go_of(world):
+    """A task that its agent closed in a turn too small to be archived does not wait for ever."""
     talk = Conversation()
     prompt = talk.user("hello")
     talk.assistant("hello yourself")
@@ -668,7 +680,7 @@ def test_search_finds_what_a_block_of_thinking_said(world):
     assert find(block["thinkingSignature"][:60]) == []
 
 
-def test_what_was_not_asked_for_says_why_also_when_others_fold(world):
+def test_what_was_not_asked_for_says_why_also_when_others_archive(world):
     """A turn that stays is told why it does, and not what the thresholds of a run say of it."""
     talk = Conversation()
     for _ in range(5):
@@ -682,7 +694,7 @@ def test_what_was_not_asked_for_says_why_also_when_others_fold(world):
     assert [one.reason for one in ask().kept] == [*[ALREADY] * 3, "recent", "recent"]
 
 
-def test_turns_are_named_from_the_earlier_to_the_later(world, folded):
+def test_turns_are_named_from_the_earlier_to_the_later(world, three):
     """The other way round it is said what is wrong, and not that there are no such turns."""
     with pytest.raises(UsageError, match="the earlier turn first"):
         archive(world.settings(), world.store, "main/s", clock=world.clock, turns=(4, 2))

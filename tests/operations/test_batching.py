@@ -99,7 +99,7 @@ def test_one_that_is_held_open_leaves_the_others_alone(
 
 def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeypatch):
     """Only the session that somebody comes late to waits; the late line has its place there."""
-    monkeypatch.setattr("brainsurgeon.sessions.late_openers.WAIT_FOR_CLOSING", 20.0)
+    monkeypatch.setattr("brainsurgeon.sessions.exchange.WAIT_FOR_CLOSING", 20.0)
     exchange, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
     opening = []
 

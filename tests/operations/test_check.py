@@ -1,13 +1,14 @@
 """What a monitor is told: nothing where all is well, and each trouble in words."""
 
-from brainsurgeon.operations.status import check, lasting, status
+from brainsurgeon.model.text import lasting
+from brainsurgeon.operations.status import check, status
 from building.world import sql
 
 
 def troubles(world, now, **settings):
     """Give what is wrong with a world at a moment."""
     world.close()
-    return check(status(world.settings(**settings), world.store, now), now, max_age=900).troubles
+    return tuple(check(status(world.settings(**settings), world.store, now), now, max_age=900))
 
 
 def test_a_fresh_run_without_failures_is_well(world, pruned, clock):

@@ -1,4 +1,4 @@
-"""Claude Code's sessions in use: found, cut, put back, left alone while somebody is at work."""
+"""Claude Code's sessions in use: found, cut, restored, left alone while somebody is at work."""
 
 import json
 import os
@@ -8,11 +8,15 @@ import time
 import pytest
 
 from brainsurgeon.model.entries import KINDS
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.show import show
+from brainsurgeon.render import local
+from brainsurgeon.render import runs as render
+from brainsurgeon.render import sessions as listing
 from brainsurgeon.sessions import exchange
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld, entries_of, forked
 from building.world import LONG_AGO, SAMPLES, Clock, dump
@@ -259,18 +263,24 @@ def test_a_session_that_a_process_works_on_is_left_alone(world, path, puppet):
     assert world.scan().sessions_changed == 1
 
 
-def test_beside_a_process_at_rest_new_cuts_wait(world, path, conversation, puppet):
+def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation, puppet):
     """It never reads its session again.
 
     Who names the session need not wait, and no request waits.
     """
-    os.utime(path, (time.time() - 60,) * 2)
+    changed_at = int(time.time() / 60) * 60 - 60
+    os.utime(path, (changed_at,) * 2)
     world.record(puppet.pid, status="idle")
-    why = f"process {puppet.pid} of Claude Code has it in memory: new cuts wait"
+    why = f"a resting process holds it; waits until {iso(changed_at + HOUR)}"
 
-    assert outcome(world.scan()) == ("deferred", why)
-    assert world.scan().files_unchanged == 1
-    assert world.scan(only={str(path)}).files_unchanged == 1
+    for dry_run in (True, False, True, False):
+        assert outcome(world.scan(dry_run=dry_run)) == ("deferred", why)
+    [listed] = sessions(world.settings(), world.store, time.time())
+    assert (listed.state, listed.reason) == ("busy", why)
+    shown = why.replace(iso(changed_at + HOUR), local(changed_at + HOUR))
+    assert f"deferred, {shown}" in render.report(world.scan())
+    assert shown in listing.sessions([listed], time.time(), chosen=False)
+    assert outcome(world.scan(only={str(path)})) == ("deferred", why)
     assert world.scan(only={str(path)}, named=True).sessions_changed == 1
     old = conversation.results[0]
     answer = world.restore(old)
@@ -278,7 +288,21 @@ def test_beside_a_process_at_rest_new_cuts_wait(world, path, conversation, puppe
     assert content(path, old).startswith("0 xxx")
 
 
-def test_beside_a_process_at_rest_new_cuts_wait_for_an_hour(world, path, puppet):
+def test_a_session_in_use_is_held_however_much_of_it_was_seen(world, path, conversation, puppet):
+    """A session that grew beside a resting process waits, too, and comes free when that ends."""
+    world.record(puppet.pid, status="idle")
+    os.utime(path, (time.time() - 60,) * 2)
+    world.scan()
+    conversation.turn("small")
+    world.put(path.name, conversation.bytes(), age=60)
+
+    for _ in range(2):
+        assert "a resting process holds it" in outcome(world.scan())[1]
+    (world.records / f"{puppet.pid}.json").unlink()
+    assert world.scan().sessions_changed == 1
+
+
+def test_beside_a_process_at_rest_new_extractions_wait_for_an_hour(world, path, puppet):
     """Whoever takes the session up after so long probably reads it again."""
     world.clock = Clock()
     os.utime(path, (world.clock.now - 60,) * 2)

@@ -16,7 +16,7 @@ from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
@@ -87,7 +87,7 @@ class TestScanning:
         assert every_world.claw.sound() == []
 
     def test_everything_is_undone_to_the_column(self, every_world):
-        """Put back as it was, no row of any session can be told from what its agent wrote."""
+        """Restored as it was, no row of any session can be told from what its agent wrote."""
         listed = (GATEWAY, LOCAL, COMPACTED, FORK, REWOUND)
         before = {session: every_world.claw.columns(session) for session in listed}
         every_world.scan()
@@ -115,7 +115,7 @@ class TestScanning:
         assert {one.kind for one in told} == {"extraction", "rollback"}
 
     def test_cuts_need_not_be_durable_and_put_backs_are(self, world, monkeypatch):
-        """A cut whose commit is lost brings the old row back; a value put back must not vanish."""
+        """A cut whose commit is lost brings the old row back; a value restored must not vanish."""
         asked, change = [], row_writing.RowWriter.change
 
         def noting(*arguments, durable, **keywords):
@@ -149,6 +149,18 @@ class TestScanning:
 
         assert world.outcome(KILLED) == ("deferred", "the last turn is open: a tool result")
         assert not world.placeholders(KILLED)
+
+    def test_a_killed_run_blocks_its_session_no_longer(self, world):
+        """An open turn that OpenClaw marked as killed is pruned and restored like a closed one."""
+        rules = {"keep_recent": 0, "min_value_length": 100}
+        assert world.outcome(KILLED, **rules)[0] == "deferred"
+        before = world.claw.columns(KILLED)
+        world.claw.sql("UPDATE session_windows SET status = 'killed' WHERE session_id = ?",
+                       (KILLED,))  # fmt: skip
+
+        assert world.outcome(KILLED, **rules)[0] == "changed"
+        assert {one.state for one in world.restore_all(pristine=True)} == {"restored"}
+        assert world.claw.columns(KILLED) == before
 
     def test_a_dry_run_leaves_no_trace_and_says_what_is_meant(self, every_world):
         """A dry run names the database, its version and what stays there, and touches nothing."""
@@ -188,7 +200,10 @@ class TestScanning:
                 (int(LATER * 1000) + 1000, GATEWAY),
             )
         world.later(10)
-        assert world.outcome(GATEWAY) == ("deferred", "changed 9 s ago, quiet is 30 s")
+        assert world.outcome(GATEWAY) == (
+            "deferred",
+            "changed 9 s ago; it must be unchanged for 30 s",
+        )
 
         world.later(60)
         assert world.scan().files_unchanged == 7
@@ -260,7 +275,7 @@ SIGNS = {
     "a queued input": (
         ("INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
          " run_id, request_hash, message_json, lifecycle_generation, state, accepted_at)"
-         " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{}', 'g', 'queued', 1"
+         " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{}', 'g', 'queued', ended_at + 1"
          f" FROM session_windows WHERE session_id = '{GATEWAY}'"),
         "a message waits to be answered"),
     "a stuck outbox row": (
@@ -356,7 +371,7 @@ class TestLeavingAlone:
 
         assert world.claw.path.read_bytes() == before
         told = standing.status(status(world.settings(), world.store, LATER), LATER)
-        assert 'its configuration is out of sight; databases = "engines" does without' in told
+        assert 'its configuration is out of sight; databases = "engines" skips this check' in told
 
     def test_a_database_elsewhere_is_refused_with_the_reason(self, world):
         """With `session.store`, the database in the standard place is neither read nor written."""
@@ -607,7 +622,7 @@ class TestAsking:
         monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
-            "brainsurgeon.rewrite.apply_rows.time.sleep",
+            "brainsurgeon.rewrite.apply.time.sleep",
             lambda _: _touch(world, GATEWAY, int(LATER * 1000)),
         )
 
@@ -641,15 +656,15 @@ class TestUndoingEverything:
 
         (told,) = [one for one in answers if one.session == str(world.claw.path)]
         assert told.unfinished
-        assert "placeholders may stand there" in told.reason
+        assert "it may contain placeholders" in told.reason
 
     def test_a_step_that_nobody_can_tell_of_fulfils_no_request(self, world):
-        """Killed before a put-back, with its rows gone since: it stays to be put back."""
+        """Killed before a put-back, with its rows gone since: it stays to be restored."""
         world.scan()
         store = world.store
         record = next(one for one in store.sessions.all() if GATEWAY in one.path)
         held = store.extractions.of_session(record.id)
-        note = Confirmation(put_back=[one.id for one in held], rows=[(1, "aa", "bb")])
+        note = Confirmation(restored_ids=[one.id for one in held], rows=[(1, "aa", "bb")])
         with store.transaction():
             store.journal.begin(record.id, world.claw.session(GATEWAY), "", note)
         (rewrite,) = store.journal.open_rewrites()
@@ -757,7 +772,7 @@ class TestRetention:
         assert "damaged" in next(iter(done.held_back.values()))
 
     def test_columns_go_with_the_last_value_of_their_entry(self, world):
-        """What we kept of a row's own columns is let go of with the row's values."""
+        """What we kept of a row's own columns is release with the row's values."""
         world.scan()
         with closing(sqlite3.connect(world.base / "state" / "store.db")) as store:
             before = store.execute("SELECT count(*) FROM row_columns").fetchone()[0]
@@ -798,7 +813,10 @@ class TestMovingIn:
         return texts
 
     def test_its_placeholders_are_put_back(self, world, moved):
-        """What was cut out of the file goes back into the rows, before any run has seen them."""
+        """What was extracted from the file goes back into the rows.
+
+        Before any run has seen them.
+        """
         ident = world.placeholders()[0]
 
         assert not world.restore(ident).pending

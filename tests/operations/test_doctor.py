@@ -16,7 +16,7 @@ from brainsurgeon import cli
 from brainsurgeon.cli.options import given
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases, retire
-from brainsurgeon.sessions.late_lines import StaysError
+from brainsurgeon.sessions.retire import StaysError
 from brainsurgeon.store import database as opening
 from building.world import Conversation
 
@@ -185,7 +185,7 @@ def _interrupt(world, monkeypatch):
     """Leave a rewrite with the old file beside the session."""
 
     def killed(*arguments, **keywords):
-        raise StaysError
+        raise StaysError("")
 
     world.put("two.jsonl", other_session())
     with monkeypatch.context() as patch:

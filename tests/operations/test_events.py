@@ -139,8 +139,8 @@ def test_who_follows_goes_on_where_a_backup_takes_the_place(
     world.restore(pruned)
     told.append(next(looks))
     world.close()
-    with store.replacing_store(world.settings(), kept) as pending:
-        pending.carry_out(clock())
+    with store.replacing_store(world.settings(), kept) as (_, carry_out):
+        carry_out(clock())
     told += [next(looks), next(looks)]
     clock.now += 3600
     pin(world, pruned, True)

@@ -59,11 +59,11 @@ def test_the_figures_are_those_of_the_store(world, pruned):
 
 
 def test_before_the_first_run_there_are_figures_too(world):
-    """Without a store it is told that extraction is on, and nothing of what is not there."""
+    """Without a store it tells that extraction is on, and of roots and databases."""
     found = parsed(render(metrics(world.settings(), None)))
 
     assert found["brainsurgeon_enabled", None] == 1
-    assert len(found) == 2
+    assert len(found) == 4
 
 
 def test_each_run_writes_them_where_that_is_configured(world, pruned):

@@ -1,21 +1,28 @@
 """A session that is too full: scans with a budget, caps, and the one command that helps."""
 
 import json
+import random
+from datetime import datetime
 
 import pytest
 
 from brainsurgeon.errors import FailedError, GoneError, NotFoundError
+from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.turns import Calibration
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.scan import NO_ROOT, NOT_FOUND
 from brainsurgeon.operations.sessions import LAPSED, sessions
 from brainsurgeon.operations.status import status
+from brainsurgeon.planning.budget import Rung, rungs
+from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import of_session
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.budget import Ladder, Planner, Wanted, relieve_by
+from brainsurgeon.rewrite.inspect import examine_to_show, records_of
+from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, ClawWorld
 from building.turns import long_turn
-from building.world import SAMPLES, Clock, Conversation, pin
+from building.world import SAMPLES, Clock, Conversation, pin, text_of
 
 BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
 CODEX = {"type": "session_meta", "payload": {"id": "c"}}
@@ -35,10 +42,10 @@ def talk(turns=20, chars=3000, model="house-1"):
     return one
 
 
-def lift(world, session="s", to=None, seals=False, **keys):
+def lift(world, session="s", to=None, signatures=False, **keys):
     """Relieve a session."""
     return relieve(
-        world.settings(**keys), world.store, session, Wanted(to, seals), clock=world.clock
+        world.settings(**keys), world.store, session, Wanted(to, signatures), clock=world.clock
     )
 
 
@@ -71,7 +78,7 @@ def test_a_session_that_is_too_full_is_relieved_until_it_fits(world, clock):
     assert done.after.pressure <= 0.60
     assert done.after.step == 4
     assert fullness(world, **SMALL).load == pytest.approx(done.after.load, rel=0.02)
-    assert sum(one.values for one in done.went) == done.values > 10
+    assert sum(one.values for one in done.went) == done.values == 7  # the oldest
     assert {one.kind for one in done.stays} >= {"tool_call", "assistant", "user"}
     assert len(path.read_bytes()) == done.bytes_after < done.bytes_before == len(before)
     world.restore_all(pristine=True)
@@ -168,6 +175,145 @@ def test_one_that_cannot_fit_says_so_and_is_left_valid(world, clock):
     assert all(json.loads(line) for line in path.read_bytes().splitlines())
 
 
+def test_the_oldest_goes_first_and_no_more_than_is_needed(world, clock):
+    """Restoring the last value that was taken would miss the goal, whatever the goal is."""
+    for seed in range(12):
+        dice, one = random.Random(seed), Conversation(f"{seed:08}-0000-4000-8000-000000000001")
+        for _ in range(100 * seed):  # each session has ids of its own
+            one.user("go on")
+        del one.lines[1:]
+        one.last = None
+        results = [one.turn("x" * dice.randrange(600, 6000)) for _ in range(dice.randrange(8, 20))]
+        path = world.put(f"s{seed}.jsonl", one.bytes())
+        load = fullness(world, f"s{seed}").load
+        goal = dice.randrange(load * 2 // 5, load)
+        done = lift(world, f"s{seed}", to=goal)
+        taken = [ident for ident in results if text_of(path, ident)[0] != "x"]
+
+        assert done.fits, seed
+        assert taken == results[: done.values] != [], seed
+        assert fullness(world, f"s{seed}").load <= goal, seed
+        world.restore(taken[-1], session=f"s{seed}")
+        assert fullness(world, f"s{seed}").load > goal, seed
+
+
+def mixed(dice, one):
+    """Fill a session with turns of values of all kinds and lengths."""
+    claude = isinstance(one, ClaudeConversation)
+    for number in range(dice.randrange(4, 14)):
+        one.user("q" * dice.randrange(5, 1500))
+        for call in range(dice.randrange(4)):
+            given = {"command": "c" * dice.choice((9, 150, 900))}
+            one.call(call=f"call_{number}_{call}", **{"given" if claude else "arguments": given})
+            one.result("r" * dice.choice((30, 250, 900, 7000)), call=f"call_{number}_{call}")
+        text = "a" * dice.randrange(5, 900)
+        one.assistant({"type": "text", "text": text} if claude else text)
+    return one
+
+
+@pytest.mark.parametrize("kind", [Conversation, ClaudeConversation])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
+    """Without the last value of the lowest step that does, or without its archive, it is missed."""
+    dice = random.Random(seed)
+    world.put("s.jsonl", mixed(dice, kind()).bytes())
+    settings = world.settings(windows={"*": 20_000}, keep_recent=dice.choice((0, 3, 30)))
+    file = file_of(session_named(settings, None, "s"))
+    with examine_to_show(settings, file, None, clock()) as examined:
+        records = records_of(settings, None, examined.session, None, clock())
+        planner = Planner(examined, records, None)
+        measured, full = planner.weigh()
+        ladder = Ladder(planner, measured, full, settings.decision_rules())
+        climbed = [Rung(), *rungs((0, *planner.allowed_steps(6)), planner.turns(measured))]
+        for goal in [dice.randrange(ladder.least().load, full.load) for _ in range(4)]:
+            at = next((at for at, one in enumerate(climbed) if ladder.plan(one).load <= goal), None)
+            fitting = relieve_by(planner, Wanted(goal))
+            assert fitting.fits == (at is not None), goal
+            if at is None:
+                continue
+            assert fitting.after.step == climbed[at].steps[-1], goal
+            assert ladder.plan(climbed[at - 1]).load > goal
+            before = {value.start for value in ladder.plan(climbed[at - 1]).plan.removals}
+            places = [
+                (value.entry_id, value.path) for value in ladder.plan(climbed[at]).plan.removals
+                if value.start not in before and not value.archives
+            ]  # fmt: skip
+            went = {(value.entry_id, value.path) for value in fitting.plan.removals}
+            taken = [place for place in places if place in went]
+            without = frozenset(places) - frozenset(taken[:-1])
+            assert taken == places[: len(taken)]
+            assert not taken or ladder.plan(climbed[at], without).load > goal
+
+
+def test_what_was_restored_a_moment_ago_sends_nothing_else_away(world, clock):
+    """It is said until when it is protected; calls and prompts stay, and --now takes it."""
+    one = Conversation()
+    one.user("q" * 5000)
+    one.call(arguments={"command": "c" * 20_000})
+    giant = one.result("g" * 60_000)
+    one.assistant()
+    for _ in range(4):
+        one.turn("short")
+    path = world.put("s.jsonl", one.bytes())
+    window = {"windows": {"*": 20_000}}
+    world.scan(**window)
+    world.restore(giant)
+    before = path.read_bytes()
+    done = lift(world, **window)
+
+    assert not done.fits
+    assert (done.values, done.least) == (0, None)
+    assert path.read_bytes() == before
+    assert done.protected_bytes == pytest.approx(60_000, rel=0.01)
+    assert clock() < done.protected_until <= clock() + 600
+    until = datetime.fromtimestamp(done.protected_until).astimezone().strftime("%H:%M")
+    printed = render.relief(done, dry_run=False)
+    assert f"60.0 KB protected until {until}; --now takes them" in printed
+    again = relieve(world.settings(**window), world.store, "s", Wanted(now=True), clock=world.clock)
+    assert again.fits
+    assert again.protected_until is None
+    assert {amount.kind for amount in again.went} == {"tool_result"}
+
+
+def test_protected_values_that_are_not_needed_hold_nothing_up(world, clock):
+    """Where other values of the same step do, they go, and nothing is said."""
+    one = Conversation()
+    results = [one.turn("x" * 3000) for _ in range(12)]
+    path = world.put("s.jsonl", one.bytes())
+    load = fullness(world).load
+    assert lift(world, to=load - 900).values == 1
+    world.restore(results[0])
+    done = lift(world, to=load - 900)
+
+    assert done.fits
+    assert done.protected_until is None
+    assert text_of(path, results[0])[0] == "x" != text_of(path, results[1])[0]
+
+
+def test_what_no_value_can_take_off_is_more_than_the_goal(world, clock):
+    """Then nothing is taken out, whatever could be, and the load that is always there is named."""
+    path = world.put("s.jsonl", talk().bytes())
+    before = path.read_bytes()
+    done = lift(world, to=2000)  # system prompt and tools take 2,000 in this model
+
+    assert (done.fits, done.values) == (False, 0)
+    assert done.least > 2000
+    assert path.read_bytes() == before
+
+
+def test_where_no_step_does_all_is_taken_that_may_go(world, clock):
+    """If the newer half alone is too long, the older half goes, and it is said not to fit."""
+    one = Conversation()
+    for number in range(20):
+        one.user(f"{number} " + "q" * 2000)
+        one.assistant(f"{number} " + "a" * 2000)
+    world.put("s.jsonl", one.bytes())
+    done = lift(world, to=fullness(world).load // 4)
+
+    assert (done.fits, done.rounds, done.after.step, done.least) == (False, 2, 6, None)
+    assert done.values > 0
+
+
 def test_an_open_turn_makes_it_a_request_that_the_scan_carries_out(world, clock):
     """Nothing is written into a turn; once it is closed, a scan does what was asked for."""
     one = talk()
@@ -183,7 +329,7 @@ def test_an_open_turn_makes_it_a_request_that_the_scan_carries_out(world, clock)
     one.assistant("yes")
     world.put("s.jsonl", one.bytes(), age=5)
     report = world.scan(**SMALL)
-    assert report.values_extracted > 10
+    assert report.values_extracted == 7
     assert fullness(world, **SMALL).pressure < 0.75
     assert kinds_told(world) == ["extraction", "relief"]
     assert world.store.requests.count_open() == 0
@@ -260,7 +406,7 @@ def test_a_relief_waits_for_a_root_that_cannot_be_read(world, asked, clock):
         lift(world, **SMALL)
     aside.rename(world.root)
 
-    assert world.scan(**SMALL).values_extracted > 10
+    assert world.scan(**SMALL).values_extracted == 7
     assert lapses(world) == []
 
 
@@ -277,7 +423,7 @@ def test_a_run_over_other_sessions_lets_no_relief_lapse(world, asked, clock):
 
 def test_a_small_session_is_relieved_where_that_was_asked_for(world, asked, clock):
     """`min_session_bytes` keeps no session from what was asked for, now or later."""
-    assert world.scan(min_session_bytes=10**9, **SMALL).values_extracted > 10
+    assert world.scan(min_session_bytes=10**9, **SMALL).values_extracted == 7
     assert lapses(world) == []
 
 
@@ -289,7 +435,9 @@ def test_a_restore_leaves_the_request_to_relieve_open(world, clock):
     entry = json.loads(path.read_bytes().splitlines()[3])["id"]
     one = world.store.sessions.at(str(path))
     with world.store.transaction():
-        world.store.requests.add_relieve(one.id, {"to": None, "seals": False}, clock())
+        world.store.requests.replace(
+            "relieve", one.id, "", {"to": None, "signatures": False}, clock()
+        )
     world.restore(entry)
 
     assert [request.action for request in world.store.requests.open_of(one.id)] == ["relieve"]
@@ -302,7 +450,7 @@ def test_a_look_changes_nothing(world, clock):
     done = would_relieve(world.settings(**SMALL), None, "s", Wanted(), clock())
 
     assert done.fits
-    assert done.values > 10
+    assert done.values == 7
     assert path.read_bytes() == before
     assert not world.state.exists()
 
@@ -324,7 +472,7 @@ def test_what_is_excluded_is_not_relieved_either(world):
     assert lift(world, min_session_bytes=10**9, **SMALL).fits
 
 
-def sealed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
+def signed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
     """Give an answer with signed thinking."""
     block = {"type": "thinking", "thinking": text, "thinkingSignature": signature}
     return {"content": [block, {"type": "text", "text": "so"}], "api": "anthropic-messages",
@@ -333,13 +481,13 @@ def sealed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
 
 def think(one, **how):
     """Let a conversation go on with a thought."""
-    said = sealed(**how)
+    said = signed(**how)
     ident = one.assistant(said["content"], api=said["api"])
     one.lines[-1]["message"]["model"] = said["model"]
     return ident
 
 
-def test_hollow_and_broken_seals_go_only_on_request(world, clock):
+def test_hollow_and_broken_signatures_go_only_on_request(world, clock):
     """A signature without its text goes, and one behind a cut; one before every cut stays."""
     one = Conversation()
     one.user()
@@ -351,14 +499,14 @@ def test_hollow_and_broken_seals_go_only_on_request(world, clock):
     hollow = think(one, text="", model="claude-3-opus")
     data = one.bytes()
     path = world.put("s.jsonl", data)
-    world.scan(sealed_models=["!claude-*"])
+    world.scan(signed_models=["!claude-*"])
     assert b"extracted-" in path.read_bytes()
-    assert lift(world, keep_recent=99).seals == 0
+    assert lift(world, keep_recent=99).signatures == 0
 
-    done = lift(world, seals=True, keep_recent=99)
+    done = lift(world, signatures=True, keep_recent=99)
     left = {one["id"]: one for one in map(json.loads, path.read_bytes().splitlines())}
 
-    assert done.seals == 2
+    assert done.signatures == 2
     assert left[fits]["message"]["content"][0]["thinkingSignature"]
     for ident in (stale, hollow):
         assert left[ident]["message"]["content"][0]["thinkingSignature"] == ""
@@ -366,7 +514,7 @@ def test_hollow_and_broken_seals_go_only_on_request(world, clock):
     assert path.read_bytes() == data
 
 
-def test_seals_go_all_together_where_one_was_refused(world, clock):
+def test_signatures_go_all_together_where_one_was_refused(world, clock):
     """Nobody knows which of them the provider meant, so that all of them go, in any turn."""
     one = Conversation()
     one.user()
@@ -376,7 +524,7 @@ def test_seals_go_all_together_where_one_was_refused(world, clock):
     one.lines[-1]["message"]["errorMessage"] = "400 The block is bound to a different conversation"
     path = world.put("s.jsonl", one.bytes())
 
-    assert lift(world, seals=True).seals == 1
+    assert lift(world, signatures=True).signatures == 1
     assert b'"thinkingSignature":"s' not in path.read_bytes()
 
 
@@ -528,7 +676,7 @@ def claw(tmp_path):
 
 
 def test_a_session_in_a_database_is_relieved_and_comes_back(claw):
-    """Steps 1, 2, 4 and 5 are taken in rows; every event is as it was once all is put back."""
+    """Steps 1, 2, 4 and 5 are taken in rows; every event is as it was once all is restored."""
     before = claw.claw.texts(GATEWAY)
     full = context(claw.settings(), claw.store, GATEWAY, LATER).full
     done = relieve(
@@ -551,7 +699,7 @@ def test_a_relief_waits_while_its_database_rests(claw):
         "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
         " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),
     )  # fmt: skip
-    wanted = Wanted(100)
+    wanted = Wanted(context(claw.settings(), claw.store, GATEWAY, LATER).full.load // 2)
     assert relieve(claw.settings(), claw.store, GATEWAY, wanted, clock=claw.clock).pending
     for _ in range(4):
         claw.later(60)
@@ -576,8 +724,8 @@ def test_the_window_of_a_session_in_a_database_is_what_its_node_says(claw):
     assert (usual.window, usual.recorded) == (200_000, False)
 
 
-def test_the_third_step_folds_turns_whose_form_is_linked(world):
-    """Turns older than the last two fold where shorter values are not enough."""
+def test_the_third_step_archives_turns_whose_form_is_linked(world):
+    """Turns older than the last two archive, the oldest first, where values are not enough."""
     one = Conversation()
     for _ in range(6):
         long_turn(one, calls=12, text="y" * 190)
@@ -586,13 +734,14 @@ def test_the_third_step_folds_turns_whose_form_is_linked(world):
     told = lift(world, to=fullness(world).load * 3 // 4)
 
     assert (told.fits, told.rounds, told.after.step) == (True, 1, 3)
-    assert path.read_bytes().count(b'"[archived turn]') == 4
+    assert path.read_bytes().count(b'"[archived turn]') == 2  # one would miss the goal
+    assert told.room - told.after.load < (told.before.load - told.after.load) // 2
     assert fullness(world).load == pytest.approx(told.after.load, rel=0.02)
     world.restore_all(pristine=True)
     assert path.read_bytes() == one.bytes()
 
 
-def test_messages_beyond_the_newest_fold_into_one(world):
+def test_messages_beyond_the_newest_archive_into_one(world):
     """With a cap the turns beyond it become one archive, and a second scan changes nothing."""
     one = talk(12)
     path = world.put("s.jsonl", one.bytes())

@@ -8,8 +8,9 @@ import pytest
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
+from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.store import rescue, rescued
-from brainsurgeon.store import database
+from brainsurgeon.store import database, open_store
 from brainsurgeon.store.salvage import LOST
 from building.pages import leaf_pages, spoil
 from building.world import LATER, Conversation, sql
@@ -60,6 +61,21 @@ def test_what_a_damaged_store_still_holds_is_saved(world):
     assert values == total - lost
 
 
+def test_the_doctor_keeps_naming_what_was_lost(world):
+    """As long as their placeholders stand, lost values are counted by each run of the doctor."""
+    many(world)
+    world.close()
+    pages = leaf_pages(world.state / "store.db", "blobs")
+    spoil(world.state / "store.db", pages[len(pages) // 2])
+    lost = rescue(world.settings(), LATER).saved.values_lost
+    expected = f"{lost} placeholders lead to values lost with a damaged store"
+
+    for _ in range(2):
+        with open_store(str(world.state)) as store:
+            findings = [one for one in doctor(world.settings(), store) if one.level == "error"]
+        assert [one.what for one in findings] == [expected]
+
+
 @pytest.mark.parametrize(
     "table", ["extractions", "files", "journal", "meta", "placeholders", "placements", "resumes"]
 )
@@ -87,28 +103,27 @@ def test_row_ids_are_not_used_again_after_a_rescue(world):
     assert sql(world, "SELECT name, seq FROM sqlite_sequence ORDER BY name") == used
 
 
-def no_database(path):
-    """Overwrite the whole file."""
+def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
+    """If no value can be read, nothing is touched, and the message says what to do."""
+    world.close()
+    path = world.state / "store.db"
     path.write_bytes(b"\xff" * 30_000)
+    with pytest.raises(StoreUnusableError, match="store restore FILE"):
+        rescue(world.settings(), LATER)
+    assert path.read_bytes() == b"\xff" * 30_000
+    assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
 
-def no_tables(path):
-    """Overwrite the first page of the list of tables, behind the header of the file."""
-    with open(path, "r+b") as file:
+def test_without_its_list_of_tables_a_store_is_saved(world):
+    """With the first page overwritten behind the header of the file, every value is saved."""
+    total = many(world, turns=5)
+    world.close()
+    with open(world.state / "store.db", "r+b") as file:
         file.seek(100)
         file.write(b"\xff" * (database.PAGE - 100))
 
-
-@pytest.mark.parametrize("harm", [no_database, no_tables])
-def test_a_store_of_which_nothing_can_be_read_stays(world, pruned, harm):
-    """If the list of tables cannot be read, nothing is touched, and the message says what to do."""
-    world.close()
-    harm(world.state / "store.db")
-    before = (world.state / "store.db").read_bytes()
-    with pytest.raises(StoreUnusableError, match="store restore FILE"):
-        rescue(world.settings(), LATER)
-    assert (world.state / "store.db").read_bytes() == before
-    assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
+    assert rescue(world.settings(), LATER).saved.values == total
+    assert world.scan(keep_recent=0).files_failed == 0
 
 
 def test_without_their_run_values_go_back_all_the_same(world):

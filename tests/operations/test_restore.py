@@ -1,4 +1,4 @@
-"""Values put back: at once, later, into forks and rewritten histories, and never by forgery."""
+"""Values restored: at once, later, into forks and rewritten histories, and never by forgery."""
 
 import json
 import threading
@@ -21,6 +21,7 @@ from brainsurgeon.operations.show import show as operation
 from brainsurgeon.render.sessions import SUGGESTION, restored_json
 from building.swaps import EMPTY, swaps
 from building.world import (
+    Conversation,
     append,
     close_turn,
     dump,
@@ -370,6 +371,58 @@ def test_an_entry_of_two_sessions_wants_its_session_named(world, conversation, p
     assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
 
 
+def test_the_beginning_of_an_id_names_its_entry(world):
+    """A beginning that one entry has will do; one of several lists them and changes nothing."""
+    for name, ids in {"s": ("abc1", "abd2", "x"), "t": ("abc9",)}.items():
+        talk = Conversation(name)
+        for ident in ids:
+            talk.user()
+            talk.call()
+            talk.result(f"of {ident} " * 300, ident=ident)
+            talk.assistant()
+        talk.turn("short")
+        talk.turn("short")
+        world.put(f"{name}.jsonl", talk.bytes())
+    world.scan()
+    before = state(world.root)
+    with pytest.raises(AmbiguousError) as told:
+        world.restore("ab")
+    with pytest.raises(AmbiguousError) as of_one:
+        show(world, "ab", "main/s")
+    with pytest.raises(AmbiguousError):
+        pin(world, "ab", False)
+    with pytest.raises(NotFoundError):
+        world.restore("zz")
+    for short in ("", "[[extracted-abd]]"):
+        with pytest.raises(NotFoundError):
+            world.restore(short)
+
+    assert told.value.candidates == ("abc1", "abc9", "abd2")
+    assert of_one.value.candidates == ("abc1", "abd2")
+    assert state(world.root) == before
+    assert "of abc9" in show(world, "abc", "main/t")[PATH]
+    assert world.restore("abd").entry_id == "abd2"
+    assert pin(world, "abc9"[:3], False, "main/s").entry_id == "abc1"
+    assert pin(world, "x", False).entry_id == "x"
+
+
+def test_the_id_of_an_entry_is_no_beginning_of_another(world):
+    """Where the entry itself stands with nothing extracted, none whose id is longer is meant."""
+    talk = Conversation()
+    talk.user(ident="msg-1")
+    talk.call()
+    talk.result("a value " * 300, ident="msg-12")
+    talk.assistant()
+    talk.turn("short")
+    talk.turn("short")
+    world.put("s.jsonl", talk.bytes())
+    world.scan()
+
+    with pytest.raises(NotFoundError):
+        world.restore("msg-1")
+    assert pin(world, "msg-1", False).entry_id == "msg-1"
+
+
 def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversation, pruned, path):
     """They share placeholder and value, and each has a record and a file of its own."""
     other = world.root / "other" / "sessions"
@@ -533,7 +586,7 @@ def forged(conversation, placeholder, how):
 def test_a_placeholder_that_somebody_wrote_is_never_expanded(
     world, conversation, pruned, path, clock, how
 ):
-    """In another entry of the same session a placeholder that was not cut there stays as it is."""
+    """In another entry of the same session a placeholder from elsewhere stays as it is."""
     ident = forged(conversation, f"[[extracted-{pruned}]]", how)
     append(path, conversation.lines[9:])
     clock.now = int(time.time()) + 1
@@ -597,7 +650,7 @@ def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
 ):
     """A placeholder that a user typed later stays.
 
-    Though its message reads like the one that was cut.
+    Though its message reads like the one that was extracted.
     """
     said = conversation.user("y" * 2000)
     conversation.assistant()

@@ -1,4 +1,4 @@
-"""Everything put back, and what we inserted taken out again."""
+"""Everything restored, and what we inserted taken out again."""
 
 import os
 import time
@@ -7,11 +7,14 @@ import pytest
 
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.model.text import iso
+from brainsurgeon.model.turns import Calibration, Fullness
+from brainsurgeon.operations.restore import overfull_after, restore_all
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.finish import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.store import open_store
 from building.world import (
     Conversation,
     close_turn,
@@ -43,7 +46,7 @@ def test_everything_includes_forks(world, conversation, pruned, path, clock):
 
 
 def test_everything_but_the_expired_comes_back(world, conversation, path):
-    """`restore --all` puts back what there is and names what is expired."""
+    """`restore --all` restores what there is and names what is expired."""
     ident = two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -138,7 +141,7 @@ def test_an_insertion_that_was_changed_is_reported(world, conversation, pruned, 
     assert text_of(path, pruned) == "x" * 2000
     assert b'"_restored": "' in path.read_bytes()
     assert done.insertions_removed == ()
-    assert done.missed == (f"{pruned}: _restored no longer stands as it was set",)
+    assert done.missed == (f"{pruned}: _restored no longer has the value that was set",)
 
 
 def test_pristine_protects_from_the_next_scan(world, conversation, pruned, path, clock):
@@ -196,8 +199,7 @@ def old_file_kept_open(monkeypatch):
     def replaced(candidates):
         replace(candidates)
         held.extend(
-            os.open(new.temporary, os.O_WRONLY, dir_fd=new.session.directory)
-            for new in (one.successor for one in candidates)
+            os.open(new.temporary, os.O_WRONLY, dir_fd=new.session.directory) for new in candidates
         )
 
     monkeypatch.setattr(retire, "LOOK_BACK", 0.05)
@@ -214,12 +216,12 @@ def old_file_kept_open(monkeypatch):
 
 def test_an_old_file_that_stays_is_said_by_every_verb(world, pruned, old_file_kept_open):
     """While somebody keeps the old file open it stays, all else waits, and every verb says so."""
-    put_back = world.restore(pruned)
+    restored = world.restore(pruned)
     pinned = set_extractable(world.settings(), world.store, pruned, False, clock=world.clock)
     [undone] = world.restore_all(pristine=True)
 
-    assert put_back.missed == (UNFINISHED,)
-    assert restored_json(put_back)["missed"] == [UNFINISHED]
+    assert restored.missed == (UNFINISHED,)
+    assert restored_json(restored)["missed"] == [UNFINISHED]
     assert set_json(pinned)["pending"]
     assert set_json(pinned)["reason"] == undone.reason == NOT_YET
     assert len(world.leftovers()) == 1
@@ -237,5 +239,45 @@ def test_nothing_put_back_is_not_called_nothing_to_undo(world, pruned):
 
     [done] = world.restore_all()
 
-    assert done.state == "nothing put back"
+    assert done.state == "nothing restored"
     assert done.missed == (f"{pruned}: damaged in the store",)
+
+
+def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock):
+    """With patience, a session whose turn ends meanwhile is restored, and its reason was named."""
+    open_turn(path, conversation, clock)
+    reasons = []
+
+    def waiting(pending):
+        reasons.extend(session.reason for session in pending)
+        close_turn(path, conversation, clock)
+
+    [done] = restore_all(
+        world.settings(), world.store, clock=clock, pristine=True, patience=60, waiting=waiting
+    )
+
+    assert (done.state, done.values, len(reasons)) == ("restored", 1, 1)
+    assert path.read_bytes() == conversation.bytes()
+
+
+def test_without_an_end_of_the_turn_waiting_ends(world, conversation, pruned, path, clock):
+    """After its patience it says what waits, and that this is not done."""
+    open_turn(path, conversation, clock)
+    [done] = restore_all(world.settings(), world.store, clock=clock, patience=0.1)
+
+    assert (done.state, done.unfinished) == ("pending", True)
+
+
+def test_what_will_be_too_large_is_named_before(world, pruned):
+    """A session that will not fit once the tokens recorded of its values are back is named."""
+    with open_store(str(world.state)) as store:
+        record = next(store.sessions.all())
+
+        def overfull(window):
+            line = Calibration(0.25, 900.0, 3, "session")
+            with store.transaction():
+                store.calibrations.remember(record.id, Fullness(1000, window, 0.75, line), 1.0)
+            return overfull_after(world.settings(), store)
+
+        assert [(one.session, one.load) for one in overfull(1600)] == [(record.title, 1653)]
+        assert overfull(1700) == []

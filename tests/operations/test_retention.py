@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import asdict
 
 import pytest
 from freezegun import freeze_time
+from msgspec.structs import asdict, replace
 
 from brainsurgeon import cli
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import retention as operation
@@ -157,7 +158,7 @@ def live(world, days, **settings):
 
 
 def test_a_restored_value_is_kept_for_a_day(world, company, clock):
-    """What was put back everywhere goes `retention` after that, and leaves a tombstone."""
+    """What was restored everywhere goes `retention` after that, and leaves a tombstone."""
     _path, ident = prune(world)
     run(world)
     clock.later(HOUR)
@@ -227,7 +228,7 @@ def test_a_session_that_comes_back_is_missed_no_more(world, company, clock):
 
 
 def test_an_entry_that_is_gone_is_missed_for_a_month(world, company, clock):
-    """An agent that took an entry out of its session may put it back."""
+    """An agent that took an entry out of its session may restore it."""
     path, _ident = prune(world)
     run(world)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -239,7 +240,7 @@ def test_an_entry_that_is_gone_is_missed_for_a_month(world, company, clock):
 
 
 def came_from_extraction(world, path, ident, clock):
-    """Let nothing happen since the value was cut."""
+    """Let nothing happen since the value was extracted."""
     return clock.now
 
 
@@ -357,7 +358,7 @@ def due(world, clock):
 
 
 def test_a_restored_value_is_not_deleted_at_once(world, company, clock):
-    """Put back into an idle session, it has its day."""
+    """Restored into an idle session, it has its day."""
     _, ident = due(world, clock)
     world.restore(ident)
 
@@ -822,7 +823,7 @@ def test_a_dry_run_writes_nothing_and_counts_the_same(world, company, clock):
 
 
 def test_a_dry_run_without_a_store_makes_none(world):
-    """There is nothing to let go of, and no state directory afterwards."""
+    """There is nothing to release, and no state directory afterwards."""
     shown = command(world, "retention", "--dry-run", "--json")
 
     assert (shown.returncode, json.loads(shown.stdout)["values_held"]) == (0, 0)
@@ -915,7 +916,7 @@ def rewriting(world, other):
 
 
 def test_a_rewrite_under_way_holds_back_its_own_session_alone(world, company, clock):
-    """It may be about to put back what expired; other sessions do not wait for it."""
+    """It may be about to restored what expired; other sessions do not wait for it."""
     path, _ = prune(world)
     other, _there = prune(world, "t", text="y" * 2000)
     run(world)
@@ -1018,7 +1019,10 @@ def test_others_can_write_between_two_pages(full):
 
         def write():
             with other.transaction():
-                other.requests.add_restore(1, f"e{DUE - 1 - len(turns)}", None, 1.0, None)
+                entry_id = f"e{DUE - 1 - len(turns)}"
+                other.requests.add_restore(
+                    replace(EVERYTHING, session_id=1, entry_id=entry_id, asked_at=1.0)
+                )
                 turns.append(1)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import CHANGED, PUT_BACK, rollback
+from brainsurgeon.operations.rollback import CHANGED, RESTORED, rollback
 from brainsurgeon.store import open_to_read
 from building.alike import own_id
 from building.turns import turns
@@ -51,7 +51,7 @@ def test_taking_a_run_back_twice_changes_nothing(world, original, path):
     assert (path.stat().st_ino, world.store.events.newest()) == before
     assert again.made is None
     assert [(one.state, one.since) for one in again.sessions] == [
-        ("nothing to undo", {PUT_BACK: 1})
+        ("nothing to undo", {RESTORED: 1})
     ]
 
 
@@ -106,8 +106,9 @@ def shortened(world, pruned, path, conversation, clock):
     conversation.call("purge_control", {"action": "restore", "entry": pruned, "x": 1}, "call_9")
     append(path, conversation.lines[-1:])
     answer = world.restore(pruned, quiet_seconds=10**6)
-    note_answer(world.store, answer)
-    conversation.result(f"here it is: {answer.answer_id}", "purge_control", "call_9")
+    text = f"here it is: {answer.answer_id}"
+    note_answer(world.store, answer, text)
+    conversation.result(text, "purge_control", "call_9")
     append(path, conversation.lines[-1:])
     close_turn(path, conversation, clock)
     world.scan()
@@ -185,7 +186,7 @@ def test_what_was_put_back_since_is_counted(world, original, path, pruned):
     world.restore(pruned, pristine=True)
     [one] = world.rollback(1).sessions
 
-    assert (one.state, one.since) == ("nothing to undo", {PUT_BACK: 1})
+    assert (one.state, one.since) == ("nothing to undo", {RESTORED: 1})
 
 
 def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
@@ -216,7 +217,7 @@ def test_a_file_that_is_gone_is_named(world, original, path):
 
 
 def test_a_look_at_a_rollback_writes_nothing(world, original, path):
-    """It says what would be put back, with a store that is only read."""
+    """It says what would be restored, with a store that is only read."""
     before = path.read_bytes(), (world.state / "store.db").read_bytes()
     with open_to_read(str(world.state)) as store:
         done = rollback(world.settings(), store, 1, clock=world.clock, dry_run=True)
@@ -241,7 +242,7 @@ def test_a_run_that_is_none_is_not_found(world, original):
 
 
 def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch):
-    """What a rollback put back expires as anything that was restored, with its event."""
+    """What a rollback restored expires as anything that was restored, with its event."""
     monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     world.rollback(1)
     for _ in range(3):
@@ -255,7 +256,7 @@ def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch)
     assert path.read_bytes() == original
 
 
-def test_a_run_that_folded_turns_is_taken_back(world):
+def test_a_run_that_archived_turns_is_taken_back(world):
     """Links and texts go back to the byte, the archives say so, and the turns are told of."""
     talk, _ = turns(4)
     path = world.put("s.jsonl", talk.bytes())
@@ -275,8 +276,8 @@ def test_a_run_that_folded_turns_is_taken_back(world):
     assert world.store.runs.newest(1)[0].facts["unarchived"] == 2
 
 
-def test_what_folds_turns_is_told_as_no_redaction(world):
-    """A run that folds counts turns, and no call of the agent as shortened."""
+def test_what_archives_turns_is_told_as_no_redaction(world):
+    """A run that is archived counts turns, and no call of the agent as shortened."""
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
@@ -290,7 +291,7 @@ def test_what_folds_turns_is_told_as_no_redaction(world):
 def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(
     world, pruned, path, clock, monkeypatch
 ):  # fmt: skip
-    """Once its values expired and its events are old, retention lets go of it, and that is said."""
+    """Once its values expired and its events are old, retention releases it, and that is said."""
     monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     retention(world.settings(), world.store, clock=clock)
     path.unlink()
@@ -334,7 +335,7 @@ def test_a_rollback_counts_turns_apart_from_values(world):
     [again] = world.rollback(1).sessions
 
     assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])
-    assert again.since[f"archived turn, {PUT_BACK}"] == one.turns
+    assert again.since[f"archived turn, {RESTORED}"] == one.turns
     assert sum(again.since.values()) == one.values + one.turns
 
 

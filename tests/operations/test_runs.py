@@ -13,7 +13,7 @@ def test_what_a_scan_cuts_names_its_run(world, pruned):
     [(command, facts)] = listed(world)
 
     assert command == "scan"
-    assert facts == {"sessions": 1, "extracted": 1, "chars": 2000, "tokens": 660}
+    assert facts == {"sessions": 1, "extracted": 1, "chars": 2000, "tokens": 653}
     assert sql(world, "SELECT DISTINCT run_id FROM extractions") == [(1,)]
 
 
@@ -27,7 +27,7 @@ def test_a_scan_that_changes_nothing_is_no_run(world, pruned):
 
 
 def test_a_restore_and_a_pin_are_runs(world, pruned, clock):
-    """Fields name the run that set them, and a restore says what it put back."""
+    """Fields name the run that set them, and a restore says what it restored."""
     world.restore(pruned)
     clock.now += 1
     pin(world, pruned, False)

@@ -192,7 +192,7 @@ def test_a_session_that_changed_too_recently_is_deferred(world, session, clock):
     changed = last_changed(world.directory / "s.jsonl", clock.now)
     clock.now = changed + 29
 
-    assert deferred(world, quiet_seconds=30) == "changed 29 s ago, quiet is 30 s"
+    assert deferred(world, quiet_seconds=30) == "changed 29 s ago; it must be unchanged for 30 s"
 
     clock.now = changed + 30
 
@@ -261,7 +261,7 @@ def test_a_living_owners_lock_defers_and_a_dead_ones_does_not(world, session):
 
     lock.write_text("")
 
-    assert deferred(world) == "a lock stands"
+    assert deferred(world) == "there is a lock file"
 
     child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])
     os.waitpid(child, 0)
@@ -521,7 +521,10 @@ def test_a_small_window_replaces_keep_recent_too(world, conversation, window, ke
 
 
 def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
-    """Where readers would disagree on which entry an id names, neither is cut, and it is said."""
+    """Where readers would disagree on which entry an id names, neither is extracted.
+
+    It is said.
+    """
     conversation.turn("a" * 2000)
     for letter in "bc":
         conversation.user()
@@ -671,7 +674,10 @@ def test_other_rules_make_every_file_due_again(world, session):
 
 
 def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clock):
-    """A restored entry is cut again when its protection ends, though its file did not change."""
+    """A restored entry is extracted again when its protection ends.
+
+    Though its file did not change.
+    """
     clock.now = int(clock.now)
     path = world.directory / "s.jsonl"
     world.scan()

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.errors import ChangedError
+from brainsurgeon.render.sessions import set_, set_json
 from building.world import (
     close_turn,
     dump,
@@ -21,7 +22,7 @@ from building.world import (
 
 
 def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
-    """An id that JSON writes with escapes names its entry before anything was cut there."""
+    """An id that JSON writes with escapes names its entry before anything was extracted there."""
     hostile = "a]] ../x\n\x1b[31m"
     conversation.user()
     conversation.call()
@@ -113,6 +114,24 @@ def test_forcing_cuts_inside_the_protection(world, pruned, path, clock):
     assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
 
 
+@pytest.mark.parametrize("open_now", [False, True])
+def test_a_pin_of_what_is_extracted_says_that_it_is_out(world, pruned, path, conversation, clock,
+                                                        open_now):  # fmt: skip
+    """The answer counts the values that stay out, and names the call that restores them."""
+    if open_now:
+        open_turn(path, conversation, clock)
+    pinned = pin(world, pruned, False)
+
+    assert pinned.pending is open_now
+    assert set_json(pinned)["still_extracted"] == pinned.extracted == 1
+    assert "call restore" in set_json(pinned)["suggestion"]
+    assert f"`brainsurgeon restore {pruned}`" in set_(pinned)
+    if not open_now:
+        world.restore(pruned)
+        assert "still_extracted" not in set_json(pin(world, pruned, False))
+        assert pin(world, pruned, True).extracted == 0
+
+
 def test_a_field_that_cannot_be_set_is_not_called_set(world, conversation, path, clock):
     """Where `_extractable` stands twice the entry is left alone, and nobody is told otherwise."""
     ident = conversation.turn()
@@ -121,7 +140,7 @@ def test_a_field_that_cannot_be_set_is_not_called_set(world, conversation, path,
     twice = line[:-1] + b',"_extractable":1,"_extractable":1}'
     data = conversation.bytes().replace(line, twice)
     world.put("s.jsonl", data)
-    with pytest.raises(ChangedError, match="_extractable stands twice"):
+    with pytest.raises(ChangedError, match="duplicate key _extractable"):
         pin(world, ident, False)
 
     assert path.read_bytes() == data
@@ -141,7 +160,7 @@ def test_an_entry_whose_id_stands_twice_is_not_called_pinned(world, conversation
 
 
 def test_an_entry_with_two_marks_is_left_alone(world, conversation, path, clock):
-    """Where `_restored` stands twice nothing is put back, and the reason is given."""
+    """Where `_restored` stands twice nothing is restored, and the reason is given."""
     ident = conversation.turn()
     conversation.turn("short")
     line = line_of(conversation.bytes(), ident)
@@ -151,11 +170,11 @@ def test_an_entry_with_two_marks_is_left_alone(world, conversation, path, clock)
     world.scan()
     before = state(world.root)
 
-    with pytest.raises(ChangedError, match="_restored stands twice"):
+    with pytest.raises(ChangedError, match="duplicate key _restored"):
         world.restore(ident)
     [done] = world.restore_all()
 
-    assert done.missed == (f"{ident}: _restored stands twice",)
+    assert done.missed == (f"{ident}: duplicate key _restored",)
     assert state(world.root) == before
 
     world.restore_all(pristine=True)

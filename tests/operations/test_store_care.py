@@ -13,10 +13,10 @@ import pytest
 from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.operations import store as store_care
 from brainsurgeon.store import database as opening
-from brainsurgeon.store import database as place
 from brainsurgeon.store import open_store
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
+from building.processes import wait_until
 from building.world import LATER, Conversation, sql, text_of
 
 STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
@@ -41,8 +41,8 @@ def second_session(world):
 def replace(world, source):
     """Put a backup in the place of the store of a world."""
     world.close()
-    with store_care.replacing_store(world.settings(), source) as pending:
-        return pending.carry_out(LATER)
+    with store_care.replacing_store(world.settings(), source) as (_, carry_out):
+        return carry_out(LATER)
 
 
 # --- backup --------------------------------------------------------------------------------------
@@ -71,6 +71,45 @@ def test_a_backup_is_its_owners_alone_and_leaves_nothing_beside(world, pruned, t
 
     assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
     assert os.listdir(os.path.dirname(target)) == ["kept.db"]
+
+
+def test_a_backup_ends_while_others_write_without_a_pause(world, pruned, target):
+    """However often others commit, a backup ends, is whole, and they go on meanwhile."""
+    done, commits = threading.Event(), []
+
+    def write():
+        with open_store(str(world.state)) as store:
+            while not done.is_set():
+                with store.transaction():
+                    number = len(commits)
+                    blob, digest, _ = store.blobs.put(b"%d" % number * 500)
+                    store._connection.execute(
+                        "INSERT INTO extractions (session_id, entry_id, name, path, kind, block,"
+                        " chars, size, digest, blob_id, extracted_at)"
+                        " VALUES (1, 'e', ?, 't0', 'text', 0, 5, 5, ?, ?, 1.0)",
+                        (f"e{number}", digest, blob),
+                    )
+                    if number % 3 == 0:  # as retention does
+                        where = "blob_id = (SELECT max(blob_id) FROM extractions WHERE id > 1)"
+                        store._connection.execute(
+                            f"UPDATE extractions SET blob_id = NULL WHERE {where}"
+                        )
+                        store.blobs.release([blob])
+                commits.append(number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        wait_until(lambda: len(commits) > 300)
+        before = len(commits)
+        values = store_care.back_up(world.settings(), target).values
+        during = len(commits) - before
+    finally:
+        done.set()
+        writer.join()
+
+    assert during > 0
+    assert 200 < values <= len(commits)
 
 
 def test_a_file_that_is_there_is_replaced_only_on_request(world, pruned, target):
@@ -111,7 +150,7 @@ def test_a_store_that_is_not_sound_is_not_copied(world, pruned, target):
 
 def test_a_backup_needs_room_before_it_begins(world, pruned, target, monkeypatch):
     """Where the disk has too little room the backup says how much is needed."""
-    monkeypatch.setattr(place, "free", lambda _: 1000)
+    monkeypatch.setattr("brainsurgeon.store.backup.free", lambda _: 1000)
     with pytest.raises(StoreFullError, match="1,000 are left"):
         store_care.back_up(world.settings(), target)
     assert os.listdir(os.path.dirname(target)) == []
@@ -287,10 +326,10 @@ def test_compacting_gives_freed_room_back(world, pruned, path):
         )  # fmt: skip
         world.store._connection.execute("DELETE FROM meta WHERE key = 'large'")
     world.close()
-    done = store_care.compact(world.settings())
+    before, after = store_care.compact(world.settings())
 
-    assert done.after < done.before - 400_000
-    assert (world.state / "store.db").stat().st_size == done.after
+    assert after < before - 400_000
+    assert (world.state / "store.db").stat().st_size == after
     assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
     world.restore_all()
     assert text_of(path, pruned) == "x" * 2000
@@ -298,7 +337,7 @@ def test_compacting_gives_freed_room_back(world, pruned, path):
 
 def test_compacting_needs_room_before_it_begins(world, pruned, monkeypatch):
     """Without twice the room of the database nothing is begun."""
-    monkeypatch.setattr(place, "free", lambda _: 1000)
+    monkeypatch.setattr("brainsurgeon.store.backup.free", lambda _: 1000)
     with pytest.raises(StoreFullError, match="make room"):
         store_care.compact(world.settings())
 
@@ -326,7 +365,7 @@ def test_a_placeholder_in_an_archive_keeps_the_store(world, pruned, path):
     done = store_care.purge(world.settings())
 
     assert [(one.placeholders, one.note) for one in done.placeholders] == [
-        (1, "put away by its agent; archives are not written")
+        (1, "archived by its agent; archives are not written")
     ]
     assert (world.state / "store.db").exists()
 

@@ -1,10 +1,11 @@
-"""A command of the operator summarises turns before they fold."""
+"""A command of the operator summarises turns before they are archived."""
 
 import json
 import sys
 
 import pytest
 
+from brainsurgeon.hosts.processes import lives
 from brainsurgeon.sessions.reading import RefusedError
 from building.turns import texts, turns
 
@@ -20,8 +21,11 @@ print(f"{os.environ['BRAINSURGEON_STYLE']}: {len(lines)} lines, {size}")
 
 
 @pytest.fixture
-def folding(world):
-    """Give a session of five turns, and a run that lets a program summarise those that fold."""
+def archiving(world):
+    """Give a session of five turns.
+
+    A run that lets a program summarise those that are archived.
+    """
     talk, ends = turns(5)
     for line in talk.lines[2::12]:
         line["message"]["content"].insert(0, {"type": "text", "text": "so " * 600})
@@ -35,9 +39,12 @@ def folding(world):
     return path, talk, ends, scan
 
 
-def test_the_command_gets_the_turn_and_says_what_it_came_to(world, folding):
-    """It reads the turn as JSON lines, with what was cut out of it, and what it prints stands."""
-    path, talk, ends, scan = folding
+def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
+    """It reads the turn as JSON lines, with what was extracted from it.
+
+    What it prints stands.
+    """
+    path, talk, ends, scan = archiving
     assert world.scan().values_extracted == 24
     assert b"[[extracted-" in path.read_bytes()
     noted = world.base / "noted"
@@ -62,9 +69,9 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, folding):
         ("import sys; sys.stdout.buffer.write(b'\\xff')", "no text"),
     ],
 )  # fmt: skip
-def test_a_command_that_fails_leaves_the_summary_to_us(folding, program, why):
-    """Whatever it does instead, the turn folds with our own summary, and the run says so."""
-    path, _, ends, scan = folding
+def test_a_command_that_fails_leaves_the_summary_to_us(archiving, program, why):
+    """Whatever it does instead, the turn is archived with our own summary, and the run says so."""
+    path, _, ends, scan = archiving
     report = scan(program)
 
     assert why in report.sessions[0].plan.warnings[0]
@@ -72,18 +79,54 @@ def test_a_command_that_fails_leaves_the_summary_to_us(folding, program, why):
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
 
 
-def test_a_command_that_takes_too_long_is_ended(folding):
-    """After its time it is killed with what it started, and the turn folds with our summary."""
-    path, _, ends, scan = folding
+def test_a_command_that_takes_too_long_is_ended(archiving):
+    """After its time it is killed with what it started.
+
+    The turn is archived with our summary.
+    """
+    path, _, ends, scan = archiving
     report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout="1s")
 
     assert "took too long" in report.sessions[0].plan.warnings[0]
     assert b"archive: " + ends[0][1].encode() in path.read_bytes()
 
 
-def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, folding, monkeypatch):
+HANGING = """
+import os, subprocess, sys, time
+with open(sys.argv[1], "a") as noted:
+    for started in (["timeout", "60", "sleep", "61"], ["setsid", "sleep", "62"]):
+        print(subprocess.Popen(started).pid, file=noted, flush=True)
+    time.sleep(0.5)
+    children = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    for child in open(children).read().split():
+        print(open(f"/proc/{child}/task/{child}/children").read(), file=noted, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_command_that_hangs_is_not_called_again_in_that_run(world, archiving):
+    """Turns of every session get our summary, and all that the command started ends with it."""
+    _, talk, _, scan = archiving
+    world.put("t.jsonl", talk.bytes())
+    noted = world.base / "noted"
+    report = scan(HANGING, str(noted), timeout="2s")
+
+    warnings = [text for one in report.sessions for text in one.plan.warnings]
+    assert [text.rpartition(", ")[2] for text in warnings] == [
+        "its command took too long",
+        *["its command hung before in this run"] * 5,
+    ]
+    pids = [int(pid) for pid in noted.read_text().split()]
+    assert len(pids) == 3
+    assert not any(map(lives, pids))
+    world.put("u.jsonl", talk.bytes())
+    again = scan("import time; time.sleep(9)", timeout="1s").sessions
+    assert [one.plan.warnings[0][-13:] for one in again if one.plan.warnings] == ["took too long"]
+
+
+def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, archiving, monkeypatch):
     """The same turn is not summarised twice."""
-    path, talk, _, scan = folding
+    path, talk, _, scan = archiving
     noted = world.base / "noted"
     with monkeypatch.context() as patched:
 
@@ -97,9 +140,9 @@ def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, folding, monke
     assert len(noted.read_text().splitlines()) == 3
 
 
-def test_a_dry_run_runs_no_command(world, folding):
+def test_a_dry_run_runs_no_command(world, archiving):
     """Nothing is run where nothing is to happen."""
-    _, _, _, scan = folding
+    _, _, _, scan = archiving
     noted = world.base / "noted"
     scan(SUMMARY, str(noted), dry_run=True)
 

@@ -3,8 +3,9 @@
 import pytest
 
 from brainsurgeon.model.entries import OLD, Part
-from brainsurgeon.planning.budget import Budget, Room, rules_at, steps_to
-from brainsurgeon.planning.rules import EntryState, Extract, Keep, Rule, Rules, extract
+from brainsurgeon.model.rules import Budget, Rule, Rules
+from brainsurgeon.planning.budget import Room, rules_at, steps_to
+from brainsurgeon.planning.rules import EntryState, Extract, Keep, extract
 
 ROOM = Room(200_000, 0.25, 51)
 RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9)), 3, 500)

@@ -2,23 +2,21 @@
 
 import itertools
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from brainsurgeon.model.entries import KINDS, OLD, Part
+from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.planning.rules import (
     EntryState,
     Extract,
     Keep,
-    Rule,
-    Rules,
     extract,
-    no_gain,
     read_extractable,
     read_restored,
 )
@@ -324,20 +322,6 @@ def test_the_named_cases_hold(name, standing, protection, goes):
     assert isinstance(decide(rules=rules, **standing), Extract) is goes, name
 
 
-@pytest.mark.parametrize(
-    ("placeholder", "value", "forced_too", "nothing"),
-    [(18, 17, False, True), (18, 18, False, True), (18, 19, False, False), (18, 1, True, False)],
-)
-def test_a_cut_has_to_gain_something(placeholder, value, forced_too, nothing):
-    """A placeholder that is not shorter than the value, in bytes, gains nothing.
-
-    Unless it is forced.
-    """
-    assert (
-        no_gain(Extract("why", forced=forced_too), placeholder=placeholder, value=value) is nothing
-    )
-
-
 def test_redactions_are_never_extracted():
     """An entry that we redacted has nothing left that is worth a placeholder."""
     assert reason(decide(redacted=True, extractable=True)) == "not extractable: redacted"
@@ -382,7 +366,9 @@ def test_any_other_extractable_is_ignored_with_a_warning(value):
     read, warning = read_extractable({"_extractable": value})
 
     assert read is None
-    assert warning == "_extractable is neither true, false nor a whole number from 0: ignored"
+    assert (
+        warning == "_extractable is ignored: it must be true, false or a whole number of at least 0"
+    )
 
 
 def test_absent_fields_say_nothing():

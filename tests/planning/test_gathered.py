@@ -4,49 +4,48 @@ import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from brainsurgeon.model.turns import Answered, Asked, Said, Sent, Told
-from brainsurgeon.planning.archive import outcomes_of
-from brainsurgeon.planning.turns import End, Gathered, Offsets, reduced, summary_of, weight_of
+from brainsurgeon.model.turns import ToolCall, ToolResult, Turn, TurnStep
+from brainsurgeon.planning.summaries import SummaryFacts, closing_facts, outcomes_of, summary_of
+from brainsurgeon.planning.turns import GatheredTurn, Offsets, TurnEntry, Weight
 
 WORDS = st.text("ab ü.?\n", max_size=700)
-TOLD = st.builds(
-    Told, WORDS, st.none() | WORDS, st.lists(WORDS, max_size=8).map(tuple),
-    st.lists(
-        st.tuples(st.sampled_from(["read", "write"]), st.text("abcdef", min_size=1, max_size=2)),
-        max_size=60,
-    ).map(tuple),
-    st.lists(st.tuples(st.sampled_from("xy"), st.booleans()), max_size=9).map(tuple),
-)  # fmt: skip
+STYLES = st.sampled_from(["structured", "paragraph"])
 
 
-@given(TOLD, st.integers(1, 120), st.sampled_from(["structured", "paragraph"]))
-def test_what_is_kept_of_a_turn_says_the_same(told, chars, style):
-    """A summary of what is kept is that of the whole turn, alone and in a row of turns."""
-    kept = reduced(told, chars)
+@given(WORDS, st.none() | WORDS, st.integers(1, 120), STYLES)
+def test_what_is_kept_of_a_turn_says_the_same(text, note, chars, style):
+    """A summary of what is kept is that of the whole text, alone and in a row of turns."""
+    kept = replace(closing_facts(text, chars), note=note)
+    whole = SummaryFacts(text, questions=kept.questions, note=note)
 
-    assert summary_of(kept, style, chars) == summary_of(told, style, chars)
-    assert outcomes_of([kept, told], style, chars) == outcomes_of([told, told], style, chars)
+    assert kept.questions == closing_facts(text, 700).questions
+    assert summary_of(kept, style, chars) == summary_of(whole, style, chars)
+    assert outcomes_of([kept, whole], style, chars) == outcomes_of([whole, whole], style, chars)
 
 
 def step(turn, number, said):
     """Let a turn go on with an entry that continues the one before it."""
-    turn.add(End(number * 100, f"e{number}", said), "assistant", weight_of(10, 5, Sent(10), said))
+    entry = TurnEntry(number * 100, f"e{number}", said)
+    turn = turn or GatheredTurn(Turn(1, "e0"), entry)
+    turn.add(entry, "assistant", Weight(10, 5, 10, 0, len(said.calls)))
+    return turn
 
 
 def test_an_entry_takes_little_room():
     """A turn of many entries keeps less than a hundred bytes of each, and of their texts none."""
-    turn, count = Gathered(1), 20_000
+    count = 20_000
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    step(turn, 0, Said("prompt"))
+    turn = step(None, 0, TurnStep("prompt"))
     for number in range(1, count, 2):
-        called = (Asked(f"c{number}", "exec", ("/w/a",)),)
-        step(turn, number, Said("reply", f"e{number - 1}", text="x" * 5000, asked=called))
-        answered = (Answered(f"c{number}"),)
-        step(turn, number + 1, Said("result", f"e{number}", answered=answered))
-    turn.over()
-    turn.forget()
+        called = (ToolCall(f"c{number}", "exec", ("/w/a",)),)
+        step(turn, number, TurnStep("reply", f"e{number - 1}", text="x" * 5000, calls=called))
+        answered = (ToolResult(f"c{number}"),)
+        step(turn, number + 1, TurnStep("result", f"e{number}", results=answered))
+    turn.end(2000, None)
+    turn.facts = None
     took = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 
@@ -56,17 +55,32 @@ def test_an_entry_takes_little_room():
 
 def test_a_failed_call_is_counted_whatever_comes_first():
     """Results may stand before their calls; each failed call is told with its tool."""
-    turn = Gathered(1)
-    step(turn, 0, Said("prompt"))
-    step(turn, 1, Said("result", "e0", answered=(Answered("b", failed=True, finding="no"),)))
-    step(turn, 2, Said("reply", "e1", asked=(Asked("a", "read"), Asked("b", "exec"))))
-    step(turn, 3, Said("result", "e2", answered=(Answered("a"),)))
-    step(turn, 4, Said("reply", "e3", text="so", text_path=("content",), closes=True))
-    turn.over()
+    turn = step(None, 0, TurnStep("prompt"))
+    step(turn, 1, TurnStep("result", "e0", results=(ToolResult("b", failed=True, finding="no"),)))
+    step(turn, 2, TurnStep("reply", "e1", calls=(ToolCall("a", "read"), ToolCall("b", "exec"))))
+    step(turn, 3, TurnStep("result", "e2", results=(ToolResult("a"),)))
+    step(turn, 4, TurnStep("reply", "e3", text="so", text_path=("content",), closes=True))
+    turn.end(2000, None)
 
-    assert turn.opened is None
+    assert turn.turn.open is None
     assert (turn.called, turn.failed) == (2, 1)
-    assert sorted(turn.told.tools) == [("exec", True), ("read", False)]
+    assert turn.facts.tools == {"read": 1, "exec": 1, "exec!": 1}
+
+
+def test_lists_are_capped():
+    """The five newest findings, 160 characters each, and twenty files, the written ones first."""
+    turn = step(None, 0, TurnStep("prompt"))
+    for number in range(7):
+        failed = ToolResult(f"c{number}", failed=True, finding=f"{number}" * 200)
+        step(turn, number + 1, TurnStep("result", f"e{number}", results=(failed,)))
+    files = tuple(f"/{number}" for number in range(25))
+    calls = (ToolCall("a", "read", files), ToolCall("b", "apply_patch", ("/24", "/c")))
+    step(turn, 8, TurnStep("reply", "e7", calls=calls))
+    turn.end(2000, None)
+
+    assert turn.facts.failures == tuple(f"{number}" * 160 for number in range(2, 7))
+    assert turn.facts.files == ("/24", "/c", *files[:18])
+    assert turn.facts.more == 6
 
 
 @given(st.lists(st.integers(0, 50)))

@@ -6,7 +6,7 @@ from brainsurgeon.formats import recognise
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.text import moment_said
-from brainsurgeon.model.turns import PICTURE, SEAL, TOO_LONG, Calibration
+from brainsurgeon.model.turns import PICTURE, SIGNATURE, TOO_LONG, Calibration
 from brainsurgeon.planning.budget import (
     FEWEST,
     NEWEST,
@@ -199,7 +199,7 @@ def test_failed_and_aborted_answers_are_neither_sent_nor_counted():
         ("400 context_length_exceeded: too much", TOO_LONG, None),
         ("This model's maximum context length is 128,000 tokens.", TOO_LONG, 128_000),
         ("prompt is too long: 205000 tokens > 200000 maximum", TOO_LONG, 200_000),
-        ("400 The block is bound to a different conversation", SEAL, None),
+        ("400 The block is bound to a different conversation", SIGNATURE, None),
         ("503 overloaded", None, None),
     ],
 )
@@ -237,7 +237,7 @@ def test_a_call_made_before_a_cut_carried_what_was_cut():
     cut = Extraction(
         1, 1, "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec",
         block=False, replacement=None, anchor="c", rest=None, chars=5000, size=5000, digest=b"",
-        blob_id=1, run_id=None, archive_id=None,
+        blob_id=1, run_id=None, archive_id=None, tokens=1643,
         extracted_at=moment_said("2026-11-01T10:02:30Z"), restored_at=None, expired_at=None,
         expired_why=None, state="standing",
     )  # fmt: skip

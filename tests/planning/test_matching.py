@@ -6,6 +6,7 @@ from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.planning.snapshot import ParsedLine
 
 OWN, OTHER = 1, 2
 PATH = ("message", "content", 0, "thinking")
@@ -20,7 +21,7 @@ def emptied(ident, session, digest, blob):
     return Extraction(
         ident, session, "0000000a", "0000000a", PATH, "thinking", None, block=False,
         replacement='""', anchor=None, rest=None, chars=9, size=9, digest=digest, blob_id=blob,
-        run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
+        run_id=None, archive_id=None, tokens=3, extracted_at=0.0, restored_at=None,
         expired_at=None if blob else 1.0, expired_why=None if blob else "age", state="standing",
     )  # fmt: skip
 
@@ -28,7 +29,8 @@ def emptied(ident, session, digest, blob):
 def standing(*extractions):
     """Return the ids of the extractions that stand in the entry, in a session that has OWN."""
     matcher = Matcher(OpenClaw(), NO_SURVEY, Records(extractions=extractions, own=OWN))
-    return [one.id for one in matcher.standing(json.dumps(ENTRY).encode(), ENTRY, ENTRY["id"])]
+    parsed = ParsedLine(0, json.dumps(ENTRY).encode(), ENTRY, ENTRY["id"], terminated=True)
+    return [one.id for one in matcher.standing(parsed)]
 
 
 def test_a_tombstone_of_the_session_itself_decides():

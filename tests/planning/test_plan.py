@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS, splice
 from brainsurgeon.model.records import Records
+from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.rules import Rule, Rules
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import FileLines
 from building.readings import opened
 from building.world import Conversation, dump
@@ -42,7 +43,7 @@ def test_an_odd_field_is_warned_of_once_per_entry(planned, fields, warnings, cut
 
     made = planned(conversation.bytes())
 
-    assert len(made.cuts) == cut
+    assert len(made.removals) == cut
     assert len(made.warnings) == warnings
     assert all(ident in warning for warning in made.warnings)
     assert made.due_at == (NOW + 300 if fields.get("_restored", "")[:4] == "2026" else None)
@@ -58,8 +59,8 @@ def test_a_larger_window_is_looked_at_from_further_back(planned):
 
     made = planned(conversation.bytes())
 
-    assert [edit.entry_id for edit in made.cuts] == [outside]
-    assert inside not in {edit.entry_id for edit in made.cuts}
+    assert [edit.entry_id for edit in made.removals] == [outside]
+    assert inside not in {edit.entry_id for edit in made.removals}
     assert {kept.reason for kept in made.kept} >= {"inside its own window"}
 
 
@@ -72,20 +73,20 @@ def test_a_value_that_gains_nothing_stays_unless_forced(planned):
     """
     ident = "i" * 100
     conversation = Conversation()
-    conversation.result("x" * 113, ident=ident)
+    conversation.result("x" * 114, ident=ident)
     conversation.result("x" * 113, ident=f"{ident}2", _extractable=True)
-    conversation.result("x" * 118, ident=f"{ident}3")
+    conversation.result("x" * 116, ident=f"{ident}3")
     for _ in range(4):
         conversation.assistant()
 
     made = planned(conversation.bytes(), Rules((Rule("tool_result", (), 10, 3),)))
 
-    assert [edit.entry_id[100:] for edit in made.cuts] == ["2", "3"]
+    assert [edit.entry_id[100:] for edit in made.removals] == ["2", "3"]
     assert {kept.reason for kept in made.kept if kept.kind == "tool_result"} == {"no gain"}
 
 
 def test_an_id_that_stands_twice_is_left_alone(planned):
-    """Readers differ in which of two entries of one id they mean, so that neither is cut."""
+    """Readers differ in which of two entries of one id they mean, so that neither is extracted."""
     conversation = Conversation()
     conversation.result("x" * 2000, ident="twice")
     conversation.result("y" * 2000, ident="twice")
@@ -93,7 +94,7 @@ def test_an_id_that_stands_twice_is_left_alone(planned):
     for _ in range(4):
         conversation.assistant()
 
-    assert [edit.entry_id for edit in planned(conversation.bytes()).cuts] == [once]
+    assert [edit.entry_id for edit in planned(conversation.bytes()).removals] == [once]
 
 
 def test_the_last_line_is_never_cut_while_it_has_no_newline(planned):
@@ -102,8 +103,8 @@ def test_the_last_line_is_never_cut_while_it_has_no_newline(planned):
             "message": {"role": "user", "content": "x" * 2000}}  # fmt: skip
     head = Conversation().bytes()
 
-    assert [edit.entry_id for edit in planned(head + dump(line)).cuts] == ["a1"]
-    assert planned(head + dump(line)[:-1]).cuts == ()
+    assert [edit.entry_id for edit in planned(head + dump(line)).removals] == ["a1"]
+    assert planned(head + dump(line)[:-1]).removals == ()
 
 
 texts = st.text(st.sampled_from('ab"\\\n\té\u2028🙂\ud800'), min_size=1, max_size=4)
@@ -132,13 +133,14 @@ def test_values_found_by_their_bytes_make_the_very_plan_of_the_walk(turns):
     with opened(data) as lines:
         form = FORMATS["openclaw"]
         survey = form.survey(lines, RULES.window)
-        quick = plan(lines, form, RULES, Records(), NOW, survey)
+        session = Snapshot(lines, form, survey, Records(), NOW)
+        quick = plan(session, RULES)
         with pytest.MonkeyPatch.context() as slow:
             slow.setattr(splice, "quickly", lambda *_: None)
-            walked = plan(lines, form, RULES, Records(), NOW, survey)
+            walked = plan(session, RULES)
 
     assert quick == walked
-    assert len(quick.cuts) >= len(turns)
+    assert len(quick.removals) >= len(turns)
 
 
 @pytest.fixture
@@ -152,6 +154,6 @@ def planned(tmp_path):
             lines = FileLines(handle.fileno(), len(data))
             form = FORMATS["openclaw"]
             survey = form.survey(lines, rules.window)
-            return plan(lines, form, rules, Records(), NOW, survey)
+            return plan(Snapshot(lines, form, survey, Records(), NOW), rules)
 
     return build

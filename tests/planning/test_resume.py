@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.records import Records
+from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.rules import Rule, Rules
-from brainsurgeon.planning.signatures import Habits
+from brainsurgeon.planning.snapshot import Habits, Snapshot
 from brainsurgeon.planning.tail import Frontier
 from brainsurgeon.sessions.reading import FileLines
 from building.readings import HEADER
@@ -49,10 +49,11 @@ class Reader:
         return FileLines(self.descriptor, size, start=offset, number=number)
 
     def _plan(self, lines, survey, now, frontier=None):
-        return plan(
-            lines, self.form, self.rules, Records(), now, survey, habits=self.habits,
-            branches_die_at=self.dies, frontier=frontier,
+        session = Snapshot(
+            lines, self.form, survey, Records(), now,
+            branches_die_at=self.dies, habits=self.habits,
         )  # fmt: skip
+        return plan(session, self.rules, frontier=frontier)
 
     def look(self, size, now, changed_at):
         """Look at the first bytes of a file: give both plans, the second None where it has none."""
@@ -230,7 +231,7 @@ def test_a_resumed_look_finds_what_a_look_at_everything_finds(data):
     habits = Habits(remembers=data.draw(st.booleans()))
     rules = data.draw(st.sampled_from([
         RULES, Rules((), 2, 60), Rules(RULES.rules, 2, 60, dead_kinds=("assistant", "user")),
-        Rules(RULES.rules, 2, 60, sealed="defer"),
+        Rules(RULES.rules, 2, 60, signed_thinking="defer"),
     ]))  # fmt: skip
     check_growth(data, lines, "openclaw", rules, habits)
 

@@ -1,8 +1,7 @@
 """When a value expires, and when nothing is deleted for caution."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brainsurgeon.model.records import Held
 from brainsurgeon.planning import retention as decide

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.planning.rules import Rules
+from brainsurgeon.model.rules import Rules
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,23 @@
 
 import json
 
-from brainsurgeon.model.turns import Told
-from brainsurgeon.planning.archive import outcome_in, outcomes_of
-from brainsurgeon.planning.turns import archive_text, shortened, summary_of
+from msgspec.structs import replace
 
-TURN = Told(
-    "Done. Shall I push? It works.\nWhat about Windows?",
+from brainsurgeon.planning.summaries import (
+    SummaryFacts,
+    archive_text,
+    closing_facts,
+    outcome_in,
+    outcomes_of,
+    shortened,
+    summary_of,
+)
+
+TURN = replace(
+    closing_facts("Done. Shall I push? It works.\nWhat about Windows?", 2000),
     failures=("exit 1", "no such file"),
-    files=(("read", "/a"), ("write", "/b"), ("apply_patch", "/c"), ("read", "/b")),
-    tools=(("read", False), ("write", False), ("exec", True), ("exec", False), ("read", False)),
+    files=("/b", "/c", "/a"),
+    tools={"read": 2, "write": 1, "exec": 2, "exec!": 1},
 )
 
 
@@ -30,7 +38,7 @@ def test_the_keys_stand_in_order():
 
 def test_a_note_of_the_agent_is_the_outcome():
     """What the agent says of a task stands before what it said last."""
-    noted = Told("Done?", note="the parser is fixed")
+    noted = SummaryFacts("Done?", note="the parser is fixed")
 
     assert json.loads(summary_of(noted, "structured", 2000))["outcome"] == "the parser is fixed"
     assert summary_of(noted, "paragraph", 2000) == "the parser is fixed"
@@ -46,19 +54,13 @@ def test_a_long_answer_keeps_its_two_ends():
     assert shortened(text[:2000], 2000) == text[:2000]
 
 
-def test_lists_are_capped():
-    """Five findings (the newest, 160 characters each), twenty files, five questions."""
-    told = Told(
-        "".join(f"Is it {n}? " for n in range(9)),
-        failures=tuple(f"{n}" * 200 for n in range(7)),
-        files=tuple(("read", f"/{n}") for n in range(25)),
-    )
+def test_at_most_five_questions_are_quoted():
+    """Of an answer that asks more, the first five count."""
+    asks = closing_facts("".join(f"Is it {n}? " for n in range(9)), 2000)
 
-    said = json.loads(summary_of(told, "structured", 2000))
+    said = json.loads(summary_of(asks, "structured", 2000))
 
-    assert said["key_findings"] == [f"{n}" * 160 for n in range(2, 7)]
-    assert said["files_touched"] == [f"/{n}" for n in range(20)] + ["+5"]
-    assert len(said["open_questions"]) == 5
+    assert said["open_questions"] == [f"Is it {n}?" for n in range(5)]
 
 
 def test_a_paragraph_is_one_line_and_the_answer():
@@ -79,8 +81,8 @@ def test_the_text_names_its_archive():
 
 def test_a_row_of_archives_tells_their_outcomes():
     """What several turns came to is listed in order, each taken from its own archive's text."""
-    first = archive_text("a", summary_of(Told("first"), "structured", 2000))
-    several = [Told(first), Told("second"), Told("third", note="noted")]
+    first = archive_text("a", summary_of(SummaryFacts("first"), "structured", 2000))
+    several = [SummaryFacts(first), SummaryFacts("second"), SummaryFacts("third", note="noted")]
 
     said = outcomes_of(several, "structured", 2000)
 

@@ -1,11 +1,14 @@
-"""Which finished turns fold into their last answer: every row of the decision, first match wins."""
+"""Which finished turns are archived into their last answer.
 
-from dataclasses import replace
+Every row of the decision, first match wins.
+"""
 
 import pytest
+from msgspec.structs import replace
 
-from brainsurgeon.model.turns import Turn
-from brainsurgeon.planning.turns import ArchiveRules, decide, tokens_of
+from brainsurgeon.model.rules import ArchiveRules
+from brainsurgeon.model.turns import Sent, Turn
+from brainsurgeon.planning.turns import decide
 
 ON = ArchiveRules(enabled=True)
 LARGE = Turn(
@@ -20,26 +23,24 @@ def verdict(turn, rules=ON, **changed):
     return decide(replace(turn, **changed), rules)
 
 
-def test_nothing_folds_while_it_is_off():
+def test_nothing_archives_while_it_is_off():
     """Without `archive.enabled` every turn stays, however large."""
     said = verdict(LARGE, ArchiveRules())
 
-    assert (said.folds, said.reason) == (False, "off")
+    assert (said.archived, said.reason) == (False, "off")
 
 
-def test_what_is_asked_for_folds_while_it_is_off():
-    """The switch speaks of what happens by itself: what somebody asks for folds."""
+def test_what_is_asked_for_archives_while_it_is_off():
+    """The switch speaks of what happens by itself: what somebody asks for archives."""
     said = verdict(SMALL, ArchiveRules(), asked=True)
 
-    assert (said.folds, said.reason) == (True, "asked for")
+    assert (said.archived, said.reason) == (True, "asked for")
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
         ({"unformed": "a compaction stands in it"}, "format: a compaction stands in it"),
-        ({"after": 1}, "recent"),
-        ({"position": 2}, "recent"),
         ({"open": "its last reply does not close it"},
          "open turn: its last reply does not close it"),
         ({"closing_id": None}, "open turn: it has no last answer"),
@@ -54,7 +55,7 @@ def test_what_is_asked_for_folds_while_it_is_off():
 def test_a_turn_stays_for_the_first_reason_that_holds(changed, reason):
     """Each condition keeps a turn that is large enough, asked for or not, and says why."""
     assert verdict(LARGE, **changed).reason == reason
-    assert not verdict(LARGE, **changed).folds
+    assert not verdict(LARGE, **changed).archived
     assert verdict(LARGE, asked=True, cut_short=True, **changed).reason == reason
 
 
@@ -72,39 +73,47 @@ def test_an_earlier_condition_is_said_before_a_later_one():
 
 def test_the_borders_of_what_is_recent():
     """The last two live turns stay, and a turn whose answer is among the newest messages."""
-    assert verdict(LARGE, after=2, position=3).folds
-    assert not verdict(LARGE, after=1, position=3).folds
-    assert not verdict(LARGE, after=2, position=2).folds
+    assert verdict(LARGE, after=2, position=3).archived
+    assert not verdict(LARGE, after=1, position=3).archived
+    assert not verdict(LARGE, after=2, position=2).archived
+
+
+def test_a_turn_that_was_asked_for_may_be_the_newest():
+    """A task that its agent closed does not wait for later turns."""
+    assert verdict(SMALL, asked=True, after=0, position=0).reason == "asked for"
 
 
 def test_the_text_may_grow_by_half_of_what_leaves():
     """A summary is worth it while it grows by no more than half of what it stands for."""
-    assert verdict(LARGE, grows=20_000).folds
-    assert not verdict(LARGE, grows=20_001).folds
+    assert verdict(LARGE, grows=20_000).archived
+    assert not verdict(LARGE, grows=20_001).archived
 
 
-def test_a_turn_that_was_cut_short_folds_whatever_its_size():
-    """Length, error, aborted and `[Max turns reached]` fold a turn, unless that is switched off."""
+def test_a_turn_that_was_cut_short_archives_whatever_its_size():
+    """Length, error, aborted and `[Max turns reached]` archive a turn.
+
+    Unless that is switched off.
+    """
     assert verdict(SMALL, cut_short=True).reason == "it was cut short"
-    assert not verdict(SMALL, replace(ON, on_failed=False), cut_short=True).folds
+    assert not verdict(SMALL, replace(ON, on_failed=False), cut_short=True).archived
 
 
-def test_8000_tokens_stay_and_8001_fold():
-    """More than the threshold folds, the threshold itself does not."""
+def test_8000_tokens_stay_and_8001_archive():
+    """More than the threshold archives, the threshold itself does not."""
     assert verdict(SMALL, tokens=8000).reason == "small"
-    assert verdict(SMALL, tokens=8001).folds
+    assert verdict(SMALL, tokens=8001).archived
 
 
-def test_4_calls_stay_and_5_fold():
-    """As many calls as the threshold says fold a turn."""
+def test_4_calls_stay_and_5_archive():
+    """As many calls as the threshold says archive a turn."""
     assert verdict(SMALL, calls=4).reason == "small"
-    assert verdict(SMALL, calls=5).folds
+    assert verdict(SMALL, calls=5).archived
 
 
-def test_depth_2_folds_once_more_and_depth_3_does_not():
+def test_depth_2_archives_once_more_and_depth_3_does_not():
     """An archive of archives is taken in as long as its depth is below the cap."""
-    assert verdict(LARGE, depth=2).folds
-    assert not verdict(LARGE, depth=3).folds
+    assert verdict(LARGE, depth=2).archived
+    assert not verdict(LARGE, depth=3).archived
 
 
 def test_only_what_holds_a_turn_ends_by_time():
@@ -115,6 +124,5 @@ def test_only_what_holds_a_turn_ends_by_time():
 
 
 def test_a_third_of_the_characters_are_tokens():
-    """Without a rate of the session's own, a character counts 0.33 tokens."""
-    assert tokens_of(24_245) == 8001
-    assert tokens_of(1000, rate=0.5) == 500
+    """A character counts 0.33 tokens."""
+    assert Sent(24_245).tokens() == 8001

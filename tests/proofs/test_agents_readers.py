@@ -33,7 +33,7 @@ def pruned(world, look):
     """Give pi's view of a session before and after a scan, and the run that lay between.
 
     The view before is one without the thinking that left without a placeholder, which no provider
-    is shown (see test_sealed_readers.py), and the run counts the other values.
+    is shown (see test_signed_readers.py), and the run counts the other values.
     """
 
     def compare(data, **settings):
@@ -143,7 +143,7 @@ def test_pi_loads_a_pruned_session_as_it_loads_the_original(pruned, sample, sett
 
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
 def test_pi_replays_a_restored_session_as_it_was(world, look, sample):
-    """After everything was put back the messages are the original ones; a mark is not sent."""
+    """After everything was restored the messages are the original ones; a mark is not sent."""
     data = SAMPLES.joinpath(*sample).read_bytes()
     path = world.put("11111111-0000-4000-8000-000000000001.jsonl", data)
     world.scan(**EVERYTHING)

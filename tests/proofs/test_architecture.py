@@ -1,8 +1,11 @@
 """The picture of the house, kept true by reading the imports of every module."""
 
 import ast
+import graphlib
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import brainsurgeon
@@ -34,11 +37,11 @@ MAY_IMPORT = {
     "errors": (),
     "formats": NOUNS,
     "planning": (*NOUNS, "formats", "formats.*"),
-    "hosts": (*NOUNS, "formats.base"),
+    "hosts": NOUNS,
     "sessions": (*NOUNS, "formats", "formats.*", "hosts.*"),
     "store": (*NOUNS, "formats"),
     # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "planning.*", "formats", "hosts.home_paths"),
+    "config": (*NOUNS, "formats", "hosts.home_paths"),
     "schedule": ("config", "config.values"),
     "lookup": (*PURE, *HANDS, "config"),
     "rewrite": (*PURE, *HANDS, "lookup.*", "config"),
@@ -52,7 +55,7 @@ MAY_IMPORT = {
         "schedule",
     ),
     "log": (*NOUNS, "config", "operations.*"),
-    "render": (*NOUNS, "", "operations.*", "rewrite.turns", "config.origins"),
+    "render": (*NOUNS, "", "config.origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),
     # `run` and `mcp` are commands like any other: the others are started from here.
     "cli": (
@@ -76,34 +79,26 @@ PURE_ROOMS = ("model", "errors", "formats", "planning")
 # They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one.
 SPEAKS_TO_SQLITE = {
     *(f"hosts.openclaw_{what}" for what in ("schema", "database", "gate")),
-    *(f"sessions.row_{what}" for what in ("session", "listing", "writing")),
+    *(f"sessions.row_{what}" for what in ("listing", "writing")),
     "hosts.openclaw", "hosts.sqlite", "sessions.placeholders",
 }  # fmt: skip
 
 
 # The modules that may change what stands in a session's directory, and who may call them.
 KNIFE = {
-    "sessions.attributes": {"sessions.new_file", "sessions.reading"},
+    "sessions.attributes": {"sessions.exchange", "sessions.reading"},
     "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.finish"},
-    "sessions.new_file": {"sessions.exchange", "sessions.late_openers"},
-    "sessions.late_openers": {"sessions.exchange"},
-    "sessions.late_lines": {
-        "rewrite.finish", "rewrite.recover", "rewrite.tail", "sessions.exchange",
-        "sessions.late_openers", "sessions.new_file", "sessions.retire",
-    },
-    "sessions.retire": {
-        "rewrite.finish", "rewrite.recover", "sessions.exchange", "sessions.late_openers",
-    },
-    "sessions.row_writing": {"rewrite.apply_rows", "rewrite.recover"},
+    "sessions.retire": {"rewrite.apply", "rewrite.finish", "rewrite.recover", "sessions.exchange"},
+    "sessions.row_writing": {"rewrite.apply", "rewrite.recover"},
 }  # fmt: skip
 # What they open for writing lies in our own state directory, is a stream that went away, a file
 # that `init` was told to write where none was, or a backup, a page or figures asked for.
 OF_OUR_OWN = {
-    *(f"store.{name}" for name in ("backup", "database", "facts", "salvage")),
+    *(f"store.{name}" for name in ("backup", "database", "history", "salvage")),
     "store",
     "log",
-    "cli",
-    "operations.install",
+    "cli.streams",
+    "operations.init",
 }
 # Calls that change a directory or a file; `leases.exchange` is `renameat2`.
 MOVES_FILES = {
@@ -126,13 +121,19 @@ def room(module):
     return module.partition(".")[0]
 
 
+@cache
 def tree(module):
     """Parse a module."""
     return ast.parse(MODULES[module].read_text())
 
 
+@cache
 def ours(module):
     """Name the modules of ours that a module imports, wherever in it."""
+    return set(_imported(module))
+
+
+def _imported(module):
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             names = [name.name for name in node.names]
@@ -202,6 +203,23 @@ def test_a_room_imports_only_what_the_picture_allows():
     }
 
     assert strangers == set()
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Imports run one way, also those inside of functions."""
+    graph = {module: ours(module) - {module} for module in MODULES}
+    assert list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_a_class_name_means_one_class():
+    """No two modules define a class of the same name."""
+    names = Counter(
+        node.name
+        for module in MODULES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, number in names.items() if number > 1] == []
 
 
 def test_the_picture_is_read_from_the_real_imports():

@@ -1,4 +1,4 @@
-"""What folding promises of every sample: nothing moves, nothing is parted, everything undoes."""
+"""What archiving promises of every sample: nothing moves, nothing is parted, everything undoes."""
 
 import json
 import re
@@ -8,11 +8,11 @@ import pytest
 from building.requests import walk
 from building.world import SAMPLES, copy_tree
 
-FOLDS = {
+ARCHIVES = {
     "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},
     "keep_recent": 0,
 }
-WAYS = {"alone": {"trigger_types": [], **FOLDS}, "with cuts": FOLDS}
+WAYS = {"alone": {"trigger_types": [], **ARCHIVES}, "with cuts": ARCHIVES}
 KINDS = ("openclaw", "pi", "claude-code", "generic", "traps")
 LINKS = {"parentId", "parentUuid"}
 FIELDS = re.compile(rb',"_(redacted":true|restored":"[-0-9T:Z]+")')
@@ -61,7 +61,7 @@ def calls_of(line):
 
 @pytest.fixture(params=WAYS, ids=WAYS)
 def keys(request):
-    """Give how the turns fold."""
+    """Give how the turns are archived."""
     return WAYS[request.param]
 
 

@@ -1,4 +1,4 @@
-"""What folding finished turns saves of real sessions, beside what cutting values saves."""
+"""What archiving finished turns saves of real sessions, beside what cutting values saves."""
 
 from building.live import WAYS, figures
 from building.world import SAMPLES, TOP

@@ -54,7 +54,15 @@ def unanswered(messages):
 
 
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
-@pytest.mark.parametrize("kinds", [[], ["thinking", "tool_result"]], ids=["alone", "with cuts"])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(
+            [], id="alone", marks=pytest.mark.long(proves=("formats", "planning", "rewrite"))
+        ),
+        pytest.param(["thinking", "tool_result"], id="with extractions"),
+    ],
+)
 def test_a_prompt_and_a_summary_are_sent_for_each_archive(world, look, sample, kinds):
     """The middles leave the branch and every request, all else is where it was, and it undoes."""
     data = SAMPLES.joinpath(*sample).read_bytes()
@@ -80,8 +88,8 @@ def test_a_prompt_and_a_summary_are_sent_for_each_archive(world, look, sample, k
     assert path.read_bytes() == data
 
 
-def test_no_seal_stands_behind_a_turn_that_folded(world, look):
-    """Thinking that was sealed behind a middle leaves with it, also that of the closing entry."""
+def test_no_signature_stands_behind_a_turn_that_archived(world, look):
+    """Thinking that was signed behind a middle leaves with it, also that of the closing entry."""
     api = "anthropic-messages"
     talk = Conversation()
     talk.user("first")
@@ -101,8 +109,8 @@ def test_no_seal_stands_behind_a_turn_that_folded(world, look):
     assert path.read_bytes() == talk.bytes()
 
 
-def test_a_seal_in_front_of_every_change_stays(world):
-    """What stands before the first folded turn was sealed before it, and is not touched."""
+def test_a_signature_in_front_of_every_change_stays(world):
+    """What stands before the first archived turn was signed before it, and is not touched."""
     api = "anthropic-messages"
     talk = Conversation()
     talk.user("first")

@@ -176,6 +176,7 @@ def build(base, **arguments):
 
 
 # Others have no way into a root of their own; the file itself is linted for everybody.
+@pytest.mark.long(proves=("cli", "daemon"))
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a root of its own")
 def test_the_image_can_be_built_and_runs(tmp_path):
     """Its commands, in an empty root: installed by hash, without the server where it is not wanted.

@@ -2,7 +2,7 @@
 
 Real processes prune sessions and are killed in the middle, again and again, while another one
 follows. What it has printed in the end are the events of the store, and these tell of each value
-that was cut, once.
+that was extracted, once.
 """
 
 import collections

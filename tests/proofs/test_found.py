@@ -104,7 +104,7 @@ def nothing_is_left(world, path, expected):
 
 
 @pytest.mark.parametrize("how", ["in place", "by rename"])
-@pytest.mark.parametrize("verb", ["cut", "put back"])
+@pytest.mark.parametrize("verb", ["cut", "restored"])
 def test_a_late_line_comes_once_though_all_is_written_anew(
     world, conversation, monkeypatch, late, how, verb
 ):
@@ -113,7 +113,7 @@ def test_a_late_line_comes_once_though_all_is_written_anew(
     original = conversation.bytes()
     conversation.user("the next turn")
     line = conversation.bytes()[len(original) :]
-    if verb == "put back":
+    if verb == "restored":
         world.scan(keep_recent=0)
     memory = path.read_bytes()
     opener, settle = late(APPENDS, path, line.decode()), retire.retire

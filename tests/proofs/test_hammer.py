@@ -1,7 +1,7 @@
-"""The hammer: agents write whole turns while runs without any quiet time cut and put back.
+"""The hammer: agents write whole turns while runs without any quiet time cut and restored.
 
 Whatever the agents do to the session, no line of theirs is lost, doubled, torn or out of order,
-and once everything is put back the file is what they wrote. What a run has met (exchanges, races,
+and once everything is restored the file is what they wrote. What a run has met (exchanges, races,
 lines moved over) is counted and printed: how much of it comes is the machine's affair, so a run
 goes on for a while to meet it, and never fails for not having met it. Each order of events is
 forced, one by one, in `test_races.py`. `HAMMER_SECONDS` is for how long the long form goes on.
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import late_openers, leases, retire
+from brainsurgeon.sessions import exchange, leases, retire
 from building.processes import PATIENCE, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
@@ -32,7 +32,7 @@ LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
 LEAST, MOST, ROUND = 1.7, 8, 10
 HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
 HELD = "somebody has the file open"
-FOLDS = {
+ARCHIVES = {
     "archive": {
         "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
         "fold_after": 3,
@@ -49,11 +49,11 @@ class Style(NamedTuple):
     asked: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
     history: str = "grows"
     look_back: float = 0.05
-    folds: bool = False
+    archives: bool = False
 
     def __str__(self):
         said = "+".join(self.agents) + (f", gap {self.gap}" if self.gap else "")
-        return said + (", turns fold" if self.folds else "")
+        return said + (", turns are archived" if self.archives else "")
 
 
 # What is written by path in bursts, by one descriptor, without a pause, by two, from memory.
@@ -76,10 +76,10 @@ STYLES = (
     Style(("node kept",)),
     Style(("node rewrite",), 0.02, {"exchanges": 5, "races": 2}, "truncated"),
     Style(("node replace",), 0.02, {"exchanges": 5}, "replaced"),
-    Style(("py path",), 0.02, {"exchanges": 5, "races": 2, "folded": 5}, folds=True),
-    Style(("py kept",), 0, {"exchanges": 5, "folded": 5}, folds=True),
-    Style(("py rewrite",), 0.02, {"exchanges": 3, "folded": 3}, "truncated", folds=True),
-    Style(("py replace",), 0.02, {"exchanges": 3, "folded": 3}, "replaced", folds=True),
+    Style(("py path",), 0.02, {"exchanges": 5, "races": 2, "archived": 5}, archives=True),
+    Style(("py kept",), 0, {"exchanges": 5, "archived": 5}, archives=True),
+    Style(("py rewrite",), 0.02, {"exchanges": 3, "archived": 3}, "truncated", archives=True),
+    Style(("py replace",), 0.02, {"exchanges": 3, "archived": 3}, "replaced", archives=True),
 )
 
 
@@ -121,8 +121,9 @@ class Gap:
     def __init__(self, patch, seconds, seen):
         self._leased = None
         take, swap = leases.take, leases.exchange
-        late, retired = late_openers.LateOpeners, retire.retire
-        back, same, awaiting = late._exchange_back, late._same_outside, late_openers.await_openers
+        successor, retired = exchange.Successor, retire.retire
+        back, same = successor._exchange_back, successor._same_outside
+        awaiting = exchange.await_openers
         going = []
 
         def taking(descriptor):
@@ -160,9 +161,9 @@ class Gap:
 
         patch.setattr(leases, "take", taking)
         patch.setattr(leases, "exchange", exchanging)
-        patch.setattr(late, "_same_outside", comparing)
-        patch.setattr(late_openers, "await_openers", catching)
-        patch.setattr(late, "_exchange_back", going_back)
+        patch.setattr(successor, "_same_outside", comparing)
+        patch.setattr(exchange, "await_openers", catching)
+        patch.setattr(successor, "_exchange_back", going_back)
         patch.setattr(retire, "retire", retiring)
 
 
@@ -170,16 +171,16 @@ def work(world, style, seconds, session, agents, seen):
     """Do run after run until the agents have ended: after some seconds, and enough was met."""
     begun, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
     while any(agent.poll() is None for agent in agents):
-        keys = FOLDS if style.folds else {}
+        keys = ARCHIVES if style.archives else {}
         report = world.scan(keep_recent=1, keep_after_restore_seconds=0, **keys)
         seen["runs"] += 1
         seen["values"] += report.values_extracted
         for one in report.sessions:
             seen[names.get(one.outcome, one.outcome)] += 1
             seen[HELD] += one.reason == HELD
-            seen["folded"] += len(one.plan.archives) if one.outcome == "changed" else 0
+            seen["archived"] += len(one.plan.archives) if one.outcome == "changed" else 0
         if seen["runs"] % 8 == 0:
-            seen["put back"] += sum(one.values for one in world.restore_all(pristine=True))
+            seen["restored"] += sum(one.values for one in world.restore_all(pristine=True))
         took = time.monotonic() - begun
         enough = all(seen[what] >= number for what, number in style.asked.items())
         if took > max(MOST, seconds) or (took > seconds and enough):
@@ -190,7 +191,7 @@ def work(world, style, seconds, session, agents, seen):
 
 
 def hammer(world, monkeypatch, style, seconds):
-    """Let agents write while runs rewrite, put everything back, and give what was seen."""
+    """Let agents write while runs rewrite, restore everything, and give what was seen."""
     seen = collections.Counter()
     session = world.put("hammered.jsonl", dump(HEADER))
     references = [world.base / f"reference.{number}" for number in range(len(style.agents))]

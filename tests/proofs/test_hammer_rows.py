@@ -1,4 +1,4 @@
-"""An agent that appends as fast as it can, and rows that are cut beside it all the while."""
+"""An agent that appends as fast as it can, and rows that are extracted beside it all the while."""
 
 import hashlib
 import json
@@ -142,7 +142,10 @@ def hammer(base, rows, cutters, kills=0):
 
 
 def at_work(originals, transactions):
-    """Wait until a cutter has cut so many times more; for a few seconds, should all be cut."""
+    """Wait until a cutter has cut so many times more.
+
+    For a few seconds, should all be extracted.
+    """
     done, end = Path(f"{originals}.done"), time.monotonic() + 5
 
     def so_far():

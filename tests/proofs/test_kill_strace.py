@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.model.entries import id_named
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.store import open_store
 from building.world import Conversation
@@ -112,7 +112,7 @@ class Agent(threading.Thread):
 
 
 class Ground:
-    """A world that can be put back to how it was before each blow."""
+    """A world that can be restored to how it was before each blow."""
 
     def __init__(self, base, verb):
         self.base, self.template = f"{base}/world", f"{base}/template-{verb}"
@@ -215,8 +215,9 @@ def strike(place, verb, fault, *, appending, wanted):
     return outcomes, bad
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("verb", "fault"), [*((verb, "KILL") for verb in VERBS), ("cut", "EIO"), ("put-back", "ENOSPC")]
+)
 def test_struck_anywhere_nothing_is_lost(place, verb, fault):
     """Killed or failed by the disk at a real system call, each operation leaves a sound whole."""
     outcomes, bad = strike(place, verb, fault, appending=False, wanted=8)
@@ -227,7 +228,7 @@ def test_struck_anywhere_nothing_is_lost(place, verb, fault):
         assert any(one.startswith("killed") for one in outcomes)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["KILL", "EIO"])
 def test_struck_beside_a_live_agent_no_line_is_lost(place, fault):
     """The same while an agent appends: not a line of it is lost, doubled or moved."""
     _, bad = strike(place, "cut", fault, appending=True, wanted=10)

@@ -1,4 +1,7 @@
-"""The live scenario: turns fold between the turns of a real agent, come back, fork and compact."""
+"""The live scenario: turns are archived between the turns of a real agent, come back.
+
+Fork and compact.
+"""
 
 import contextlib
 import json
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proofs.live.archived import Forgetful, Talk, folded_in
+from proofs.live.archived import Forgetful, Talk, archived_in
 from proofs.live.claw_messages import OnMessages
 from proofs.live.gateway import wait
 from proofs.live.pi import Pi
@@ -48,7 +51,7 @@ class OfPi(Pi):
         talk.whole, self.running = True, None
 
     def by_its_tool(self, ident):
-        """Give a call that brings a turn back, with all that was cut out of it."""
+        """Give a call that brings a turn back, with all that was extracted from it."""
         return self.tool, {"command": f"brainsurgeon restore --values {ident}"}
 
     def fork(self, path, rounds):
@@ -125,7 +128,7 @@ def restoring(agent, ident):
 
 
 @pytest.mark.parametrize("kind", [OfPi, OfOpenClaw], ids=["pi", "openclaw"])
-def test_turns_fold_while_their_agent_runs(tmp_path, start, kind):
+def test_turns_archive_while_their_agent_runs(tmp_path, start, kind):
     """Ten turns with restores, a fork and a compaction: none fails, every request is valid.
 
     After each of them the session can be read as the agent wrote it, and at the end it is that
@@ -143,7 +146,7 @@ def test_turns_fold_while_their_agent_runs(tmp_path, start, kind):
         if kind is OfOpenClaw:
             agent.open()
         talk = Talk(agent, agent.first)
-        _folds(agent, talk)
+        _archives(agent, talk)
         _comes_back(agent, talk)
         fork = _forks(agent, talk)
         _compacts(agent, talk)
@@ -160,42 +163,48 @@ def test_turns_fold_while_their_agent_runs(tmp_path, start, kind):
         assert talk.looks >= 9
         print(
             f"{talk.turns} turns, {talk.requests} requests, none refused; "
-            f"{len(b''.join(talk.lines)):,} bytes, {lean:,} when folded; "
+            f"{len(b''.join(talk.lines)):,} bytes, {lean:,} when archived; "
             f"{time.monotonic() - began:.0f} s"
         )
 
 
-def _folds(agent, talk):
-    """Let four turns pass; the older ones fold, one by one, while the agent goes on."""
+def _archives(agent, talk):
+    """Let four turns pass; the older ones are archived, one by one, while the agent goes on."""
     for number in range(4):
         two = [printing(agent, number), printing(agent, f"{number} too")]
         talk.turn(two, [printing(agent, f"{number} again")])
-    assert len(talk.folded) >= 2
+    assert len(talk.archived) >= 2
 
 
 def _comes_back(agent, talk):
-    """Bring a turn back in the middle of another, let it fold again, and bring one back again."""
-    ident = talk.folded[0]
+    """Bring a turn back in the middle of another, let it archive again.
+
+    Bring one back again.
+    """
+    ident = talk.archived[0]
     short = talk.ids
     talk.turn([restoring(agent, ident)], [printing(agent, "beside it")])
     assert len(talk.ids) > len(short)
-    assert ident not in talk.folded
+    assert ident not in talk.archived
     with agent.running_on(talk):
         talk.turn([printing(agent, "while it is back")])
         time.sleep(PROTECTION)
         talk.scans()
-        assert ident in talk.folded
-    ident = talk.folded[-1]
+        assert ident in talk.archived
+    ident = talk.archived[-1]
     talk.turn([agent.by_its_tool(ident)], [printing(agent, "beside its tool")])
-    assert ident not in talk.folded
+    assert ident not in talk.archived
 
 
 def _forks(agent, talk):
-    """Fork the session and go on in both; the old one folds on before the new one is known."""
-    before = talk.folded
+    """Fork the session and go on in both.
+
+    The old one is archived on before the new one is known.
+    """
+    before = talk.archived
     agent.model.during = lambda *_: talk.runs("scan", "--once")
     path, requests = agent.fork(talk.path, [[printing(agent, "fork")]])
-    assert folded_in(requests[0]) == before
+    assert archived_in(requests[0]) == before
     fork = Talk(agent, path, talk)
     fork.turn([printing(agent, "in the fork")])
     talk.turn([printing(agent, "beside the fork")])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.formats import FORMATS
+from building import removal
 from building.readings import entries, survey
 from building.world import TOP
 from proofs.agent_packages import CLAUDE_CODE, OLDER_CLAUDE_CODE, node_binary, package
@@ -263,7 +264,7 @@ def _restore_by_the_shell(claude):
     requests = claude.turn([printing("the turn after")])
     assert ident not in placeholders(requests[0])
     assert VALUE in sent(requests[0]).values()
-    wait("it is cut again", lambda: ident in pruned(claude.path))
+    wait("it is extracted again", lambda: ident in pruned(claude.path))
 
 
 def _put_back(path, ident, told):
@@ -298,7 +299,7 @@ def _restore_by_the_tool(claude):
     assert told["pending"] is True
     assert VALUE in told["content"].values()
     wait("it is back and its call redacted", lambda: _put_back(claude.path, ident, text))
-    wait("it is cut again", lambda: ident in pruned(claude.path))
+    wait("it is extracted again", lambda: ident in pruned(claude.path))
 
 
 def _one_process_for_several_turns(claude):
@@ -379,6 +380,27 @@ def _compaction(claude):
     assert os.path.exists(claude.path)
 
 
+def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path):
+    """The README's commands, typed after a live turn, wait for its end and end with 0."""
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, native(), model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
+            f'min_reclaim = 0\n[[roots]]\npath = "{claude.config}/projects"\n'
+        )
+        claude.turn([printing("turn 0")])
+        wait("it is at rest", lambda: time.time() - claude.path.stat().st_mtime > QUIET)
+        ours(claude, "scan", "--once")
+        assert pruned(claude.path)
+        claude.turn([printing("turn 1")])
+        time.sleep(1)
+        removal.remove(claude.environment)
+
+        assert pruned(claude.path) == set()
+        assert not (tmp_path / "state").exists()
+        claude.turn([printing("turn 2")])
+
+
 def test_what_users_read_is_followed_word_by_word(tmp_path):
     """Page, skill and example: each line is typed, each call made, and no answer is an error."""
     with Messages() as model:
@@ -403,17 +425,17 @@ def test_what_users_read_is_followed_word_by_word(tmp_path):
         _type(claude, lines[2:])
         assert len(pruned(claude.path)) == 3
         _type(claude, _typed("Give it the tool"))
-        [folded] = json.loads(ours(claude, "archives", claude.session, "--json"))["archives"]
+        [archived] = json.loads(ours(claude, "archives", claude.session, "--json"))["archives"]
         ident = list(results(claude.path))[1]
         claude.with_server = []
-        _follow_the_skill(claude, ident, folded["entry_id"])
+        _follow_the_skill(claude, ident, archived["entry_id"])
         _uncomment_the_example(claude)
 
 
-def _follow_the_skill(claude, ident, folded):
+def _follow_the_skill(claude, ident, archived):
     """Load the skill, then make each of its calls and type each of its lines."""
     text = SKILL.read_text().replace("3e7c9d52-8a41-4b6f-9c07-1d2e5f60a8b3", ident)
-    text = text.replace("0f3c5d1e", claude.session[:8]).replace("7c01b9e2", folded)
+    text = text.replace("0f3c5d1e", claude.session[:8]).replace("7c01b9e2", archived)
     value = VALUE.replace("turn 0", "turn 1")
     calls = [json.loads(one) for one in re.findall(r'\{"action".*?\}', text)]
     lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
@@ -428,7 +450,7 @@ def _follow_the_skill(claude, ident, folded):
     assert refused(requests[-1]) == []
     told = [fresh(*pair)[0] for pair in itertools.pairwise(requests[1:-1])]
     for given, said in zip(calls, told, strict=True):
-        if given.get("entry") == folded:
+        if given.get("entry") == archived:
             assert "turn 0" in said or "Full output saved to" in said  # as Claude Code sees fit
         elif given["action"] in ("show", "restore") and "offset" not in given:
             assert value in json.loads(said)["content"].values()

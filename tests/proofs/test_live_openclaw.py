@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 
+from building import removal
 from proofs.live.gateway import OpenClaw, wait
 from proofs.live.model import Model
 from proofs.live.witness import Witness
@@ -91,6 +92,29 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
             f"{witness.states} states of the file seen; {len(original):,} bytes written by "
             f"OpenClaw, {pruned:,} when pruned, {len(original):,} after the undo"
         )
+
+
+def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path, start):
+    """The README's commands, typed after a live turn, wait for its end and end with 0."""
+    with Model() as model:
+        claw = OpenClaw(tmp_path, start, model)
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
+            f'min_reclaim = 0\n[[roots]]\npath = "{claw.state}/agents"\n'
+        )
+        claw.open()
+        claw.turn([printing("the first turn")])
+        wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
+        scan = [sys.executable, "-m", "brainsurgeon", "scan", "--once"]
+        subprocess.run(scan, env=claw.environment, check=True, timeout=60)
+        assert b"[[extracted-" in claw.path.read_bytes()
+        claw.turn([printing("the second turn")])
+        time.sleep(1)
+        removal.remove(claw.environment)
+
+        assert b"[[extracted-" not in claw.path.read_bytes()
+        assert not (tmp_path / "state").exists()
+        assert placeholders(claw.turn([printing("the turn after all")])[0]) == set()
 
 
 def test_twenty_turns_leave_no_request_open(tmp_path, start):
@@ -194,7 +218,7 @@ def _by_a_person(claw):
     claw.turn([running(command), printing("beside a person")])
     asking.join()
     assert said[0][0] == 0
-    assert "The daemon puts it back" in said[0][1], said
+    assert "The daemon restores it" in said[0][1], said
     return []
 
 
@@ -265,7 +289,7 @@ def _restore_in_a_turn(claw):
 
 
 def _put_back(claw, ident, call):
-    """Give the entry put back and the call redacted, which one rewrite does, from one reading."""
+    """Give the entry restored and the call redacted, which one rewrite does, from one reading."""
     now = {one["id"]: one for one in claw.results()}
     both = "_restored" in now[ident] and "_redacted" in now[call]
     return (now[ident], now[call]) if both else None
@@ -279,7 +303,7 @@ def _protected_then_cut_again(claw, ident):
     if time.time() < protected_until:  # a very busy machine takes longer for a turn
         assert ident not in placeholders(requests[0])
     assert len(placeholders(requests[0])) >= 5
-    wait("it is cut again", lambda: text(claw.result(ident)) == f"[[extracted-{ident}]]")
+    wait("it is extracted again", lambda: text(claw.result(ident)) == f"[[extracted-{ident}]]")
     requests = claw.turn([printing("the last turn")])
     assert ident in placeholders(requests[0])
 

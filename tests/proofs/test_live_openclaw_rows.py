@@ -79,7 +79,7 @@ class Life:
             env=self.claw.environment, capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         told = done.stdout.decode()
-        archived = "archives are not written" in told
+        archived = "this archive is not changed" in told
         assert done.returncode == int(archived), (told, done.stderr.decode())
         assert ": failed" not in told
 
@@ -88,7 +88,7 @@ class Life:
 def life(request, tmp_path, start):
     """Give the gateway of each release with a session of one turn, and somebody who watches it.
 
-    Afterwards everything is put back: every event stands as it was written, both SQLite and
+    Afterwards everything is restored: every event stands as it was written, both SQLite and
     OpenClaw's own doctor find nothing wrong, and the next turn is shown no placeholder.
     """
     with Planned() as model:
@@ -124,7 +124,7 @@ def test_two_sessions_at_once(life):
 
 
 def test_what_is_asked_for_in_a_turn_comes_back(life):
-    """The shell and our server give values in the middle of a turn, and both are put back."""
+    """The shell and our server give values in the middle of a turn, and both are restored."""
     _several(life.claw, life.one)
     _restored_in_a_turn(life.claw, life.one)
 
@@ -202,7 +202,7 @@ def _restored_in_a_turn(claw, session):
     assert "which says nothing" in _answer(requests[1])
     wait("it is back", lambda: by_tool not in claw.placeholders(session))
     wait("its call is shortened", lambda: f"Restored {by_tool}." in _all(claw, session))
-    wait("both are cut again", lambda: {by_exec, by_tool} <= set(claw.placeholders(session)))
+    wait("both are extracted again", lambda: {by_exec, by_tool} <= set(claw.placeholders(session)))
 
 
 def _purging(request, arguments):

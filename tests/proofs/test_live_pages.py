@@ -157,7 +157,7 @@ def _give_pi_the_tool(account, pi, ident):
 
 
 def _another(pi, ident):
-    """Name a result that was cut, other than one."""
+    """Name a result that was extracted, other than one."""
     return next(one for one in PLACEHOLDER.findall(pi.path.read_text()) if one != ident)
 
 

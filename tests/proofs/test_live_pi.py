@@ -1,4 +1,4 @@
-"""The live scenario: the real pi, a model that seals its thinking, and our daemon beside it."""
+"""The live scenario: the real pi, a model that signs its thinking, and our daemon beside it."""
 
 import json
 import re
@@ -124,14 +124,14 @@ def ten_turns(pi, pause):
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
 def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
-    """Ten turns on a model that seals its thinking: no request is refused, and the undo is exact.
+    """Ten turns on a model that signs its thinking: no request is refused, and the undo is exact.
 
-    The same turns with the model named as one that seals nothing end in refusals.
+    The same turns with the model named as one that signs nothing end in refusals.
     """
     with Binding() as model:
         pi = Pi(tmp_path, model)
         pi.turn([printing("first")])
-        with daemon(pi, "" if knows else 'sealed_models = ["!*"]'), Witness(pi.path) as witness:
+        with daemon(pi, "" if knows else 'signed_models = ["!*"]'), Witness(pi.path) as witness:
             pause = lambda: time.sleep(2.2)  # noqa: E731  two runs
             if not knows:
                 with pytest.raises(AssertionError):
@@ -190,7 +190,7 @@ def test_pi_branches_forks_compacts_and_edits_beside_the_daemon(tmp_path):
                 running.turn([printing("in the clone")])
             clone = pi.path
             assert clone not in (first, fork), path
-            wait("what the clone wrote again is cut again", lambda: long in pruned(clone))
+            wait("what the clone wrote again is extracted again", lambda: long in pruned(clone))
             last = pi.turn([printing("the end")], session=("--session", str(clone)))
         assert model.refused == []
         assert shown(last[0])

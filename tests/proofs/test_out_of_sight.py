@@ -73,12 +73,12 @@ def deleted(reports):
 def troubles(world):
     """Return what `status --check` names."""
     now = world.clock()
-    return check(status(world.settings(), world.store, now), now, max_age=float("inf")).troubles
+    return tuple(check(status(world.settings(), world.store, now), now, max_age=float("inf")))
 
 
 def announced(world):
     """Return what `status --check` says of values that are about to expire."""
-    return [one for one in troubles(world) if "out of sight" in one]
+    return [one for one in troubles(world) if "missing sessions" in one]
 
 
 def is_undone(world, files):
@@ -175,7 +175,7 @@ def test_the_month_begins_anew_where_nobody_could_look(world, files, hide):
 
 
 def test_an_undo_that_waits_for_a_deleted_session_ends_with_the_month(world, files):
-    """What it would put back is out of sight for as long as anything else, and goes then."""
+    """What it would restored is out of sight for as long as anything else, and goes then."""
     path = next(iter(files))
     with path.open("ab") as file:
         file.write(dump({"type": "message", "id": "0000abcd", "parentId": None, "timestamp": "",
@@ -266,7 +266,7 @@ def test_what_expires_is_announced_a_week_before(world, session, hide):
     something_happens(world, world.root.rglob("*.jsonl"))
     reports += live(world, 6)
 
-    assert said.startswith("1 value of sessions that are out of sight")
+    assert said.startswith("1 value of missing sessions")
     assert deleted(reports) == 0
     assert [one.reasons for one in live(world, 1)] == [{OUT_OF_SIGHT: 1}]
     assert announced(world) == []

@@ -286,7 +286,7 @@ def test_a_turn_with_values_of_two_agents_is_not_shown_to_one(world):
     assert path.read_bytes() == copy.read_bytes() == said
 
 
-# --- stores that are put back, and stores side by side -------------------------------------------
+# --- stores that are restored, and stores side by side -------------------------------------------
 
 
 def random_ids(secret):
@@ -357,8 +357,8 @@ def test_a_backup_that_is_put_back_gives_out_other_placeholders(world):
     late, _ = write(world.directory / "1.jsonl", generic_log("late"))
     assert world.scan().values_extracted == 1
     world.close()
-    with store_care.replacing_store(world.settings(), str(backup)) as pending:
-        pending.carry_out(LATER)
+    with store_care.replacing_store(world.settings(), str(backup)) as (_, carry_out):
+        carry_out(LATER)
     cut = late.read_bytes()
     new, said = write(world.directory / "2.jsonl", generic_log("new"))
     assert world.scan().values_extracted == 1

@@ -21,9 +21,9 @@ import pytest
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.turns import LINK, MARK
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import late_openers, retire
+from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.columns import key_path_text
 from building.world import Conversation
@@ -33,8 +33,8 @@ from proofs.power.tracing import Disk, trace, why_not
 NOWHERE = 1 << 60
 # Two sessions are cut in one run, and share their commits.
 TOGETHER = "together"
-# Turns fold into their last answers, and come back.
-FOLDING = ["fold", "unfold"]
+# Turns archive into their last answers, and come back.
+ARCHIVING = ["archive", "unarchive"]
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 STANDS = """EXISTS (SELECT 1 FROM placements p
     WHERE p.extraction_id = e.id AND p.session_id = e.session_id)"""
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
 
 
 # The old file got its name back after the rewrite counted: records without a placeholder.
-HARMLESS = {(verb, "what is said to be cut is not") for verb in ("followed", "beat")}
+HARMLESS = {(verb, "what is said to be extracted is not") for verb in ("followed", "beat")}
 # Where the old file got its name back, the next look corrects what the store says.
 
 
@@ -61,8 +61,8 @@ class Traced:
         self.original = self._build()
         if verb == "follow":
             self._move_and_go_on()
-        elif verb not in ("cut", "fold", RELIEF, TOGETHER, *operations.LINES):
-            operations.act(self.base, "fold" if verb == "unfold" else "cut")
+        elif verb not in ("cut", "archive", RELIEF, TOGETHER, *operations.LINES):
+            operations.act(self.base, "archive" if verb == "unarchive" else "cut")
         before = [os.stat(path).st_ino for path in self.sessions]
         contents = {
             str(path): path.read_bytes() for path in Path(base).rglob("*") if path.is_file()
@@ -98,7 +98,7 @@ class Traced:
         return data
 
     def _move_and_go_on(self):
-        """Let the session be cut under another name, be renamed, and say something since."""
+        """Let the session be extracted under another name, be renamed, and say something since."""
         elsewhere = self.session.replace("one", "two")
         os.rename(self.session, elsewhere)
         operations.act(self.base, "cut")
@@ -202,7 +202,7 @@ class Traced:
             store.close()
 
     def _check_each(self):
-        """Do the same with sessions that were cut together, without anybody beside them."""
+        """Do the same with sessions that were extracted together, without anybody beside them."""
         with contextlib.closing(open_store(f"{self.base}/state")) as store:
             recover.recover(store)
             self._age()
@@ -258,10 +258,10 @@ def _differs(store, content, path=""):
         if held.get(placeholder, (None,))[0] is None:
             return "a placeholder leads nowhere"
         if not held[placeholder][1]:
-            return "what is said to be put back is not"
+            return "what is said to be restored is not"
     for placeholder, (_, stands) in held.items():
         if stands and placeholder not in content:
-            return "what is said to be cut is not"
+            return "what is said to be extracted is not"
     if why := _differs_in_archives(store, content):
         return why
     for (after,) in store._connection.execute("SELECT after FROM fields"):
@@ -274,20 +274,20 @@ def _differs(store, content, path=""):
 
 
 def _differs_in_archives(store, content):
-    """Say where store and file contradict each other about the turns that stand folded."""
+    """Say where store and file contradict each other about the turns that stand archived."""
     said = store._connection.execute(
         f"SELECT replacement, blob_id, {STANDS} FROM extractions e"
         " WHERE archive_id IS NOT NULL AND path != ?",
         (key_path_text(LINK),),
     ).fetchall()
-    folded = content.count(MARK.encode())
+    archived = content.count(MARK.encode())
     standing = [text for text, _, stands in said if stands]
     if any(text.encode() not in content for text in standing):
-        return "what is said to be folded is not"
-    if folded > sum(blob is not None for _, blob, _ in said):
+        return "what is said to be archived is not"
+    if archived > sum(blob is not None for _, blob, _ in said):
         return "an archive leads nowhere"
-    if folded > len(standing):
-        return "what is said to be unfolded is not"
+    if archived > len(standing):
+        return "what is said to be unarchived is not"
     return None
 
 
@@ -311,7 +311,7 @@ def hurry(monkeypatch):
     """Wait for nobody and sync nothing: the states are built, not lived through."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
-    monkeypatch.setattr(late_openers, "WAIT_FOR_OPENERS", 0.0)
+    monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
 
 
 def violations(one, states):
@@ -383,11 +383,16 @@ ROLLBACK = "rollback"
 RELIEF = "relieve"
 # Noting where a session is now may be lost at the cost of time: nothing relies on that commit.
 FOLLOWING = "follow"
+PROOF = pytest.mark.long(proves=("store", "sessions", "rewrite"))
+# The ways that differ most; what the others add to them is proved at length.
+ALWAYS = {"cut", "undo-and-let-go", ROLLBACK, "archive", "late", "followed"}
+EVERY = [
+    verb if verb in ALWAYS else pytest.param(verb, marks=PROOF)
+    for verb in (*VERBS, TOGETHER, FOLLOWING, ROLLBACK, RELIEF, *ARCHIVING, *operations.LINES)
+]
 
 
-@pytest.mark.parametrize(
-    "verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, RELIEF, *FOLDING, *operations.LINES]
-)
+@pytest.mark.parametrize("verb", EVERY)
 def test_a_power_cut_anywhere_loses_nothing(traced, verb):
     """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
     one = traced(verb)
@@ -406,9 +411,7 @@ def _without_moment(end):
     return frozenset(file for file in end if not file[0].endswith("/last_run"))
 
 
-@pytest.mark.parametrize(
-    "verb", [*VERBS, TOGETHER, FOLLOWING, ROLLBACK, RELIEF, *FOLDING, *operations.LINES]
-)
+@pytest.mark.parametrize("verb", EVERY)
 def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
     """When a command is over, a power cut takes nothing of it back."""
     disk = traced(verb).disk
@@ -451,7 +454,7 @@ def test_without_directory_syncs_values_are_lost(traced):
 
 
 def test_the_operations_do_what_their_names_say(traced):
-    """The traced operations were real ones: cut, pinned, put back and let go."""
+    """The traced operations were real ones: cut, pinned, restored and let go."""
     ends = {}
     for verb in VERBS:
         one = traced(verb)
@@ -468,15 +471,15 @@ def test_the_operations_do_what_their_names_say(traced):
     assert b'"_extractable":false' in ends["pin"][0]
 
 
-def test_the_turns_that_are_folded_are_folded(traced):
-    """The traced operations were real ones here, too: two turns folded, and came back."""
-    folded = {}
-    for verb in FOLDING:
+def test_the_turns_that_are_archived_are_archived(traced):
+    """The traced operations were real ones here, too: two turns archived, and came back."""
+    archived = {}
+    for verb in ARCHIVING:
         one = traced(verb)
         one._materialise(next(iter(one.disk.ends())))
-        folded[verb] = Path(one.session).read_bytes().count(MARK.encode())
-    assert folded == {"fold": 2, "unfold": 0}
-    assert Path(traced("unfold").session).read_bytes() == traced("unfold").original
+        archived[verb] = Path(one.session).read_bytes().count(MARK.encode())
+    assert archived == {"archive": 2, "unarchive": 0}
+    assert Path(traced("unarchive").session).read_bytes() == traced("unarchive").original
 
 
 def test_the_relief_takes_what_it_can(traced):
@@ -488,9 +491,9 @@ def test_the_relief_takes_what_it_can(traced):
     assert len(relieved) < len(one.original)
 
 
-@pytest.mark.long(proves=("store", "sessions", "rewrite"))
+@PROOF
 @pytest.mark.parametrize(
-    "verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK, RELIEF, *FOLDING]
+    "verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK, RELIEF, *ARCHIVING]
 )
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """The same with every single write lost on its own, for one more operation."""

@@ -13,9 +13,9 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
-from brainsurgeon.sessions import late_lines, late_openers, leases, retire
-from brainsurgeon.sessions.late_lines import Place
+from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.sessions.retire import FilePair
 from building.exchange import (
     APPEND,
     LATE,
@@ -136,13 +136,13 @@ def test_recovery_moves_the_line_after_a_failed_way_back(
     race.after = lambda: race.opens(
         second_puppet, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
     )
-    move = late_lines.append
+    move = retire.append
 
     def once(*_, **__):
-        monkeypatch.setattr(late_lines, "append", move)
+        monkeypatch.setattr(retire, "append", move)
         raise error
 
-    monkeypatch.setattr(late_lines, "append", once)
+    monkeypatch.setattr(retire, "append", once)
     try:
         world.scan(keep_recent=0)
     except KeyboardInterrupt:
@@ -194,10 +194,10 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
     race.after = lambda: second_puppet.ask(
         f"globals().update(found=os.open({str(path)!r}, os.O_PATH))"
     )
-    exchange = leases.exchange
+    swap = leases.exchange
 
     def exchanging(*both):
-        exchange(*both)
+        swap(*both)
         if race.exchanges == 2:
             second_puppet.say(
                 "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{found}',"
@@ -205,7 +205,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
             )
 
     def waiting_for_openers(seconds):
-        if seconds == late_openers.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
+        if seconds == exchange.WAIT_FOR_OPENERS:  # long enough for this one, however busy it is
             wait_until(lambda: not leases.held(race.leased[0]))
         else:
             sleep(seconds)
@@ -275,11 +275,11 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
     done = replace(session)
     old = str(path.with_name(TEMPORARY))
     puppet.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
-    tail_of = late_lines.tail_of
+    tail_of = retire.tail_of
 
     def looking(*arguments):
         found = tail_of(*arguments)
-        monkeypatch.setattr(late_lines, "tail_of", tail_of)
+        monkeypatch.setattr(retire, "tail_of", tail_of)
         puppet.say(
             "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
@@ -287,7 +287,7 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
         wait_until(lambda: not leases.held(session.descriptor))
         return found
 
-    monkeypatch.setattr(late_lines, "tail_of", looking)
+    monkeypatch.setattr(retire, "tail_of", looking)
     settle(session, done, patience=2)
     puppet.hear()
 
@@ -304,7 +304,7 @@ def test_a_line_moved_by_half_is_taken_back(
     race.after = lambda: race.opens(
         second_puppet, race.leased[0], path, APPEND, "time.sleep(0.02)", SAY_NEXT, "os.close(fd)"
     )
-    write, ends = late_openers.write, []
+    write, ends = retire.write, []
 
     def partly(descriptor, data):
         if data == LATE:
@@ -312,14 +312,14 @@ def test_a_line_moved_by_half_is_taken_back(
             raise OSError(errno.ENOSPC, "full")
         write(descriptor, data)
 
-    monkeypatch.setattr(late_openers, "write", partly)
+    monkeypatch.setattr(retire, "write", partly)
     with pytest.raises(OSError, match="full"):
         replace(session, filled=lambda _, both: ends.append(both))
-    monkeypatch.setattr(late_openers, "write", write)
+    monkeypatch.setattr(retire, "write", write)
     for _ in range(4):
         second_puppet.hear()
     retire.retire(
-        Place(session.directory, NAME, TEMPORARY), ends=ends[0], deadline=time.monotonic() + 1,
+        FilePair(session.directory, NAME, TEMPORARY, ends[0]), deadline=time.monotonic() + 1,
         leased=session.descriptor,
     )  # fmt: skip
 

@@ -159,7 +159,7 @@ def circle(agent, between, turns):
 
 
 def _restored(agent, ident, call):
-    """Give the entry put back and the call redacted, which one rewrite does, from one reading."""
+    """Give the entry restored and the call redacted, which one rewrite does, from one reading."""
     now = {entry.get("id"): entry for entry in agent.entries()}
     both = "_restored" in now[ident] and "_redacted" in now[call]
     return (now[ident], now[call]) if both else None
@@ -204,7 +204,7 @@ def test_without_quiet_time_lock_status_and_turn_protect(world, started, agent):
     undone(world, agent)
     print(f"{told['runs']} runs, {told['changed']} rewrites, {told['deferred']} deferrals, "
           f"{len(agent.gaps)} gaps in the lock, {agent.turns} runs")  # fmt: skip
-    assert told["changed"] >= 3  # cut, put back, cut again
+    assert told["changed"] >= 3  # cut, restored, cut again
 
 
 def test_the_recorded_agent_notices_a_foreign_write(world, started, agent):

@@ -5,9 +5,10 @@ import time
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import parse
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.records import Records
 from brainsurgeon.planning.plan import plan
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import FileLines
 from building.world import SAMPLES, TOP
 
@@ -33,7 +34,7 @@ def measured(path):
                     dead.add((FORM.identity(entry, line.raw, 0), part.path))
                 else:
                     sent += part.chars
-        done = plan(lines, FORM, rules, Records(), time.time(), look)
+        done = plan(Snapshot(lines, FORM, look, Records(), time.time()), rules)
     finally:
         os.close(descriptor)
     live = [cut for cut in done.extracted if (cut.entry_id, cut.path) not in dead]

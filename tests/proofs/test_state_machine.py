@@ -42,8 +42,8 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover, tail
-from brainsurgeon.rewrite.batch import Planned
-from brainsurgeon.sessions import late_openers, leases, new_file, retire
+from brainsurgeon.rewrite.apply import Planned
+from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.columns import key_path_text
 from building.rows_machine import WithRows
@@ -55,7 +55,7 @@ KEYS = {
     "min_value_length": 60, "keep_recent": 1, "retention": "24h", "retention_standing": "30d",
     "keep_after_restore_seconds": 600,
 }  # fmt: skip
-FOLDS = {
+ARCHIVES = {
     "archive": {
         "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
         "fold_after": 2,
@@ -65,7 +65,7 @@ ARCHIVED = b'"[archived turn]'
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 # Said of a session of which something was asked for where another one lies since.
-MEANWHILE = "something was asked for meanwhile"
+MEANWHILE = "another request for this session was recorded meanwhile"
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
 HOUR = 3600
 
@@ -122,7 +122,7 @@ class Shim:
 
     def install(self):
         """Take the place of the calls."""
-        self._put(new_file, "COPIED", 1)
+        self._put(exchange, "COPIED", 1)
         for name in ("write", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename", "link",
                      "ftruncate", "mkdir", "chmod", "pwrite", "copy_file_range"):  # fmt: skip
             self._put(os, name, self._before(getattr(os, name)))
@@ -135,10 +135,10 @@ class Shim:
 
         self._put(os, "open", creating)
         self._put(os, "fsync", lambda descriptor: self.point())
-        exchange = self._before(leases.exchange)
+        swap = self._before(leases.exchange)
 
         def exchanging(*arguments):
-            exchange(*arguments)
+            swap(*arguments)
             if self.dies_exchanged:
                 self.at = 0
                 self.point()
@@ -240,12 +240,14 @@ class Agents(RuleBasedStateMachine):
         self.agents = ["main"]
         self.may_go = set()
         self.crashed = False
+        self.stray = set()
+        """Our files in directories that were renamed before we recovered: doctor names them."""
         self.crash_at = None
         self.dies_exchanged = False
         self.shim = Shim()
         self.shim.install()
         self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
-        self._wait = late_openers.WAIT_FOR_OPENERS
+        self._wait = exchange.WAIT_FOR_OPENERS
         self._pays, self._grown = tail.pays, scanning.look_at_growth
         self._head = tail.HEAD_LINES
         tail.HEAD_LINES = 1  # these sessions are known by their first line
@@ -253,7 +255,7 @@ class Agents(RuleBasedStateMachine):
         scanning.look_at_growth = _counted(self._grown)
         clocks.boot_clock = lambda: float(self.now)
         retire.LOOK_BACK = 0.0
-        late_openers.WAIT_FOR_OPENERS = 0.0
+        exchange.WAIT_FOR_OPENERS = 0.0
         if Agents.template is None:
             open_store(str(self.base / "state")).close()
             Agents.template = {
@@ -273,7 +275,7 @@ class Agents(RuleBasedStateMachine):
             self.shim.remove()
             clocks.boot_clock = self._boot
             retire.LOOK_BACK = self._look_back
-            late_openers.WAIT_FOR_OPENERS = self._wait
+            exchange.WAIT_FOR_OPENERS = self._wait
             tail.pays, scanning.look_at_growth = self._pays, self._grown
             tail.HEAD_LINES = self._head
             shutil.rmtree(self.base, ignore_errors=True)
@@ -465,6 +467,8 @@ class Agents(RuleBasedStateMachine):
 
     def _call_agent(self, old, new):
         figures["moves"] += 1
+        if self.crashed:
+            self.stray.update(self.world.leftovers())
         self.agents = [new if one == old else one for one in self.agents]
         for session in (*self.sessions.values(), *self.archives.values()):
             if session.agent == old:
@@ -502,8 +506,8 @@ class Agents(RuleBasedStateMachine):
 
     @rule()
     def archive(self):
-        """Do a run in which turns fold, the newest too, and rows of archives once more."""
-        report = self._verb(self.world.scan, **KEYS, **FOLDS)
+        """Do a run in which turns are archived, the newest too, and rows of archives once more."""
+        report = self._verb(self.world.scan, **KEYS, **ARCHIVES)
         if report is not None:
             self._seen(report)
             written = b"".join(path.read_bytes() for path in self._files())
@@ -585,7 +589,7 @@ class Agents(RuleBasedStateMachine):
                 return
             named |= {one.session for one in done.sessions if self._is_named(one)}
         named |= self._titles("e.run_id > ?", runs[0].id if runs else 0)  # as it was due
-        named |= self._titles("e.blob_id IS NULL AND e.run_id IS NULL")  # by a run let go of
+        named |= self._titles("e.blob_id IS NULL AND e.run_id IS NULL")  # by a run release
         for session in self.sessions.values():
             title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
             if title in named or session.source or not self._is_known(session):
@@ -625,7 +629,7 @@ class Agents(RuleBasedStateMachine):
     @staticmethod
     def _is_named(one):
         """Tell whether a rollback says of a session that something stays, or may."""
-        since = one.since.keys() - {"put back since"}
+        since = one.since.keys() - {"restored since"}
         return one.state in ("pending", "failed") or one.missed or since
 
     @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
@@ -661,13 +665,13 @@ class Agents(RuleBasedStateMachine):
         if answer is None:
             return
         text = as_json(restored_json(answer))
-        note_answer(self.world.store, answer)
+        note_answer(self.world.store, answer, text)
         self._write(session, self._result(session, call, text, "purge_control"))
         self._close(session)
 
     @rule()
     def retention(self):
-        """Let go of what expired: what stands only in files that were silent for a month."""
+        """Release what expired: what stands only in files that were silent for a month."""
         silent, alive = set(), set()
         for path in self._files():
             old = self.now >= path.stat().st_mtime + 30 * DAY
@@ -773,7 +777,9 @@ class Agents(RuleBasedStateMachine):
                 self._must_be_expired(session, line, true)
         for (name, ident), allowed in self.pinned.items():
             if name == session.name:
-                assert self._placeholders_of(session, ident) <= allowed, "a pinned value was cut"
+                assert self._placeholders_of(session, ident) <= allowed, (
+                    "a pinned value was extracted"
+                )
 
     def _must_be_expired(self, session, line, true):
         """Whatever does not come back was let go rightly: a tombstone says so."""
@@ -840,7 +846,7 @@ class Agents(RuleBasedStateMachine):
 
     def _store_is_sound(self):
         connection = self.world.store._connection
-        assert self.world.leftovers() == []
+        assert set(self.world.leftovers()) <= self.stray
         assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         assert connection.execute("SELECT count(*) FROM journal").fetchone() == (0,)
@@ -883,7 +889,7 @@ class Agents(RuleBasedStateMachine):
                 assert os.stat(path).st_ino == inode, "a session with an open turn was replaced"
 
     def _die(self):
-        """Let go of everything as the kernel would."""
+        """Release everything as the kernel would."""
         figures["crashes"] += 1
         gc.collect()
         with contextlib.suppress(Crash):
@@ -1049,7 +1055,10 @@ class Agents(RuleBasedStateMachine):
         self._touch(session)
 
     def _extraction(self, at):
-        """Choose an entry that was cut out of a session which stands somewhere, and name both."""
+        """Choose an entry that was extracted from a session which stands somewhere.
+
+        Name both.
+        """
         if self.crashed:
             return None
         known = all_sessions(self.world.settings(**KEYS), self.world.store)
@@ -1141,13 +1150,13 @@ def _run(machine=Agents, **limits):
 
 def test_nothing_is_lost_whatever_is_done_in_whatever_order():
     """Every byte that the agent wrote is in the file or in the store after every step."""
-    _run(max_examples=90, stateful_step_count=40, derandomize=True)
-    assert figures["crashes"] > 10
-    assert figures["placeholders"] > 1000
-    assert figures["rolled back"] > 5
+    _run(max_examples=40, stateful_step_count=40, derandomize=True)
+    assert figures["crashes"] > 5
+    assert figures["placeholders"] > 500
+    assert figures["rolled back"] > 2
     assert figures["whole again"] > 0
-    assert figures["cuts in tails"] > 3
-    assert figures["moves"] > 100  # the same lives are not drawn on every machine
+    assert figures["cuts in tails"] > 1
+    assert figures["moves"] > 50  # the same lives are not drawn on every machine
 
 
 @pytest.mark.long(proves=("formats", "planning", "store", "sessions", "rewrite", "operations"))
@@ -1158,9 +1167,9 @@ def test_nothing_is_lost_in_a_long_life():
 
 def test_nothing_is_lost_in_a_database_either():
     """Every event that an agent wrote is in its database or in the store after every step."""
-    _run(AgentsWithRows, max_examples=30, stateful_step_count=30, derandomize=True)
-    assert figures["crashes"] > 3
-    assert figures["placeholders"] > 300
+    _run(AgentsWithRows, max_examples=12, stateful_step_count=30, derandomize=True)
+    assert figures["crashes"] > 1
+    assert figures["placeholders"] > 100
 
 
 @pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))

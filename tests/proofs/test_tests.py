@@ -1,6 +1,7 @@
 """The tests themselves: promises in words, names that fit a line, builders in one place."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import brainsurgeon
@@ -12,11 +13,17 @@ LINE = 100
 PROOFS = "proofs"
 
 
+@cache
+def tree(path):
+    """Parse a module."""
+    return ast.parse(path.read_text())
+
+
 def promises_in(path):
     """Give the tests of a module, those of a class included."""
     return [
         node
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name.startswith("test_")
     ]
@@ -51,7 +58,7 @@ def test_no_test_module_imports_from_another():
     shared = {
         (path.name, node.module)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom)
         and node.module.rpartition(".")[2].startswith(("test_", "conftest"))
     }
@@ -61,7 +68,7 @@ def test_no_test_module_imports_from_another():
 
 def test_a_long_proof_says_which_parts_of_the_house_it_proves():
     """Each names rooms, or modules beside them, that have tests of their own too."""
-    nodes = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text()))]
+    nodes = [node for path in MODULES for node in ast.walk(tree(path))]
     marks = [node for node in nodes if isinstance(node, ast.Attribute)
              and ast.unparse(node) == "pytest.mark.long"]  # fmt: skip
     named = [

@@ -102,15 +102,15 @@ def test_a_session_that_is_too_long_is_relieved(world, cli, error):
 
 @row("400 because of thinking")
 def test_a_refused_signature_leaves_with_the_others(world, cli):
-    """`relieve --seals` takes out all signed thinking where one was refused."""
-    advice("400 because of thinking", "`brainsurgeon relieve SESSION --seals`")
+    """`relieve --signatures` takes out all signed thinking where one was refused."""
+    advice("400 because of thinking", "`brainsurgeon relieve SESSION --signatures`")
     one = Conversation()
     think(one)
     one.user()
     one.assistant([], stop="error", api="anthropic-messages")
     one.lines[-1]["message"]["errorMessage"] = "400 The block is bound to a different conversation"
     path = world.put("s.jsonl", one.bytes())
-    shown(cli("relieve", "main/s", "--seals"))
+    shown(cli("relieve", "main/s", "--signatures"))
 
     assert b'"thinkingSignature":"s' not in path.read_bytes()
 

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from brainsurgeon import config
-from brainsurgeon.hosts import claude_code
+from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.schedule import cron_trigger
 from building.processes import Process, idle, is_cut
 from building.world import TOP
@@ -189,7 +189,7 @@ def test_a_system_service_keeps_its_state_where_the_shell_does(monkeypatch, name
     writable = [path.lstrip("-") for path in unit.words("ReadWritePaths")]
     sessions = [
         *(root.path for root in settings.root_directories()),
-        os.path.join(claude_code.home(), claude_code.PROJECTS, "-w"),
+        os.path.join(home_paths.claude_code(), claude_code.PROJECTS, "-w"),
         f"{home}/.pi/agent/sessions/--w--",
     ]
 

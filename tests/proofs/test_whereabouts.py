@@ -11,6 +11,7 @@ import shutil
 import time
 
 import pytest
+import zstandard
 
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
 from brainsurgeon.hosts import processes as clocks
@@ -18,8 +19,7 @@ from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.restore import note_answer
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import note_answer, restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.set_extractable import set_extractable
@@ -27,10 +27,10 @@ from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS
 from brainsurgeon.render import as_json, safe
-from brainsurgeon.render.sessions import restored_json
+from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.apply import Way
-from brainsurgeon.rewrite.finish import Rewrite
+from brainsurgeon.rewrite.apply import Attempt
+from brainsurgeon.rewrite.finish import FileRewrite
 from building import claw_agent
 from building.alike import (
     FORKS,
@@ -101,7 +101,7 @@ def is_undone(world, files, away=0, **settings):
     named = [one for one in world.restore_all(pristine=True, **settings) if one.unfinished]
     assert {path: path.read_bytes() for path in files} == files
     assert len(named) == away
-    assert all("cannot be looked into" in one.reason for one in named)
+    assert all("cannot be read" in one.reason for one in named)
 
 
 # --- wherever it is ------------------------------------------------------------------------------
@@ -266,20 +266,19 @@ def test_a_copy_of_what_was_a_copy_and_grew(world, gone):
 
 @pytest.mark.parametrize("scanned", ["before", "after", None])
 def test_a_copy_of_what_was_put_away_comes_back(world, scanned):
-    """The archive that an agent made of a session is named and stays; the copy is restored."""
+    """The archive that an agent made of a session and a copy of it are restored, both."""
     path, said = write(world.directory / "s.jsonl", talk("secret"))
     assert extract(world) == 1
     copy = list(copied_to_another_agent(world, {path: said}))[1]
     if scanned == "before":
         world.scan(**SHORT)
     away = path.rename(path.with_name("s.jsonl.reset.2026-11-21T10-00-00.000Z"))
-    before = away.read_bytes()
     if scanned == "after":
         world.scan(**SHORT)
     done = world.restore_all(pristine=True)
 
-    assert (away.read_bytes(), copy.read_bytes()) == (before, said)
-    assert [one.session for one in done if one.unfinished] == [str(away)]
+    assert (away.read_bytes(), copy.read_bytes()) == (said, said)
+    assert not any(one.unfinished for one in done)
 
 
 @pytest.fixture
@@ -338,7 +337,7 @@ def test_a_forks_own_value_beside_an_inherited_one(world):
 
 
 def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
-    """The parent lies in an archive under another agent's name, which is named and stays."""
+    """The parent lies in an archive under another agent's name, and comes back, too."""
     files = three(world, own_id)
     assert extract(world) == 3
     files = agent_renamed(world, files)
@@ -346,11 +345,11 @@ def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
     _, files = forked(files, parent, "a-fork")
     shutil.copy2(parent, parent.with_name("anew")).rename(parent)
     away = parent.rename(parent.with_name(f"{parent.name}.reset.2026-11-21T10-00-00.000Z"))
-    del files[parent]
+    files[away] = files.pop(parent)
     done = world.restore_all(pristine=True)
 
     assert {path: path.read_bytes() for path in files} == files
-    assert [one.session for one in done if one.unfinished] == [str(away)]
+    assert not any(one.unfinished for one in done)
 
 
 # --- written anew --------------------------------------------------------------------------------
@@ -456,8 +455,9 @@ def test_a_redacted_call_with_a_new_id_holds_nothing_back(world):
     path = agent.path
     before = asking(agent, {"action": "restore", "entry": "00000003"})
     answer = world.restore("00000003", session=str(path))
-    note_answer(world.store, answer)
-    answered(agent, before, as_json(restored_json(answer)))
+    text = as_json(restored_json(answer))
+    note_answer(world.store, answer, text)
+    answered(agent, before, text)
     world.scan(**SHORT)
     assert b'"Restored 00000003."' in path.read_bytes()
     assert b"[[extracted-" in path.read_bytes()
@@ -566,8 +566,9 @@ def everything(world):
     assert extract(world) == 3
     before = asking(agent, {"action": "restore", "entry": asked})
     answer = world.restore(asked, session=str(agent.path))
-    note_answer(world.store, answer)
-    answered(agent, before, as_json(restored_json(answer)))
+    text = as_json(restored_json(answer))
+    note_answer(world.store, answer, text)
+    answered(agent, before, text)
     world.scan(**SHORT)
     prompt, _ = long_turn(agent.talk)
     agent.append(since=next(n for n, one in enumerate(agent.talk.lines) if one.get("id") == prompt))
@@ -705,8 +706,8 @@ def say_everything(claw, last, say, **settings):
     end_of_turn()
     answer = claw.restore(asked)
     assert answer.pending
-    note_answer(claw.store, answer)
     text = as_json(restored_json(answer))
+    note_answer(claw.store, answer, text)
     talk.result(text, CALL, call="call_x", details={"mcpServer": "brainsurgeon"})
     talk.assistant("it said so")
     end_of_turn()
@@ -821,9 +822,7 @@ def test_a_fork_with_everything_of_ours_in_a_database_is_undone(claw, imported, 
     assert scanned or claw.claw.texts(OTHER) == inherited
     done = claw.restore_all(pristine=True)
 
-    named = [one.session for one in done if one.unfinished]
-    assert all("session-sqlite-import-archive" in name for name in named)
-    assert len(named) == imported
+    assert not any(one.unfinished for one in done)
     for session in (OTHER, *[GATEWAY] * (not gone)):
         assert claw.claw.texts(session)[1:] == texts[1:]
     assert claw.claw.sound() == []
@@ -840,7 +839,7 @@ def test_a_root_that_is_away_is_named(world, tmp_path):
     done = world.restore_all()
 
     assert [one.unfinished for one in done] == [True] * 3
-    assert all("cannot be looked into" in one.reason for one in done)
+    assert all("cannot be read" in one.reason for one in done)
 
 
 def test_after_a_lost_store_every_orphan_is_named(world):
@@ -886,26 +885,44 @@ def test_what_expired_is_named(world):
     assert b"[[extracted-00000003]]" in path.read_bytes()
 
 
-def test_an_archive_with_placeholders_is_named(world):
-    """What its agent put away is read, never written."""
+@pytest.mark.parametrize("how", ["reset", "deleted"])
+def test_an_archive_that_is_a_file_is_restored(world, how):
+    """What its agent put away gets its values back, byte for byte, like a session."""
+    path, said = write(world.directory / "s.jsonl", talk("secret"))
+    assert extract(world) == 1
+    away = path.rename(path.with_name(f"s.jsonl.{how}.2026-11-21T04-49-16.343Z"))
+    done = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert away.read_bytes() == said
+    assert (done[str(away)].state, done[str(away)].values) == ("restored", 1)
+    assert not any(one.unfinished for one in done.values())
+    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+
+
+def test_an_archive_that_its_agent_packed_is_named(world):
+    """A compressed archive is read, never written: one line names it."""
     path, _ = write(world.directory / "s.jsonl", talk("secret"))
     assert extract(world) == 1
-    away = path.rename(path.with_name("s.jsonl.reset.2026-11-21T04-49-16.343Z"))
+    away = path.with_name("s.jsonl.reset.2026-11-21T04-49-16.343Z.zst")
+    away.write_bytes(zstandard.compress(path.read_bytes()))
+    path.unlink()
     before = away.read_bytes()
-    done = {one.session: one for one in world.restore_all()}
+    done = world.restore_all()
+    [line] = [line for line in restored_all(done).splitlines() if str(away) in line]
 
+    assert "1 placeholder stays" in line
     assert away.read_bytes() == before
-    assert done[str(away)].unfinished
+    assert [one.session for one in done if one.unfinished] == [str(away)]
     assert expire(world) == 0
 
 
-def test_pending_is_no_failure(world):
-    """A session that is not idle gets its values later; that is as good as done."""
+def test_a_session_that_is_at_work_is_not_done(world):
+    """A session that is not idle gets its values later: until then placeholders stand in it."""
     write(world.directory / "s.jsonl", talk("secret"))
     assert extract(world) == 1
     [done] = world.restore_all(quiet_seconds=10**9)
 
-    assert (done.state, done.unfinished) == ("pending", False)
+    assert (done.state, done.unfinished) == ("pending", True)
 
 
 def test_a_deleted_session_leaves_nothing_to_undo(world):
@@ -1036,9 +1053,9 @@ def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, mo
     with monkeypatch.context() as patch:
         patch.setattr(recover, "resolve", lambda *_, **__: None)
         if at == "exchanged":
-            patch.setattr(Way, "settle", killed)
+            patch.setattr(Attempt, "settle", killed)
         else:
-            patch.setattr(Rewrite, "remove", killed)
+            patch.setattr(FileRewrite, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
     [left] = world.leftovers()
@@ -1060,7 +1077,7 @@ def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, mo
 def cut_and_killed(world, monkeypatch):
     """Let a scan be killed before it removes the old file; give the name of that."""
     with monkeypatch.context() as patch:
-        patch.setattr(Rewrite, "remove", killed)
+        patch.setattr(FileRewrite, "remove", killed)
         patch.setattr(recover, "resolve", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
@@ -1097,7 +1114,7 @@ def test_a_root_that_moves_after_a_crash_is_scanned_as_ever(world, monkeypatch):
     """The rewrite waits for the root; the old file stays, and each value goes back."""
     path, original = write(world.directory / "s.jsonl", talk("secret"))
     with monkeypatch.context() as patch:
-        patch.setattr(Rewrite, "remove", killed)
+        patch.setattr(FileRewrite, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
     world.close()

@@ -6,8 +6,9 @@ from contextlib import redirect_stdout
 
 import pytest
 
+from brainsurgeon.model.reports import StandingArchive
+from brainsurgeon.model.text import about
 from brainsurgeon.model.turns import ArchiveRecord
-from brainsurgeon.operations.archive import StandingArchive
 from brainsurgeon.render.turns import archives
 
 # An id of an entry as OpenClaw gives it, and one as Claude Code does.
@@ -37,5 +38,17 @@ def test_no_line_is_wider_than_a_terminal(terminal, ident):
 
     assert max(len(head), len(row)) <= 80
     assert row.startswith(f"{ident}  pi:")
-    assert "1,000  108,032 -> 1,557" in row
+    assert "1,000  110,000 -> 1,600" in row
     assert head.endswith("age")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"), (7, "7"), (-136, "-140"), (653, "650"), (9_960, "10,000"), (33_870, "34,000"),
+        (999_999, "1.0 million"), (1_033_463, "1.0 million"), (12_345_678, "12.3 million"),
+    ],
+)  # fmt: skip
+def test_an_estimate_is_rounded(number, text):
+    """No more than two digits of it are shown, or a tenth of a million."""
+    assert about(number) == text

@@ -7,7 +7,7 @@ import pytest
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
-from brainsurgeon.sessions import late_openers, retire
+from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import APPEND, LATE, NEW, TEMPORARY, found_at, interrupted, state
 from building.processes import wait_until
@@ -105,7 +105,7 @@ def test_an_opener_who_stays_for_long_costs_no_byte(
 ):
     """A rewrite given up with both files open is finished by a later run; every line is there."""
     path = idle_session(world, conversation)
-    monkeypatch.setattr(late_openers, "WAIT_FOR_CLOSING", 0.05)
+    monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
     monkeypatch.setattr(recover, "_WAIT", 0.05)
     race.before = lambda: race.opens(

@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.sessions import leases, row_writing
-from brainsurgeon.sessions.row_session import UNTRIED
+from brainsurgeon.sessions.row_listing import UNTRIED
 from brainsurgeon.store import open_store
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
@@ -32,9 +32,7 @@ def between_steps(monkeypatch, act):
     """Take steps of two rows each, and do something once after the first of them."""
     monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
     left = [act]
-    monkeypatch.setattr(
-        "brainsurgeon.rewrite.apply_rows.time.sleep", lambda _: left and left.pop()()
-    )
+    monkeypatch.setattr("brainsurgeon.rewrite.apply.time.sleep", lambda _: left and left.pop()())
 
 
 def differing(before, now):
@@ -172,7 +170,10 @@ class TestFilesystems:
         assert world.claw.contents() == before
 
     def test_what_was_cut_below_an_exclusive_root_comes_back(self, world):
-        """Below such a root a session is cut, and one value and all the others are put back."""
+        """Below such a root a session is extracted.
+
+        One value and all the others are restored.
+        """
         before = world.claw.columns(GATEWAY)
         roots = [{"path": str(world.claw.root), "exclusive": True}]
         world.scan(roots=roots)
@@ -193,7 +194,7 @@ def texts_by_id(world):
 
 
 def records(world, ident):
-    """Give what the store says of what was cut out of an entry of the session."""
+    """Give what the store says of what was extracted from an entry of the session."""
     here = f"{world.claw.path}/{GATEWAY}"
     row = world.store.sessions.at(here)
     return [one for one in world.store.extractions.of_session(row.id) if one.entry_id == ident]

@@ -1,11 +1,7 @@
 """The end of rewrites that share their commit: what they have in common, and what not."""
 
 import os
-from contextlib import ExitStack
 
-import pytest
-
-from brainsurgeon.rewrite.finish import Directories
 from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import retire
 from building.world import Conversation
@@ -17,23 +13,6 @@ def put(world, *numbers):
         conversation = Conversation(f"33333333-0000-4000-8000-{number:012}")
         conversation.turn(f"{number} " + "x" * 4000)
         world.put(f"{number}.jsonl", conversation.bytes())
-
-
-def test_a_directory_is_open_until_the_last_has_let_go(tmp_path):
-    """Rewrites of one directory share a descriptor, which is closed once, at the end."""
-    above = os.open(tmp_path, os.O_RDONLY)
-    directories, first, last = Directories(), ExitStack(), ExitStack()
-    own = directories.hold(above, first)
-    shared = directories.hold(above, last)
-    first.close()
-    still = os.fstat(own).st_ino == os.fstat(above).st_ino
-    last.close()
-    os.close(above)
-
-    assert own == shared != above
-    assert still
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(own)
 
 
 def test_an_old_file_that_stays_holds_up_no_other(world, monkeypatch, puppet):

@@ -67,7 +67,7 @@ def test_an_append_costs_an_append(world):
 
 
 def test_what_was_appended_goes_when_its_time_has_come(world):
-    """A result that was appended is cut once it is old, and it comes back."""
+    """A result that was appended is extracted once it is old, and it comes back."""
     path, talk = long_session(world)
     world.scan()
     before = len(talk.lines)
@@ -100,7 +100,7 @@ def say_much(path, talk, ident, text="x" * 5000):
 
 @pytest.fixture
 def known(world):
-    """Give a long session out of whose tail something was cut already."""
+    """Give a long session out of whose tail something was extracted already."""
     path, talk = long_session(world)
     world.scan(keep_recent=0)
     say_much(path, talk, "much-0")
@@ -109,7 +109,10 @@ def known(world):
 
 
 def test_what_was_appended_goes_without_the_front_being_taken_apart(world, known, monkeypatch):
-    """A value in the tail is cut on the word of the tail alone, again and again, and comes back."""
+    """A value in the tail is extracted on the word of the tail alone, again and again.
+
+    Comes back.
+    """
     path, talk = known
     monkeypatch.setattr("brainsurgeon.operations.scan.examine_quiet", None)
     said = [str(number) * 5000 for number in range(1, 4)]
@@ -249,7 +252,10 @@ def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
 
 
 def test_an_archive_with_a_new_id_is_known_in_the_tail(world):
-    """Its entry was written anew with another id: nothing is cut out of what stands for a turn."""
+    """Its entry was written anew with another id.
+
+    Nothing is extracted from what stands for a turn.
+    """
     path, talk = long_session(world)
     say_much(path, talk, "much")
     keys = world.settings(keep_recent=0, archive={"enabled": True, "keep_turns": 0})

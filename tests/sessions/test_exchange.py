@@ -4,18 +4,17 @@ The races are forced: another process is sent into the window between the last c
 exchange of the names, where the lease blocks it, and is let through afterwards.
 """
 
-import dataclasses
 import os
 import time
 
+import msgspec.structs
 import pytest
 
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions import exchange, leases, new_file
-from brainsurgeon.sessions import late_openers as openers
+from brainsurgeon.sessions import exchange, leases
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.late_lines import StaysError
 from brainsurgeon.sessions.reading import RefusedError, open_session
+from brainsurgeon.sessions.retire import Ledger, StaysError
 from building.exchange import (
     APPEND,
     LATE,
@@ -53,7 +52,7 @@ def test_the_new_content_takes_the_name_the_old_file_waits(session, path):
 
 
 def rewrite(path, data):
-    """Rewrite in place, with the modification time put back."""
+    """Rewrite in place, with the modification time restored."""
     before = os.stat(path)
     with open(path, "r+b") as handle:
         handle.write(data)
@@ -96,7 +95,7 @@ def test_a_session_that_changed_since_it_was_read_is_left_alone(session, path, c
 def test_a_change_while_the_new_file_is_written_is_noticed(session, path, change, monkeypatch):
     """What happens while the temporary file is filled counts like what happened before."""
     act, why = CHANGES[change]
-    read_range = new_file.read_range
+    read_range = exchange.read_range
 
     def reading(*arguments):
         if "done" not in before:
@@ -106,7 +105,7 @@ def test_a_change_while_the_new_file_is_written_is_noticed(session, path, change
         return read_range(*arguments)
 
     before = {}
-    monkeypatch.setattr(new_file, "read_range", reading)
+    monkeypatch.setattr(exchange, "read_range", reading)
 
     with pytest.raises(RefusedError, match=why):
         replace(session)
@@ -223,22 +222,22 @@ def test_a_holder_that_stands_still_keeps_the_order(
     race.before = lambda: race.opens(
         puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
     )
-    same = openers.LateOpeners._same_outside
+    same = exchange.Successor._same_outside
 
-    def standing_still(late_openers):
+    def standing_still(candidate):
         leases.drop(race.leased[0])
-        monkeypatch.setattr(openers, "TRUSTED", 0.0)
+        monkeypatch.setattr(exchange, "TRUSTED", 0.0)
         time.sleep(0.02)  # the clock of files is a coarse one
         second_puppet.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
         second_puppet.ask("os.write(fd, b'{}\\n')")
         if not stays:
             second_puppet.ask("os.close(fd)")
-        return same(late_openers)
+        return same(candidate)
 
-    monkeypatch.setattr(openers.LateOpeners, "_same_outside", standing_still)
+    monkeypatch.setattr(exchange.Successor, "_same_outside", standing_still)
     done = replace(session)
     if stays:
-        with pytest.raises(StaysError, match="somebody has the session open"):
+        with pytest.raises(StaysError, match="another process has the session open"):
             settle(session, done)
         assert path.read_bytes() == NEW + b"{}\n"
         assert path.with_name(TEMPORARY).read_bytes() == OLD + LATE
@@ -442,11 +441,11 @@ def test_sessions_side_by_side_share_a_sync_and_no_reading(session, path, monkey
     with open_session(next_to(path, beside)) as other:
         signs = Signs(read=lambda: told.append("read"), changed=lambda: told.append("compared"))
         new = [
-            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES)
+            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, signs, Ledger())
             for number, one in enumerate((session, other))
         ]
         monkeypatch.setattr(os, "fsync", syncing)
-        exchange.replace([exchange.Candidate(one, signs, 0.0) for one in new])
+        exchange.replace(new)
         for one in new:
             one.close()
 
@@ -462,10 +461,10 @@ def test_one_that_is_refused_takes_no_other_along(session, path, puppet):
 
     with open_session(next_to(path, beside)) as other:
         new = [
-            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES)
+            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, Signs(), Ledger())
             for number, one in enumerate((session, other))
         ]
-        exchange.replace([exchange.Candidate(one, Signs(), 0.0) for one in new])
+        exchange.replace(new)
         for one in new:
             one.close()
 
@@ -478,8 +477,8 @@ def next_to(path, beside):
     """Find a session that lies beside another."""
     found = found_at(path)
     status = beside.stat()
-    mark = dataclasses.replace(
+    mark = msgspec.structs.replace(
         found.fingerprint, inode=status.st_ino, size=status.st_size,
         mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns,
     )  # fmt: skip
-    return dataclasses.replace(found, name=beside.name, fingerprint=mark)
+    return msgspec.structs.replace(found, name=beside.name, fingerprint=mark)

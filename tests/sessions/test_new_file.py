@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from brainsurgeon.sessions import late_lines, new_file
+from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
@@ -35,7 +35,7 @@ def test_what_stays_is_copied_by_the_kernel_or_by_us(path, monkeypatch, refusal)
             return 0
         return copy(source, target, min(count, 7), start)
 
-    monkeypatch.setattr(new_file, "COPIED", 3)
+    monkeypatch.setattr(exchange, "COPIED", 3)
     monkeypatch.setattr(os, "copy_file_range", copying)
     splices = [(0, 0, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")]
     with open_session(found_at(path)) as session:
@@ -53,7 +53,7 @@ def test_a_disk_that_fails_while_the_kernel_copies_leaves_the_session(path, monk
     def failing(*_):
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(new_file, "COPIED", 3)
+    monkeypatch.setattr(exchange, "COPIED", 3)
     monkeypatch.setattr(os, "copy_file_range", failing)
     with open_session(found_at(path)) as session, pytest.raises(OSError, match=os.strerror(error)):
         replace(session)
@@ -64,15 +64,15 @@ def test_a_disk_that_fails_while_the_kernel_copies_leaves_the_session(path, monk
 
 def test_a_late_line_is_appended_whatever_was_copied(path, monkeypatch):
     """The new file is written at its end again once it is whole, wherever its offset stands."""
-    monkeypatch.setattr(new_file, "COPIED", 3)
+    monkeypatch.setattr(exchange, "COPIED", 3)
     seen = []
-    end_now = late_lines.end_now
+    end_now = retire.end_now
 
     def ending(descriptor):
         seen.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
         return end_now(descriptor)
 
-    monkeypatch.setattr(late_lines, "end_now", ending)
+    monkeypatch.setattr(retire, "end_now", ending)
     with open_session(found_at(path)) as session:
         settle(session, replace(session))
 
@@ -122,13 +122,13 @@ def test_the_owner_stays_when_root_works_for_somebody(path):
 def test_the_temporary_file_is_nobody_elses_from_birth(session, path, monkeypatch):
     """Before it has the session's mode, the temporary file can be read by its owner alone."""
     seen = []
-    write = late_lines.write
+    write = retire.write
 
     def writing(descriptor, data):
         seen.append(os.fstat(descriptor).st_mode & 0o777)
         write(descriptor, data)
 
-    monkeypatch.setattr(late_lines, "write", writing)
+    monkeypatch.setattr(retire, "write", writing)
     old = os.umask(0)
     try:
         replace(session)

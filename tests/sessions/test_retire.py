@@ -6,8 +6,8 @@ import time
 import pytest
 
 from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.late_lines import Ledger, Place, StaysError
 from brainsurgeon.sessions.reading import open_session
+from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError
 from building.exchange import (
     APPEND,
     LATE,
@@ -84,7 +84,7 @@ def test_identical_lines_that_may_have_been_moved_both_stay(session, path):
     done = replace(session)
     append(path.with_name(TEMPORARY), BEAT)
     append(path, BEAT)
-    with pytest.raises(StaysError, match="a crash left it open"):
+    with pytest.raises(StaysError, match="after a crash it is unknown"):
         settle(session, done, ledger=begun(path))
 
     assert path.read_bytes() == NEW + BEAT
@@ -144,8 +144,8 @@ def test_settling_twice_is_no_error(path):
     with open_session(found_at(path)) as session:
         done = replace(session)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    place = Place(directory, NAME, TEMPORARY)
-    saved = [retire.retire(place, ends=done.ends, deadline=0) for _ in "12"]
+    pair = FilePair(directory, NAME, TEMPORARY, done.ends)
+    saved = [retire.retire(pair, deadline=0) for _ in "12"]
     os.close(directory)
 
     assert saved == [0, 0]

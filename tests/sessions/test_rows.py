@@ -10,20 +10,19 @@ import sys
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
-from brainsurgeon.hosts.openclaw_gate import after_our_write, fence
+from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
 from brainsurgeon.hosts.openclaw_schema import Payload, plain
-from brainsurgeon.model.plans import Cut, Putback
+from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import RowIndex, RowPlace
-from brainsurgeon.sessions.row_session import open_rows
+from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
 from building.claw import (
@@ -81,7 +80,8 @@ def prepared(session, edits, originals=()):
 
 def allowed(session, now=LATER):
     """Give the check that is repeated under the lock."""
-    return fence(session.gate(30.0), session.window, session.schema, lambda: now)
+    gate = Gate(30.0, session.presence, session.file.own_ms)
+    return fence(gate, session.window, session.schema, lambda: now)
 
 
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
@@ -94,7 +94,7 @@ def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
 
 
 def look(claw, session=GATEWAY):
-    """Open a session, cut everything large in thought, and let go of the database."""
+    """Open a session, cut everything large in thought, and release the database."""
     with open_rows(claw.session(session)) as opened:
         return opened, prepared(opened, cuts(opened))
 
@@ -278,14 +278,17 @@ class TestPlanning:
         assert max(map(len, found)) == row_writing.MOST_ROWS
 
     def test_what_comes_back_comes_last_and_from_the_oldest(self):
-        """A seal leaves before anything in front of it changes, and comes back after it did."""
+        """A signature leaves before anything in front of it changes.
+
+        Comes back after it did.
+        """
         index = RowIndex([(seq, 100) for seq in range(10)])
         edits = []
         for seq in range(10):
             at = index[seq].offset
-            cut = Cut(at, at + 9, b"x", "e", "", (), "thinking", None, 9, False, False, "")
-            put_back = Putback(at + 20, at + 29, 1, "e", (), 9)
-            edits += [[cut], [put_back], [cut, put_back]][seq % 3]
+            cut = Removal(at, at + 9, b"x", "e", "", (), "thinking", None, 9, False, False, "")
+            restored = Restoration(at + 20, at + 29, 1, "e", (), 9)
+            edits += [[cut], [restored], [cut, restored]][seq % 3]
 
         (chunk,) = chunks(by_row(index, edits))
 
@@ -333,7 +336,7 @@ class TestChanging:
             assert (packed, navigation, size) == (None, None, len(text.encode()))
 
     def test_undoing_gives_back_every_column(self, every_claw):
-        """With the original columns at hand, a row put back cannot be told from what it was."""
+        """With the original columns at hand, a row restored cannot be told from what it was."""
         before = every_claw.columns(GATEWAY)
         session, edits = look(every_claw)
         written = write(every_claw, session, edits)
@@ -359,11 +362,11 @@ class TestChanging:
     def test_the_noted_time_is_later_than_any_before(self, claw):
         """The transcript's time moves forward even where its clock was ahead of ours."""
         session, edits = look(claw)
-        noted = session.window.times
+        noted = session.window
 
-        done = write(claw, session, edits, clock=lambda: noted.observed / 1000 - 60)
+        done = write(claw, session, edits, clock=lambda: noted.observed_at / 1000 - 60)
 
-        assert done.at == max(noted.transcript, noted.observed) + 1
+        assert done.at == max(noted.transcript_at, noted.observed_at) + 1
 
     def test_closing_leaves_no_log_behind(self, claw):
         """After a change by the only one who has it open, the database stands alone again."""
@@ -399,7 +402,7 @@ class TestChanging:
             ("UPDATE session_windows SET status = 'running'", "marked as running"),
             ("UPDATE session_windows SET updated_at = updated_at + 1", "changed meanwhile"),
             ("UPDATE transcript_rewrite_watermarks SET generation = 'x'", "changed meanwhile"),
-            ("UPDATE session_windows SET session_key = 'agent:main:cron:x'", "no session any more"),
+            ("UPDATE session_windows SET session_key = 'agent:main:cron:x'", "no longer refers"),
             (("INSERT INTO transcript_events (session_id, seq, event_json, created_at,"
              " event_utf8_bytes) SELECT session_id, 999, '{}', 1, 2 FROM session_windows"),
              "changed meanwhile"),
@@ -530,7 +533,8 @@ class TestChanging:
         read = []
 
         with row_writing.writing(str(claw.path)) as writer:
-            before = opened.lines.over(writer.database).row(place)
+            opened.lines.database = writer.database
+            before = opened.lines.row(place)
             writer.change(
                 GATEWAY, [edit], lambda _: read.append(reads()), compressing=True, durable=False
             )
@@ -585,7 +589,7 @@ class TestChanging:
 
 
 def test_one_thread_at_a_time_has_a_database_open(claw, monkeypatch):
-    """A second thread of this process waits, since closing a file lets go of the other's locks."""
+    """A second thread of this process waits, since closing a file releases the other's locks."""
     monkeypatch.setattr(sqlite, "_TURN", 0.1)
     path = str(claw.path)
     with sqlite.reading(path, owned=False), pytest.raises(BusyError, match="open already"):

@@ -1,7 +1,6 @@
 """What the store says of archives: asked for, made, standing, and what was said of their turns."""
 
 from brainsurgeon.model.turns import Archive
-from brainsurgeon.store.archives import confirm_archives
 from building.turns import turns
 from building.world import sql
 
@@ -25,11 +24,11 @@ def test_what_is_asked_for_waits_until_it_is_made(world):
 
     with world.store.transaction():
         made = archives.add(session, [ONE], 3.0)
-        confirm_archives(world.store._connection, session, [*made.values()], [])
+        archives.confirm(session, [*made.values()], [])
     assert not archives.asked(session)
 
 
-def test_only_what_is_folded_now_stands(world):
+def test_only_what_is_archived_now_stands(world):
     """After everything went back nothing stands, and the rows stay and say so."""
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())

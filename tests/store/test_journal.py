@@ -1,10 +1,10 @@
 """The journal of rewrites: pending, confirmed, closed, abandoned."""
 
 import os
-from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
 from brainsurgeon.store import files, journal
@@ -82,7 +82,7 @@ def test_a_rewrite_that_puts_back_marks_what_it_put_back(store):
     confirm(store, other, begin(store, other, [cut("e1")]))
     ids = {one.entry_id: one.id for one in store.extractions.of_session(row.id)}
     (foreign_id,) = [one.id for one in store.extractions.of_session(other.id)]
-    note = journal.Confirmation(put_back=[ids["e1"], foreign_id], restored=["e1"], at=50.0)
+    note = journal.Confirmation(restored_ids=[ids["e1"], foreign_id], restored=["e1"], at=50.0)
     confirm(store, row, begin(store, row, note=note), note)
 
     assert standing(store, row) == [("e1", "restored"), ("e2", "standing")]
@@ -95,17 +95,17 @@ def unplaced(store):
     return store._connection.execute("SELECT id, unplaced_at FROM extractions").fetchall()
 
 
-def put_back(store, row, *ids):
+def restored(store, row, *ids):
     """Put values back into a session."""
-    note = journal.Confirmation(put_back=list(ids), at=5.0)
+    note = journal.Confirmation(restored_ids=list(ids), at=5.0)
     confirm(store, row, begin(store, row, note=note), note)
 
 
 def test_a_value_cut_again_replaces_the_record_of_the_first_cut(store):
-    """Cut, put back, cut again: one row speaks for the placeholder."""
+    """Removal, restored, cut again: one row speaks for the placeholder."""
     row = session(store)
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
-    put_back(store, row, 1)
+    restored(store, row, 1)
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
 
     assert standing(store, row) == [("e1", "standing")]
@@ -115,7 +115,7 @@ def test_another_value_of_a_place_keeps_the_record_of_the_first(store):
     """A placeholder names one value for ever: the second value of a place gets another one."""
     row = session(store)
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
-    put_back(store, row, 1)
+    restored(store, row, 1)
     confirm(store, row, begin(store, row, [cut("e1")], b"another"))
 
     assert [(one.placeholder, one.state) for one in store.extractions.of_session(row.id)] == [
@@ -129,7 +129,7 @@ def test_a_fork_goes_on_with_the_record_of_a_value_that_was_cut_again(store):
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
     with store.transaction():
         store.placements.add(fork.id, [1])
-    put_back(store, row, 1)
+    restored(store, row, 1)
     confirm(store, row, begin(store, row, [cut("e1")], b"same"))
 
     assert store.placements.of_session(fork.id) == store.placements.of_session(row.id) == {2}

@@ -122,7 +122,7 @@ def test_a_look_that_finds_what_is_known_writes_nothing(store, row):
 
 
 def test_an_extraction_that_was_replaced_meanwhile_is_left_out(store, row, fork):
-    """A fork that was read before its session was cut again holds the new record."""
+    """A fork that was read before its session was extracted again holds the new record."""
     record(store, fork, standing=[1])
     record(store, row, gone=[1])
     confirm(store, row, begin(store, row, [cut("e1")]))

@@ -1,7 +1,9 @@
 """The runs: numbered when something is written, counted, and named by what they made."""
 
 import pytest
+from msgspec.structs import replace
 
+from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.store import journal
 from brainsurgeon.store.history import KEPT_SECONDS
 from building.rows import begin, count, cut, session
@@ -10,15 +12,14 @@ from building.rows import begin, count, cut, session
 LONG_AFTER = 6.0 + KEPT_SECONDS
 
 
-def made(store, command="scan", *, cuts=("e1",)):
-    """Cut something in a run; give its number."""
+def made(store, command="scan", *, cuts=("e1",), tokens=0):
+    """Extract something in a run; give its number."""
     row = session(store)
     with store.runs.run(command, 5.0):
         with store.transaction():
             number = store.runs.number()
-        entry = begin(store, row, [cut(one) for one in cuts], note=journal.Confirmation(
-            at=6.0, run_id=number
-        ))  # fmt: skip
+        cutting = [replace(cut(one), tokens=tokens) for one in cuts]
+        entry = begin(store, row, cutting, note=journal.Confirmation(at=6.0, run_id=number))
         with store.transaction():
             store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
             store.journal.close(entry)
@@ -68,11 +69,11 @@ def test_a_number_that_was_not_committed_is_made_anew(store):
 
 
 def test_a_run_counts_what_it_did(store):
-    """Sessions, values, characters and estimated tokens of a rewrite that happened are added up."""
-    number = made(store, cuts=("e1", "e2"))
+    """Sessions, values, characters and recorded tokens of a rewrite that happened are added up."""
+    number = made(store, cuts=("e1", "e2"), tokens=3)
 
     assert store.runs.named(number).facts == {
-        "sessions": 1, "extracted": 2, "chars": 14, "tokens": 5,
+        "sessions": 1, "extracted": 2, "chars": 14, "tokens": 6,
     }  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def test_the_newest_passes_come_last(store):
 
 
 def expire(store):
-    """Let go of every value, as retention does, and of what was told of it."""
+    """Release every value, as retention does, and of what was told of it."""
     with store.transaction():
         held = store._connection.execute("SELECT id FROM extractions").fetchall()
         store.expiry.delete([(ident, "old") for (ident,) in held], 7.0)
@@ -170,7 +171,9 @@ def test_a_run_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, k
         if kept == "field":
             store.fields.add(row.id, 1, "e1", "_extractable", None, b"x", "false", number)
         if kept == "request":
-            store.requests.add_restore(row.id, None, None, 7.0, None, rolls_back=number)
+            store.requests.add_restore(
+                replace(EVERYTHING, session_id=row.id, asked_at=7.0, rolls_back=number)
+            )
     if kept == "rewrite":
         begin(store, row, note=journal.Confirmation(at=6.0, run_id=number))
 

@@ -1,7 +1,8 @@
 """What a rewrite that happened is told of: one event a kind, with its counts."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
+from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.store import journal
 from building.rows import begin, cut, session
 
@@ -62,7 +63,7 @@ def test_a_put_back_is_told(store):
     """A restoration says what came back."""
     row = session(store)
     confirmed(store, row, begin(store, row, [cut("e1")]), journal.Confirmation(at=2.0))
-    note = journal.Confirmation(at=3.0, put_back=[1])
+    note = journal.Confirmation(at=3.0, restored_ids=[1])
 
     [_, back] = confirmed(store, row, begin(store, row), note)
     assert (back.kind, back.facts["values"], back.facts["chars"]) == ("restoration", 1, 7)
@@ -77,9 +78,11 @@ def test_a_put_back_of_a_rollback_names_the_run_that_it_undoes(store):
         number = store.runs.number()
     confirmed(store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0))
     with store.transaction():
-        store.requests.add_restore(row.id, None, None, 1.0, None, pristine=True, rolls_back=of)
-    at_once = journal.Confirmation(at=3.0, put_back=[1], run_id=number)
-    later = journal.Confirmation(at=4.0, put_back=[2], requests=[1])
+        store.requests.add_restore(
+            replace(EVERYTHING, session_id=row.id, asked_at=1.0, rolls_back=of)
+        )
+    at_once = journal.Confirmation(at=3.0, restored_ids=[1], run_id=number)
+    later = journal.Confirmation(at=4.0, restored_ids=[2], requests=[1])
 
     confirmed(store, row, begin(store, row), at_once)
     told = confirmed(store, row, begin(store, row), later)

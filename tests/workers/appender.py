@@ -93,7 +93,7 @@ class Kept(ByPath):
         os.write(self.descriptor, line[half:])
 
     def end(self):
-        """Let go of it."""
+        """Release it."""
         os.close(self.descriptor)
 
 
@@ -110,7 +110,7 @@ class KeptForGood(Kept):
         os.write(self.descriptor, dump(entry))
 
     def end(self):
-        """Let go of nothing."""
+        """Release nothing."""
 
 
 class Rewrite(ByPath):

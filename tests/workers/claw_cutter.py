@@ -1,4 +1,4 @@
-"""Cut large tool results of sessions in OpenClaw's database, again and again, without a gate.
+"""Removal large tool results of sessions in OpenClaw's database, again and again, without a gate.
 
     python claw_cutter.py DATABASE DIRECTORY SESSION...
 
@@ -22,8 +22,7 @@ from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import list_rows_at
-from brainsurgeon.sessions.row_session import open_rows
+from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.edits import Swap, know_nothing
 
 LONG = 1000
@@ -32,7 +31,7 @@ AT_ONCE, NEWEST = 128, 2000
 
 
 def main():
-    """Cut until told to stop."""
+    """Extract until told to stop."""
     path, directory, *sessions = sys.argv[1:]
     told = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
     print("cutting", flush=True)
@@ -49,7 +48,7 @@ def main():
 
 
 def once(path, session, directory, told):
-    """Cut what can be cut now."""
+    """Extract what can be now."""
     (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_rows(found) as opened:
         wide = opened.schema.compressing

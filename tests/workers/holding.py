@@ -11,8 +11,7 @@ from brainsurgeon.hosts.openclaw_schema import plain
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import list_rows_at
-from brainsurgeon.sessions.row_session import open_rows
+from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit
 
 

@@ -33,8 +33,7 @@ from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.relieve import relieve
-from brainsurgeon.operations.restore import note_answer, restore
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import note_answer, restore, restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
@@ -42,7 +41,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
 from brainsurgeon.rewrite.budget import Wanted
-from brainsurgeon.sessions import late_openers, leases, new_file, retire
+from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 
 plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
@@ -154,9 +153,9 @@ def prune(world, store):
 
 
 def archive(world, store):
-    """Scan, and fold every turn on the way."""
-    folding = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
-    report = scan(world.settings.model_copy(update={"archive": folding}), store, clock=clock)
+    """Scan, and archive every turn on the way."""
+    archiving = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
+    report = scan(world.settings.model_copy(update={"archive": archiving}), store, clock=clock)
     return {
         "failed": report.failed or bool(report.interrupted),
         "changed": report.sessions_changed,
@@ -164,8 +163,8 @@ def archive(world, store):
 
 
 def ease(world, store):
-    """Take out of one session as much as can go."""
-    relief = relieve(world.settings, store, "0", Wanted(to=2), clock=clock)
+    """Take the large values out of one session."""
+    relief = relieve(world.settings, store, "0", Wanted(to=200), clock=clock)
     return {"failed": relief.pending, "changed": int(relief.values > 0)}
 
 
@@ -176,7 +175,7 @@ def undo(world, store):
 
 
 def roll_back(world, store):
-    """Take back the run in which everything was cut."""
+    """Take back the run in which everything was extracted."""
     report = rollback(world.settings, store, 1, clock=clock)
     return {
         "failed": any(one.unfinished for one in report.sessions), "changed": len(report.sessions),
@@ -184,19 +183,19 @@ def roll_back(world, store):
 
 
 def pin(world, store):
-    """Set a field on an entry of which the value has been cut."""
+    """Set a field on an entry of which the value has been extracted."""
     set_extractable(world.settings, store, "00000003", False, clock=clock, session="0")
     return {"failed": False, "changed": 1}
 
 
-def put_back(world, store):
+def restored(world, store):
     """Put one value back, with the field that says so; it may be back already."""
     restore(world.settings, store, "00000003", clock=clock, session="0")
     return {"failed": False, "changed": 1}
 
 
 def let_go(world, store):
-    """Let retention delete what was put back; the files have nothing to do with it."""
+    """Let retention delete what was restored; the files have nothing to do with it."""
     later = NOW + 1.5 * DAY
     with _clocks_at(later):
         report = retention(world.settings, store, clock=lambda: later)
@@ -216,12 +215,12 @@ def store_made(world, store):
 
 
 def pruned(world, store):
-    """Prepare: everything is cut."""
+    """Prepare: everything is extracted."""
     prune(world, store)
 
 
-def folded(world, store):
-    """Prepare: every turn is folded."""
+def archived(world, store):
+    """Prepare: every turn is archived."""
     archive(world, store)
 
 
@@ -258,7 +257,7 @@ def asked(world, store):
     busy = world.settings.model_copy(update={"quiet_seconds": 10**9})
     answer = restore(busy, store, "00000003", clock=clock, session="0")
     text = json.dumps(restored_json(answer))
-    note_answer(store, answer)
+    note_answer(store, answer, text)
     call = {"type": "toolCall", "id": "call_x", "name": "purge_control",
             "arguments": {"action": "restore", "entry": "00000003", "keys": "content"}}  # fmt: skip
     said = [
@@ -275,7 +274,7 @@ def asked(world, store):
 
 
 def unplaced(world, store):
-    """Prepare: cut, put back, and retention has run, which believes no clock the first time."""
+    """Prepare: cut, restored, and retention has run, which believes no clock the first time."""
     prune(world, store)
     undo(world, store)
     with _clocks_at(NOW):
@@ -294,11 +293,11 @@ SCENARIOS = {
     "restore": Scenario(undo, prepare=pruned),
     "rollback": Scenario(roll_back, prepare=pruned),
     "pin": Scenario(pin, prepare=pruned),
-    "put-back": Scenario(put_back, prepare=pruned),
+    "put-back": Scenario(restored, prepare=pruned),
     "redact": Scenario(prune, prepare=asked),
     "archive": Scenario(archive),
     "relieve": Scenario(ease),
-    "unfold": Scenario(undo, prepare=folded),
+    "unarchive": Scenario(undo, prepare=archived),
     "follow": Scenario(prune, prepare=moved),
     "follow-undo": Scenario(undo, prepare=moved),
     "let-go": Scenario(let_go, prepare=unplaced),
@@ -339,7 +338,7 @@ class Shim:
 
     def install(self):
         """Take the place of the calls; only ever done in a fork."""
-        new_file.COPIED = 1
+        exchange.COPIED = 1
         for name in ("write", "fsync", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename",
                      "link", "ftruncate", "mkdir", "chmod", "pwrite", "rmdir",
                      "copy_file_range"):  # fmt: skip
@@ -349,7 +348,9 @@ class Shim:
         fcntl.fcntl = self._controlling(fcntl.fcntl)
         leases.exchange = self._before("exchange", leases.exchange)
         connect = sqlite3.connect
-        sqlite3.connect = lambda *a, **k: connect(*a, factory=self._connection(), **k)
+        sqlite3.connect = lambda *a, factory=sqlite3.Connection, **k: connect(
+            *a, factory=type("Connection", (self._connection(), factory), {}), **k
+        )
 
     def point(self, what, *, half=lambda: None, error=None):
         """Count one change; stop or fail here when it is the one."""
@@ -487,7 +488,7 @@ def hurry():
     """
     os.fsync = lambda descriptor: None
     sqlite3.connect = _unsynced(sqlite3.connect)
-    late_openers.WAIT_FOR_OPENERS = 0.0005
+    exchange.WAIT_FOR_OPENERS = 0.0005
     retire.LOOK_BACK = 0.0
     retire.LOOK_BACK_LONGEST = 0.3
     recover._WAIT = 0.3
@@ -563,7 +564,7 @@ def _no_leases(descriptor):
 def _send_late(world, scenario, shim):
     """Let somebody come late to the first session."""
     kept = scenario == "kept"
-    late_openers.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
+    exchange.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
     path = os.path.join(world.sessions, "0.jsonl")
     opener = LateOpener(world, path, LATE_ONES[scenario])
     sent = []
@@ -583,7 +584,7 @@ def check(world, scenario, before, after, attributes):
     store = open_store(world.state)
     recover.recover(store)
     stays = [one.stays or "" for one in store.journal.open_rewrites()]
-    if scenario == "beat" and any("a crash left it open" in why for why in stays):
+    if scenario == "beat" and any("after a crash it is unknown" in why for why in stays):
         bad += _kept_apart(world, store)
         store.close()
         return bad
@@ -681,7 +682,7 @@ def _untold(store):
         "SELECT run_id, session_id,"
         " EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id),"
         " entry_id, path, digest FROM extractions"
-        " WHERE archive_id IS NULL"  # what folds turns is told as archives
+        " WHERE archive_id IS NULL"  # what archives turns is told as archives
     ):
         cut[number, session][tuple(what)] += 1
         stood |= {(number, session)} if stands else set()
@@ -692,7 +693,7 @@ def _untold(store):
     for key, rows in cut.items():
         silent = not told[key] and key not in stood
         if told[key] != rows.total() and not silent:
-            yield f"{rows.total()} were cut by {key}, {told[key]} are told"
+            yield f"{rows.total()} were extracted by {key}, {told[key]} are told"
 
 
 def _prepare(world, prepare):

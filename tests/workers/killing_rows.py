@@ -20,8 +20,7 @@ from killing import KILLED, PLACEHOLDER, Shim, _resolves, _store_problems, chose
 
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.operations.restore import restore
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore, restore_all
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import recover
@@ -100,12 +99,12 @@ def undo(world, store):
 
 
 def roll_back(world, store):
-    """Take back the run in which everything was cut."""
+    """Take back the run in which everything was extracted."""
     report = rollback(world.settings, store, 1, clock=clock)
     return {"failed": any(one.unfinished for one in report.sessions), "deferred": False}
 
 
-def put_back(world, store):
+def restored(world, store):
     """Put one value back, with the field that says so."""
     with contextlib.suppress(BrainsurgeonError):
         ident = next(
@@ -117,7 +116,7 @@ def put_back(world, store):
     return {"failed": False, "deferred": False}
 
 
-ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "put-back": put_back}
+ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "put-back": restored}
 
 
 class RowShim(Shim):
@@ -221,7 +220,7 @@ def check(world, scenario, before, after, original):
 
 
 def _plain(text):
-    """Take the moment out of a field that says when something was put back."""
+    """Take the moment out of a field that says when something was restored."""
     entry = json.loads(text)
     return json.dumps(entry | ({"_restored": True} if "_restored" in entry else {}))
 

@@ -1,16 +1,16 @@
-"""The commands that change what stands in a session: put values back, set a field."""
+"""The commands that change sessions: restore values, archive turns, set a field, relieve."""
 
 from __future__ import annotations
 
+import math
 import re
-import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon.cli import print_values
 from brainsurgeon.cli.options import (
     Config,
     Entry,
@@ -18,23 +18,31 @@ from brainsurgeon.cli.options import (
     Keys,
     OneSession,
     SessionName,
+    given,
+    print_answer,
     print_json,
+    recovered_store,
     say,
     settings_of,
     store_to_read,
-    store_to_write,
 )
+from brainsurgeon.cli.streams import print_raw, values_text
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.reports import RestoreAnswer, SessionRestore
+from brainsurgeon.model.text import readable_lines
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.reports import RestoreAnswer
     from brainsurgeon.store import Store
 
 
 def restore(
     entry: Annotated[
-        str | None, typer.Argument(help="Entry id, or a whole pasted [[extracted-…]].")
+        str | None,
+        typer.Argument(
+            help="Entry id, its beginning, or a whole pasted [[extracted-…]]; after --all --wait: "
+            "a duration."
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Everything, or all of --session.")
@@ -42,18 +50,22 @@ def restore(
     session: OneSession = None,
     key: Keys = None,
     pristine: Annotated[
-        bool, typer.Option("--pristine", help="Also take our own fields out: the file as it was.")
+        bool, typer.Option("--pristine", help="Also remove the fields that brainsurgeon added.")
     ] = False,
     values: Annotated[
-        bool, typer.Option("--values", help="Of an archived turn also what was cut out of it.")
+        bool,
+        typer.Option("--values", help="Also restore what was extracted from an archived turn."),
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the session is idle.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until the session is idle; with --all, 10m by default."),
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Put values back into their session.
 
-    While the agent is at work its file is left alone: the values are printed at once and put back
+    While the agent is at work its file is left alone: the values are printed at once and restored
     by the next scan that finds the session idle.
 
     \b
@@ -61,18 +73,19 @@ def restore(
       brainsurgeon restore 4f9d2a11
       brainsurgeon restore '[[extracted-4f9d2a11]]' --session main/0f3c
       brainsurgeon restore --all --pristine          undo everything
+      brainsurgeon restore --all --wait 1h           also what is at work now
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    patience = 0.0
+    if everything and wait:
+        patience, entry = _patience(entry or "10m"), None
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
-    if everything and (key or wait or values):
-        raise UsageError("--key, --values and --wait go with one ENTRY, not with --all")
-    from brainsurgeon.rewrite.recover import recover
-
-    with store_to_write(settings) as store:
-        recover(store)
+    if everything and (key or values):
+        raise UsageError("--key and --values go with one ENTRY, not with --all")
+    with recovered_store(settings) as store:
         if entry is None:
-            _everything(settings, store, session, pristine=pristine, json=json)
+            _restore_all(settings, store, session, pristine=pristine, patience=patience)
             return
         from brainsurgeon.operations.restore import restore as operation
 
@@ -80,11 +93,11 @@ def restore(
             settings, store, entry, clock=time.time, session=session, keys=key or [],
             pristine=pristine, wait=wait, whole=values,
         )  # fmt: skip
-        _answer(settings, store, answer, json=json)
+        _print_restored(settings, store, answer)
 
 
-def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bool) -> None:
-    """Print the answer; a pending one with its values, and its id is recorded first."""
+def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
+    """Print the answer, a pending one with its values; it is recorded first."""
     from brainsurgeon import render
     from brainsurgeon.operations.restore import note_answer
     from brainsurgeon.render import sessions
@@ -94,54 +107,70 @@ def _answer(settings: Settings, store: Store, answer: RestoreAnswer, *, json: bo
 
         log.set_up(settings)
         log.restored(answer)
-    text = render.document(sessions.restored_json(answer)) if json else sessions.restored(answer)
-    note_answer(store, answer)
-    if json:
-        print(text)
-        return
-    say(text)
-    if answer.delivers:
-        sys.stdout.flush()
-        print_values(answer.content, answer.same_as)
+    if given.json:
+        text, values = render.document(sessions.restored_json(answer)), ""
+    else:
+        text = readable_lines(sessions.restored(answer))
+        values = values_text(answer.content, answer.same_as) if answer.delivers else ""
+    note_answer(store, answer, f"{text}\n{values}")
+    print(text, flush=True)
+    print_raw(values)
 
 
-def _everything(
-    settings: Settings, store: Store, session: str | None, *, pristine: bool, json: bool
+def _patience(duration: str) -> float:
+    from brainsurgeon.config.values import InvalidValueError, seconds_of
+
+    try:
+        seconds = seconds_of(duration)
+    except InvalidValueError as error:
+        raise UsageError(f"--wait {duration}: not a duration; it takes {error}") from error
+    return math.inf if seconds is None else seconds
+
+
+def _restore_all(
+    settings: Settings, store: Store, session: str | None, *, pristine: bool, patience: float
 ) -> None:
-    from brainsurgeon.cli.progress import ahead_of_restore, progress_bar
-    from brainsurgeon.operations.restore_all import restore_all
+    from brainsurgeon.cli.progress import ahead_of_restore, is_watched, progress_bar
+    from brainsurgeon.operations.restore import overfull_after, restore_all
     from brainsurgeon.render import sessions as render
 
+    overfull = overfull_after(settings, store, session=session)
+    if overfull and not given.json:
+        typer.echo(readable_lines(render.overfull(overfull)), err=True)
+
+    def waiting(pending: Sequence[SessionRestore]) -> None:
+        if is_watched() and not given.json:
+            typer.echo(readable_lines(render.waiting(pending)), err=True)
+
     ahead = partial(ahead_of_restore, settings, store)
-    with progress_bar("putting back", ahead, quiet=json or session is not None) as progress:
+    with progress_bar("restoring", ahead, quiet=given.json or session is not None) as progress:
         done = restore_all(
             settings, store, clock=time.time, session=session, pristine=pristine,
-            progress=progress,
+            patience=patience, progress=progress, waiting=waiting,
         )  # fmt: skip
-    if json:
-        print_json(render.restored_all_json(done))
-    else:
-        say(render.restored_all(done))
-    raise typer.Exit(1 if any(one.unfinished for one in done) else 0)
+    print_answer(render.restored_all_json, render.restored_all, done, overfull)
+    raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
 
 
 def archive(
     session: SessionName,
     turns: Annotated[
-        str | None, typer.Option("--turns", metavar="A..B", help="Only these turns, from 1 on.")
+        str | None,
+        typer.Option("--turns", metavar="A..B", help="Only these turns; the first is 1."),
     ] = None,
     note: Annotated[
-        str | None, typer.Option("--note", help="What the last of them came to.")
+        str | None, typer.Option("--note", help="A note on the outcome of the last turn.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would fold, and why not the rest.")
+        bool,
+        typer.Option("--dry-run", help="Only say what would be archived, and why not the rest."),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Fold finished turns into their last answers now, whatever their size.
+    """Archive finished turns into their last answers now, whatever their size.
 
-    What may go of the session by the rules goes in the same rewrite.
+    The same rewrite also extracts whatever the rules allow.
 
     \b
     Examples:
@@ -153,18 +182,12 @@ def archive(
     span = _span(turns) if turns is not None else None
     from brainsurgeon.operations.archive import archive as operation
     from brainsurgeon.render import turns as render
-    from brainsurgeon.rewrite.recover import recover
 
-    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
-        if store is not None and not dry_run:
-            recover(store)
+    with store_to_read(settings) if dry_run else recovered_store(settings) as store:
         answer = operation(
             settings, store, session, clock=time.time, turns=span, note_said=note, dry_run=dry_run
         )
-    if json:
-        print_json(render.archived_json(answer))
-    else:
-        say(render.archived(answer))
+    print_answer(render.archived_json, render.archived, answer)
 
 
 def _span(text: str) -> tuple[int, int]:
@@ -181,7 +204,7 @@ def set_extractable(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Pin an entry (false), have it cut (true), or give it a window of its own (N messages).
+    """Pin an entry (false), have it extracted (true), or give it a window of its own (N messages).
 
     \b
     Examples:
@@ -192,26 +215,18 @@ def set_extractable(
     wanted = _extractable(value)
     from brainsurgeon.operations.set_extractable import set_extractable as operation
     from brainsurgeon.render import sessions as render
-    from brainsurgeon.rewrite.recover import recover
 
-    with store_to_write(settings) as store:
-        recover(store)
+    with recovered_store(settings) as store:
         answer = operation(settings, store, entry, wanted, clock=time.time, session=session)
-    if json:
-        print_json(render.set_json(answer))
-    else:
-        say(render.set_(answer))
+    print_answer(render.set_json, render.set_, answer)
 
 
 def _extractable(text: str) -> bool | int:
     if text in ("true", "false"):
         return text == "true"
-    if text.isascii() and text.isdigit() and len(text) < 20:  # noqa: PLR2004  the rest has no bound
+    if text.isascii() and text.isdigit() and len(text) < 20:  # noqa: PLR2004  there is no other limit
         return int(text)
-    raise UsageError(f"{text!r}: wants true, false, or a whole number from 0")
-
-
-_GOAL = re.compile(r"([1-9][0-9]{1,11})|([1-9][0-9]?|100) ?%")
+    raise UsageError(f"{text!r}: expected true, false, or a whole number of at least 0")
 
 
 def relieve(
@@ -219,8 +234,11 @@ def relieve(
     to: Annotated[
         str | None, typer.Option("--to", help="Tokens (120000), or a share (60%).")
     ] = None,
-    seals: Annotated[
-        bool, typer.Option("--seals", help="Also take out seals that do not fit.")
+    signatures: Annotated[
+        bool, typer.Option("--signatures", help="Also extract thinking with invalid signatures.")
+    ] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Also extract what was restored a moment ago.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would go and what would be left.")
@@ -228,32 +246,31 @@ def relieve(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Bring a session that is too long for its model back, without asking a model.
+    """Shrink a session that is too long for its model, without calling a model.
 
-    Takes out more and more, step by step, until it fits: shorter and shorter values, results
-    larger than a tenth of the window, all but the newest message, arguments of calls, and last
-    the older half. Everything can be put back. Ends with 1 where it still does not fit.
+    Extracts more and more, step by step and the oldest first, until it fits: shorter values,
+    results larger than a tenth of the window, values of all messages but the newest, arguments of
+    calls, and last the older half of the messages. Everything can be restored. Exits with 1 if it
+    still does not fit.
 
     \b
     Examples:
       brainsurgeon relieve main/0f3c
       brainsurgeon relieve main/0f3c --to 60% --dry-run
-      brainsurgeon relieve main/0f3c --seals      where every prompt gets 400
+      brainsurgeon relieve main/0f3c --signatures      if every prompt gets a 400
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.relieve import relieve as operation
     from brainsurgeon.operations.relieve import would_relieve
     from brainsurgeon.render import printable, turns
     from brainsurgeon.rewrite.budget import Wanted
-    from brainsurgeon.rewrite.recover import recover
 
-    wanted = Wanted(_goal(to), seals)
+    wanted = Wanted(_goal(to), signatures, now)
     if dry_run:
         with store_to_read(settings) as seen:
             done = would_relieve(settings, seen, session, wanted, time.time())
     else:
-        with store_to_write(settings) as store:
-            recover(store)
+        with recovered_store(settings) as store:
             done = operation(settings, store, session, wanted, clock=time.time)
     if json:
         print_json(printable(turns.relief_json(done, dry_run=dry_run)))
@@ -263,11 +280,11 @@ def relieve(
 
 
 def _goal(text: str | None) -> float | None:
-    """Read what a session is to be brought to: tokens, or up to 1, a share of the window."""
-    found = _GOAL.fullmatch(text) if text is not None else None
-    if text is not None and found is None:
-        raise UsageError(f"--to {text!r}: wants tokens (120000) or a share of the window (60%)")
-    if found is None:
+    """Return the number of tokens that a text means, or a share of the window (up to 1)."""
+    if text is None:
         return None
-    tokens, share = found.groups()
+    match = re.fullmatch(r"([1-9][0-9]{1,11})|([1-9][0-9]?|100) ?%", text)
+    if match is None:
+        raise UsageError(f"--to {text!r}: wants tokens (120000) or a share of the window (60%)")
+    tokens, share = match.groups()
     return float(tokens) if tokens else int(share) / 100

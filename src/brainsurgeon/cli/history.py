@@ -1,10 +1,11 @@
-"""The commands about what was done: runs, taking one back, and what happened."""
+"""The commands about the past: list runs, roll one back, list events."""
 
 from __future__ import annotations
 
 import select
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,23 +14,24 @@ from brainsurgeon.cli.options import (
     Config,
     Json,
     OneSession,
+    Sessions,
+    print_answer,
     print_json,
+    recovered_store,
     say,
     settings_of,
     store_to_read,
-    store_to_write,
 )
 from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
 
-# Seconds between two looks of whoever follows.
-_EACH = 1.0
-
 
 def runs(
-    everything: Annotated[bool, typer.Option("--all", help="All, not only the newest 20.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List all runs, not only the newest 20.")
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -47,29 +49,24 @@ def runs(
 
     with store_to_read(settings) as store:
         listed = operation(store, most=None if everything else LISTED)
-    if json:
-        print_json(render.runs_json(listed))
-    else:
-        say(render.runs(listed))
+    print_answer(render.runs_json, render.runs, listed)
 
 
 def rollback(
     number: Annotated[
-        int, typer.Argument(metavar="RUN", min=1, help="Number of a run, as `runs` has it.")
+        int, typer.Argument(metavar="RUN", min=1, help="Number of a run, as listed by `runs`.")
     ],
-    session: Annotated[
-        list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
-    ] = None,
+    session: Sessions = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be put back; write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be restored; write nothing.")
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Take a run back: what it cut and set and what still stands.
+    """Undo a run: restore the values it extracted and remove the fields it set.
 
-    What was put back or changed since stays as it is and is named. A session at work gets its
-    values back as soon as it is idle.
+    Values that were restored, changed or expired since then are left alone and listed. A session
+    that is at work gets its values back as soon as it is idle.
 
     \b
     Examples:
@@ -80,43 +77,39 @@ def rollback(
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.rollback import rollback as operation
     from brainsurgeon.render import runs as render
-    from brainsurgeon.rewrite.recover import recover
 
-    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
-        if store and not dry_run:
-            recover(store)
+    with store_to_read(settings) if dry_run else recovered_store(settings) as store:
         done = operation(
             settings, store, number, clock=time.time, sessions=session or (), dry_run=dry_run
         )
-    if json:
-        print_json(render.rollback_json(done))
-    else:
-        say(render.rollback(done))
-    raise typer.Exit(1 if any(one.unfinished for one in done.sessions) else 0)
+    print_answer(render.rollback_json, render.rollback, done)
+    raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 
 
 def events(
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what happens, until interrupted.")
+        bool, typer.Option("--follow", help="Print new events until interrupted.")
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--since", help="Behind this event, or since a moment.")
+        str | None,
+        typer.Option("--since", help="Only events after this number, or since this time."),
     ] = None,
     session: OneSession = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--kind", help="Only such events. Repeatable.")
+        list[str] | None, typer.Option("--kind", help="Only events of this kind. Repeatable.")
     ] = None,
     counts: Annotated[
-        bool, typer.Option("--counts", help="Count what went and came back, by kind and tool.")
+        bool, typer.Option("--counts", help="Count extracted and restored values by kind and tool.")
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document; with --follow, one a line.")
+        bool,
+        typer.Option("--json", help="Print one JSON document; with --follow one for each line."),
     ] = False,
     config: Config = None,
 ) -> None:
-    """Show what happened to sessions: the newest 50, or all since an event or a moment.
+    """List events: the newest 50, or all since an event or a time.
 
-    Events are kept for 30 days, and never hold what sessions say.
+    Events are kept for 30 days. They never contain content of sessions.
 
     \b
     Examples:
@@ -138,42 +131,38 @@ def events(
             settings, store, since=since, session=session, kinds=kind or [], everything=counts
         )
     if counts:
-        tallies = operation.counts(listed)
-        print_json(render.counts_json(tallies)) if json else say(render.counts(tallies))
+        print_answer(render.counts_json, render.counts, operation.counts(listed))
     elif json:
         print_json(render.events_json(listed))
     else:
-        for one in listed:
-            say(render.event(one))
+        for event in listed:
+            say(render.event(event))
 
 
 def _follow(
     settings: Settings, since: str | None, session: str | None, kinds: list[str], *, json: bool
 ) -> None:
-    """Print events as they come; being interrupted is how this ends."""
+    """Print events as they come, until interrupted."""
     from brainsurgeon.operations import events as operation
     from brainsurgeon.render import runs as render
 
+    warning = "brainsurgeon: another store took its place; going on with that one"
+    replaced = partial(print, warning, file=sys.stderr)
     try:
-        for found in operation.follow(
-            settings, since=since, session=session, kinds=kinds, wait=_wait, replaced=_replaced
+        for listed in operation.follow(
+            settings, since=since, session=session, kinds=kinds, wait=_wait, replaced=replaced
         ):
-            for one in found:
-                print(render.event_line(one)) if json else say(render.event(one))
-            if found:
+            for event in listed:
+                print(render.event_line(event)) if json else say(render.event(event))
+            if listed:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
 
-def _replaced() -> None:
-    """Say that what is followed from now on is another store."""
-    print("brainsurgeon: another store took its place; going on with that one", file=sys.stderr)
-
-
 def _wait() -> bool:
-    """Wait for the next look; False once nobody reads what is printed."""
-    looking = select.poll()
-    looking.register(1, 0)
-    gone = looking.poll(int(_EACH * 1000))
-    return not any(what & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, what in gone)
+    """Wait a second; return False if the reader of standard output is gone."""
+    output = select.poll()
+    output.register(1, 0)
+    lost = select.POLLERR | select.POLLHUP | select.POLLNVAL
+    return not any(event & lost for _, event in output.poll(1000))

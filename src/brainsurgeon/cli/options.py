@@ -1,19 +1,18 @@
-"""What every command is given: the configuration, the store, and how to say things."""
+"""Shared by all commands: options, loading the configuration, opening the store, printing."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct, field
 
 from brainsurgeon.model.text import readable, readable_lines
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from brainsurgeon.config import Settings
     from brainsurgeon.store import Store
 
@@ -24,19 +23,25 @@ OneSession = Annotated[
     str | None,
     typer.Option("--session", help="Path, id, prefix of the id, agent/id, or session key."),
 ]
+Sessions = Annotated[
+    list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
+]
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--key", help="Only this value: a whole path, or a name in it. Repeatable."),
+    typer.Option(
+        "--key", help="Only this value: a whole path, or a name in it. Repeatable, or with commas."
+    ),
 ]
-Entry = Annotated[str, typer.Argument(help="Entry id, or a whole pasted [[extracted-…]].")]
+Entry = Annotated[
+    str, typer.Argument(help="Entry id, its beginning, or a whole pasted [[extracted-…]].")
+]
 SessionName = Annotated[
     str, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
 ]
 
 
-@dataclass(slots=True)
-class Given:
-    """What stood before the command's name, how the answer is wanted, and what was warned of."""
+class Given(Struct):
+    """The options of this call that all commands share, and the warnings about its settings."""
 
     config: str | None = None
     json: bool = False
@@ -47,7 +52,7 @@ given = Given()
 
 
 def settings_of(config: str | None, *, json: bool = False) -> Settings:
-    """Load the settings for a command, saying warnings on stderr."""
+    """Load the settings for a command; print warnings to stderr."""
     given.json = json
     from brainsurgeon.config import load
 
@@ -58,26 +63,45 @@ def settings_of(config: str | None, *, json: bool = False) -> Settings:
 
 
 def store_to_write(settings: Settings) -> Store:
-    """Open the store for a command that may change it; create it where there is none."""
+    """Open the store for a command that may change it; create it if there is none."""
     from brainsurgeon.store import open_store
 
     return open_store(settings.state_dir)
 
 
+@contextmanager
+def recovered_store(settings: Settings) -> Iterator[Store]:
+    """Open the store for a command that changes sessions, and recover from a crash first."""
+    from brainsurgeon.rewrite.recover import recover
+
+    with store_to_write(settings) as store:
+        recover(store)
+        yield store
+
+
 def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
-    """Open the store for a command that only looks: it never creates or changes one."""
+    """Open the store for a command that neither creates nor changes it; None if there is none."""
     from brainsurgeon.store import open_to_read
 
     return open_to_read(settings.state_dir) or nullcontext()
 
 
 def say(text: str) -> None:
-    """Print what was put into words; whatever names it quotes, a terminal only shows them."""
+    """Print a text with the control characters of names in it escaped."""
     print(readable_lines(text))
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON document."""
     from brainsurgeon.render import document
 
     print(document(value))
+
+
+def print_answer(
+    as_json: Callable[..., dict[str, Any]], as_text: Callable[..., str], *answer: Any
+) -> None:
+    """Print the answer of a command, as JSON or as text."""
+    if given.json:
+        print_json(as_json(*answer))
+    else:
+        say(as_text(*answer))

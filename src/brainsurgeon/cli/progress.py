@@ -1,4 +1,4 @@
-"""A bar on a terminal for what takes long: silent where nobody watches, and gone at the end."""
+"""The progress bar of long commands: only on a terminal, and removed at the end."""
 
 from __future__ import annotations
 
@@ -14,39 +14,33 @@ from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.row_listing import list_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Step = Callable[[SessionFile], None]
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from brainsurgeon.config import Settings
     from brainsurgeon.store import Store
 
+# A number of sessions, and their size in bytes.
+Ahead = tuple[int, int]
 
-def watched() -> bool:
-    """Tell whether somebody watches standard error: a terminal that can move its cursor."""
+
+def is_watched() -> bool:
+    """Check whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextmanager
 def progress_bar(
-    verb: str, totals: Callable[[], tuple[int, int]], *, quiet: bool
-) -> Iterator[Step]:
+    verb: str, totals: Callable[[], Ahead], *, quiet: bool
+) -> Iterator[Callable[[SessionFile], None]]:
     """Show how many of all sessions and bytes are done, and how long the rest may take.
 
-    `totals` tells both, and is asked only where somebody watches: it walks the roots.
+    `totals` returns both. It walks the roots, so it is only called if the bar is shown.
     """
-    if quiet or not watched():
+    if quiet or not is_watched():
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
     number, size = totals()
@@ -72,12 +66,8 @@ def progress_bar(
         yield step
 
 
-# A number of sessions, and their size in bytes.
-Ahead = tuple[int, int]
-
-
 def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str] = ()) -> Ahead:
-    """Count the sessions that a run will look at, since they changed or wait for another look."""
+    """Count the sessions that a run will read, since they changed or are to be read again."""
     roots, rules = settings.root_directories(), settings.rules_fingerprint()
     known = store.files.all() if store else {}
     sizes = []
@@ -93,13 +83,16 @@ def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str]
 
 def ahead_of_restore(settings: Settings, store: Store) -> Ahead:
     """Count the sessions that `restore --all` goes through."""
-    files = [one.file for one in all_sessions(settings, store, beyond=True) if one.file]
-    return len(files), sum(file.fingerprint.size for file in files)
+    sessions = all_sessions(settings, store, beyond=True)
+    sizes = [session.file.fingerprint.size for session in sessions if session.file]
+    return len(sizes), sum(sizes)
 
 
 def largest_ahead(settings: Settings, most: int) -> Ahead:
-    """Count the largest sessions, no more than so many."""
+    """Count the largest sessions, at most `most`."""
     roots = settings.root_directories()
-    found = (one for one in (*discover(roots), *list_rows(roots)) if isinstance(one, SessionFile))
-    sizes = sorted((file.fingerprint.size for file in found), reverse=True)[:most]
+    files = [
+        file for file in (*discover(roots), *list_rows(roots)) if isinstance(file, SessionFile)
+    ]
+    sizes = sorted(file.fingerprint.size for file in files)[-most:]
     return len(sizes), sum(sizes)

@@ -1,4 +1,4 @@
-"""The commands that run: one run, the daemon, retention, and how things stand."""
+"""The commands that run or check: scan, daemon, retention, doctor, status, MCP server."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import gc
 import os
 import sys
 import time
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon import cli
 from brainsurgeon.cli.options import (
     Config,
     Json,
     OneSession,
+    Sessions,
     given,
+    print_answer,
     print_json,
     say,
     settings_of,
     store_to_read,
     store_to_write,
 )
+from brainsurgeon.cli.streams import plain
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.reports import ScanReport
 
 if TYPE_CHECKING:
-    from brainsurgeon.config import Settings
     from brainsurgeon.lookup.scope import Scope
-    from brainsurgeon.model.reports import ScanReport
-
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done and why; write nothing.")
@@ -40,25 +39,24 @@ DryRun = Annotated[
 def scan(
     once: Annotated[bool, typer.Option("--once", help="Do one run and exit.")] = False,
     dry_run: DryRun = False,
-    session: Annotated[
-        list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
-    ] = None,
+    session: Sessions = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="With --dry-run, name every value that would go.")
+        bool,
+        typer.Option("--verbose", help="With --dry-run, list every value that would be extracted."),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Swap large old values for placeholders, in one run over all sessions.
+    """Replace large old values by placeholders, in one run over all sessions.
 
-    Without --once this is the daemon, as `run`.
+    Without --once it runs as the daemon, like `run`.
 
     \b
     Examples:
-      brainsurgeon scan --once --dry-run     show what would go, and why
+      brainsurgeon scan --once --dry-run     show what would be extracted
       brainsurgeon scan --once               do it
       brainsurgeon scan --once --session main/0f3c
-    """  # noqa: D301  \b keeps the examples from being folded
+    """  # noqa: D301  \b keeps the examples from being reflowed
     if not once and not dry_run:
         if session or json or verbose:
             raise UsageError("--session, --verbose and --json go with --once")
@@ -73,7 +71,7 @@ def scan(
         from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
 
         ahead = partial(ahead_of_scan, settings, store, only)
-        gc.freeze()  # what is loaded is no garbage: no collection has to go through it
+        gc.freeze()  # loaded modules are no garbage: collections skip them
         with progress_bar("looking at", ahead, quiet=json) as progress:
             report = operation(
                 settings, store, clock=time.time, dry_run=dry_run, only=only,
@@ -85,13 +83,17 @@ def scan(
             from brainsurgeon.render.status import metrics as render
 
             write_whole(settings.metrics_file, render(metrics(settings, store, report)), READABLE)
-    _log_scan(settings, report)
+    if settings.log_level == "debug":  # all other facts are in the report
+        from brainsurgeon import log
+
+        log.set_up(settings)
+        log.scanned(report)
     _print_scan(report, verbose=verbose)
     raise typer.Exit(1 if report.failed else 0)
 
 
 def _print_scan(report: ScanReport, *, verbose: bool) -> None:
-    """Print a run; nothing at all when nobody watches and nothing happened."""
+    """Print the report of a run; nothing if nothing happened and no terminal is attached."""
     from brainsurgeon.render import runs
 
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
@@ -100,15 +102,6 @@ def _print_scan(report: ScanReport, *, verbose: bool) -> None:
         print_json(runs.report_json(report))
     elif happened or sys.stdout.isatty():
         say(runs.report(report, verbose=verbose))
-
-
-def _log_scan(settings: Settings, report: ScanReport) -> None:
-    """Log on request: of a single run the report says all that matters."""
-    if settings.log_level == "debug":
-        from brainsurgeon import log
-
-        log.set_up(settings)
-        log.scanned(report)
 
 
 def run(config: Config = None) -> None:
@@ -140,11 +133,29 @@ def mcp(
     Example:
       brainsurgeon mcp --agent main
     """  # noqa: D301
-    serve_agent(agent, session, config or given.config)
+    settings = settings_of(config)
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
+    scope: Scope | None = None
+    with store_to_read(settings) as store:  # also ends this at once if the store is unusable
+        if agent is not None or session is not None:
+            from brainsurgeon.lookup.scope import Scope, bound
+            from brainsurgeon.model.text import readable
+
+            scope, warning = bound(settings, store, Scope(agent, session))
+            if warning:
+                text = f"{warning}; the server waits for it"
+                print(f"brainsurgeon: {readable(text)}", file=sys.stderr)
+    from brainsurgeon.mcp_server import serve
+
+    plain()
+    serve(settings, scope)
 
 
 def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:
-    """Delete stored values that expired.
+    """Delete expired values from the store.
 
     \b
     Examples:
@@ -162,12 +173,8 @@ def retention(dry_run: DryRun = False, json: Json = False, config: Config = None
             done = operation(settings, store, clock=time.time, dry_run=dry_run)
     if json:
         print_json(runs.retention_json(done))
-    elif dry_run or done.held_back or done.values_deleted or _watched():
+    elif dry_run or done.held_back or done.values_deleted or os.isatty(1):
         say(runs.retention(done))
-
-
-def _watched() -> bool:
-    return os.isatty(1)
 
 
 def doctor(
@@ -175,14 +182,14 @@ def doctor(
         bool,
         typer.Option(
             "--repair",
-            help="Finish what a crash left; correct the catalogue; save what a damaged store "
-            "still holds into a new one.",
+            help="Recover from a crash; correct the catalogue; copy the readable values of a "
+            "damaged store into a new one.",
         ),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check configuration, permissions, roots, the store, and where every placeholder leads.
+    """Check configuration, permissions, roots, the store and all placeholders.
 
     \b
     Examples:
@@ -198,10 +205,7 @@ def doctor(
     findings = rescued(done) if done else []
     with store_to_write(settings) if repair else store_to_read(settings) as store:
         findings += doctor(settings, store, repair=repair)
-    if json:
-        print_json(runs.findings_json(findings))
-    else:
-        say(runs.findings(findings))
+    print_answer(runs.findings_json, runs.findings, findings)
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
@@ -215,7 +219,7 @@ def status(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show how things stand: last and next runs, sessions by state, savings, what blocks.
+    """Show the status: last and next runs, sessions by state, savings, what blocks.
 
     \b
     Examples:
@@ -230,48 +234,9 @@ def status(
     moment = time.time()
     with store_to_read(settings) as store:
         now = operation(settings, store, moment)
-    found = judge(now, moment, max_age=max_age)
+    troubles = judge(now, moment, max_age=max_age)
     if json:
-        print_json(standing.status_json(now) | standing.check_json(found))
+        print_json(standing.status_json(now) | standing.check_json(troubles))
     else:
-        say(standing.check(now, found) if check else standing.status(now, moment))
-    raise typer.Exit(1 if check and found.troubles else 0)
-
-
-def serve_agent(agent: str | None, session: str | None, config: str | None) -> None:
-    """Serve the tool on stdin and stdout until stdin ends."""
-    from importlib.util import find_spec
-
-    from brainsurgeon.config import load
-
-    settings, warnings = load(config)
-    for warning in warnings:
-        _say(warning)
-    if find_spec("mcp") is None:
-        raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
-    scope = _scope(settings, agent, session)
-    from brainsurgeon.mcp_server import serve
-
-    cli.plain()
-    serve(settings, scope)
-
-
-def _scope(settings: Settings, agent: str | None, session: str | None) -> Scope | None:
-    """Bind names to what they mean now; None where every session is meant."""
-    from brainsurgeon.store import open_to_read
-
-    with open_to_read(settings.state_dir) or nullcontext() as store:
-        if agent is None and session is None:
-            return None
-        from brainsurgeon.lookup.scope import Scope, bound
-
-        scope, warning = bound(settings, store, Scope(agent, session))
-    if warning:
-        _say(f"{warning}; the server waits for it")
-    return scope
-
-
-def _say(warning: str) -> None:
-    from brainsurgeon.model.text import readable
-
-    print(f"brainsurgeon: {readable(warning)}", file=sys.stderr)
+        say(standing.check(now, troubles, moment) if check else standing.status(now, moment))
+    raise typer.Exit(1 if check and troubles else 0)

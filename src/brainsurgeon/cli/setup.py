@@ -1,4 +1,4 @@
-"""The commands that set up: the first contact, and the configuration."""
+"""The commands for the setup and the configuration."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import typer
 
 from brainsurgeon.cli.options import Config, Json, given, print_json, say, settings_of
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.reports import Done, ScanReport
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.reports import ScanReport
     from brainsurgeon.operations.init import Setup
-    from brainsurgeon.operations.install import Done, Offer, Record
 
 
 class Agent(StrEnum):
-    """The agents that can be given the tool, by their commands."""
+    """The agents that can get the tool, named by their commands."""
 
     openclaw = "openclaw"
     claude = "claude"
@@ -33,7 +32,6 @@ class Agent(StrEnum):
 NEXT = """
 to prune now: brainsurgeon scan --once; how it stands: brainsurgeon status
 to take this back: brainsurgeon init --undo"""
-ONLY_LOOKED = "\nnothing was done: this was a look; brainsurgeon init --yes does it"
 NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run to only look"
 
 
@@ -46,24 +44,24 @@ def init(
         typer.Option(
             "--mcp",
             metavar="AGENT",
-            help="Also give openclaw, claude or codex the tool. Repeatable.",
+            help="Also register the tool with openclaw, claude or codex. Repeatable.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back exactly what init did.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo exactly what init did.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Name every value that a run would take.")
+        bool, typer.Option("--verbose", help="List every value that a run would extract.")
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Set up: find the agents, write a configuration, show what a first run would do.
 
-    Everything is shown before it is done, and asked for. Nothing that is there already is written
-    over; no session is touched.
+    Each step is shown, and done only after you agree. Existing files are never overwritten, and no
+    session is touched.
 
     \b
     Examples:
@@ -87,25 +85,23 @@ def init(
         typer.echo(f"brainsurgeon: {warning}", err=True)
     report = _look(setup)
     if not json:
-        say(render.found(setup, operation.why_nothing(setup)))
+        say(render.found(setup.homes, setup.foreign, setup.unused, operation.why_nothing(setup)))
         say(render.totals(report, verbose=verbose))
-    done = (
-        [] if json and not (yes or dry_run) else _take(setup, yes=yes, dry_run=dry_run, asks=asks)
-    )
+    done = [] if json and not (yes or dry_run) else _carry_out(setup, dry_run, yes, asks)
     if json:
-        print_json(render.init_json(setup, report, done))
+        print_json(render.init_json(setup.homes, setup.offers, report, done))
     elif done and not any(one.left for one in done):
         say(NEXT)
     waits = any(one.waiting for one in setup.offers)
     if dry_run and waits and not json:
-        say(ONLY_LOOKED)
+        say("\nnothing was done: this was a look; brainsurgeon init --yes does it")
     if waits and not (yes or dry_run or asks):
         raise UsageError(NO_ANSWER)
     raise typer.Exit(1 if any(one.left for one in done) else 0)
 
 
 def _program() -> tuple[str, ...]:
-    """Give the words by which this very program is started from anywhere."""
+    """Return the command that starts this program from any directory."""
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) == "brainsurgeon" and os.access(called, os.X_OK):
         return (called,)
@@ -115,7 +111,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _look(setup: Setup) -> ScanReport:
-    """Do a dry run with the settings that will be in force."""
+    """Return the report of a dry run with the settings that will be in force."""
     from brainsurgeon.cli.options import store_to_read
     from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
     from brainsurgeon.operations.scan import scan
@@ -126,38 +122,42 @@ def _look(setup: Setup) -> ScanReport:
             return scan(setup.settings, store, clock=time.time, dry_run=True, progress=progress)
 
 
-def _take(setup: Setup, *, yes: bool, dry_run: bool, asks: bool) -> list[Done]:
-    """Show each offer, and carry out those that are agreed to."""
-    from brainsurgeon.operations.install import carry_out
+def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]:
+    """Show each offer, and carry out those that the user accepts."""
+    from brainsurgeon.operations.init import carry_out
     from brainsurgeon.render import init as render
 
     done = []
     for offer in setup.offers:
         if not given.json:
             say("\n" + render.offer(offer))
-        if dry_run or not offer.waiting or not (yes or (asks and _agreed(offer))):
+        if dry_run or not offer.waiting:
             continue
-        came = carry_out(offer.waiting, setup.record)
-        if not given.json:
-            say(render.done(came))
-        done += came
+        if yes or (asks and typer.confirm("do this?", default=offer.asked)):
+            came = carry_out(offer.waiting, setup.record)
+            if not given.json:
+                say(render.done(came))
+            done += came
     return done
 
 
-def _agreed(offer: Offer) -> bool:
-    return typer.confirm("do this?", default=offer.asked)
-
-
 def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
-    """Show what init did here, and take it back where that is agreed to."""
-    from brainsurgeon.operations.install import read_record, take_back
+    """Show what init did, and undo it if the user agrees."""
+    from brainsurgeon.config import config_path, load
+    from brainsurgeon.operations.init import read_record, take_back
     from brainsurgeon.render import init as render
 
-    record = read_record(_state_directory(config))
+    path = config_path(config)
+    # If the configuration was removed, use the defaults.
+    settings, _ = load(path if path and os.path.lexists(path) else os.devnull)
+    record = read_record(settings.state_dir)
+    store_is_left = os.path.lexists(os.path.join(record.directory, "store.db"))
     done: list[Done] = []
     if not given.json:
         say(render.undoing(record.entries[1:]) if record.entries else "there is nothing to undo")
-        _say_what_stays(record)
+        if store_is_left:
+            say(f"the values in {record.directory} stay, and so do placeholders in sessions;")
+            say("to restore everything first: brainsurgeon restore --all --pristine")
     if record.entries and not dry_run:
         if not (yes or asks):
             raise UsageError(NO_ANSWER)
@@ -165,50 +165,33 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
             done = take_back(record)
             if not given.json:
                 say(render.done(done))
-                _say_how_to_purge(record.directory)
+                if store_is_left:
+                    _say_how_to_purge(record.directory)
     if given.json:
-        print_json(render.init_json(None, None, done))
+        print_json(render.init_json((), (), None, done))
     raise typer.Exit(1 if any(one.left for one in done) else 0)
 
 
-def _state_directory(config: str | None) -> str:
-    """Give the state directory, also where the configuration that named it was removed."""
-    from brainsurgeon.config import config_path, load
-
-    path = config_path(config)
-    settings, _ = load(path if path and os.path.lexists(path) else os.devnull)
-    return settings.state_dir
-
-
-def _say_what_stays(record: Record) -> None:
-    if os.path.lexists(os.path.join(record.directory, "store.db")):
-        say(f"the values in {record.directory} stay, and so do placeholders in sessions;")
-        say("to put everything back first: brainsurgeon restore --all --pristine")
-
-
 def _say_how_to_purge(directory: str) -> None:
-    """Say how the store is found from now on: a configuration that named it may be gone."""
-    if os.path.lexists(os.path.join(directory, "store.db")):
-        from brainsurgeon.config import default_state_dir
+    """Print how to remove the store; the configuration that named its directory may be gone."""
+    from brainsurgeon.config import default_state_dir
 
-        usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
-        where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
-        say(f"to remove the values once nothing leads to them: {where}brainsurgeon store purge")
+    usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
+    where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
+    say(f"to remove the values once nothing leads to them: {where}brainsurgeon store purge")
 
 
 def config(
-    check: Annotated[
-        bool, typer.Option("--check", help="Only say whether it is in order.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check whether it is valid.")] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema for editors.")
+        bool, typer.Option("--schema", help="Print its JSON schema, for editors.")
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print the settings in force, and where each comes from.
+    """Print the settings in force and the source of each.
 
-    What is printed is a configuration itself. With a problem in it, it exits with 2 and names all.
+    The output is itself a configuration. If there are problems, it lists all and exits with 2.
 
     \b
     Examples:

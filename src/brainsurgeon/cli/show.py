@@ -1,4 +1,4 @@
-"""The commands that show and touch nothing."""
+"""The read-only commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon.cli import print_values
 from brainsurgeon.cli.options import (
     Config,
     Entry,
@@ -17,19 +16,22 @@ from brainsurgeon.cli.options import (
     Keys,
     OneSession,
     SessionName,
+    given,
+    print_answer,
     print_json,
     say,
     settings_of,
     store_to_read,
 )
+from brainsurgeon.cli.streams import print_raw, values_text
 from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
-    from brainsurgeon.rewrite.turns import ArchivedTurn
+    from brainsurgeon.model.reports import ArchivedTurn
 
 
 class Sort(StrEnum):
-    """By what sessions are listed."""
+    """What the list of sessions is sorted by."""
 
     size = "size"
     saved = "saved"
@@ -42,10 +44,11 @@ def sessions(
         str | None, typer.Option("--agent", help="Only the sessions of this agent.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="Only those: idle, busy, skipped, failed, …")
+        str | None,
+        typer.Option("--state", help="Only sessions in this state: idle, busy, skipped, failed, …"),
     ] = None,
     sort: Annotated[
-        Sort, typer.Option("--sort", help="The largest first, or by another column.")
+        Sort, typer.Option("--sort", help="What to sort by; sizes and savings largest first.")
     ] = Sort.size,
     json: Json = False,
     config: Config = None,
@@ -78,7 +81,7 @@ def context(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show what fills a session, what is extracted, and what the next scan would take.
+    """Show what fills a session, what is extracted, and what the next scan would extract.
 
     \b
     Examples:
@@ -93,14 +96,15 @@ def context(
 
     now = time.time()
     with store_to_read(settings) as store:
-        one = operation(settings, store, session, now)
+        context = operation(settings, store, session, now)
         extracted = [
-            described(settings, store, one, value, now, preview=preview) for value in one.extracted
+            described(settings, store, context, value, now, preview=preview)
+            for value in context.extracted
         ]
     if json:
-        print_json(printable(render.context_json(one, extracted)))
+        print_json(printable(render.context_json(context, extracted)))
     else:
-        say(render.context(one, extracted))
+        say(render.context(context, extracted))
 
 
 def show(
@@ -108,7 +112,7 @@ def show(
     session: OneSession = None,
     key: Keys = None,
     index: Annotated[
-        bool, typer.Option("--index", help="Of an archived turn only its tool calls.")
+        bool, typer.Option("--index", help="Print only the tool calls of an archived turn.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -128,23 +132,23 @@ def show(
     with store_to_read(settings) as store:
         turn = None if key else show_turn(settings, store, entry, session, time.time())
         if turn is not None:
-            _print_turn(turn, index=index, json=json)
+            _print_turn(turn, index=index)
             return
         if index:
             raise UsageError(f"{entry!r} is no archived turn")
         shown = operation(settings, store, entry, session, key or [])
     if json:
-        from brainsurgeon.render import sessions as render
+        from brainsurgeon.render.sessions import shown_json
 
-        print_json(render.shown_json(shown))
+        print_json(shown_json(shown))
     else:
-        print_values(shown.content, shown.same_as)
+        print_raw(values_text(shown.content, shown.same_as))
 
 
-def _print_turn(turn: ArchivedTurn, *, index: bool, json: bool) -> None:
+def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
     from brainsurgeon.render import turns as render
 
-    if json:
+    if given.json:
         print_json(render.turn_json(turn))
     elif index:
         say("\n".join(turn.index))
@@ -173,10 +177,7 @@ def archives(
 
     with store_to_read(settings) as store:
         listed = operation(settings, store, session)
-    if json:
-        print_json(render.archives_json(listed, time.time()))
-    else:
-        say(render.archives(listed, time.time()))
+    print_answer(render.archives_json, render.archives, listed, time.time())
 
 
 def search(
@@ -185,7 +186,7 @@ def search(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Look for a text in what is held and in the sessions, whatever its case.
+    """Search the stored values and the sessions for a text, ignoring case.
 
     \b
     Examples:
@@ -200,18 +201,15 @@ def search(
 
     with store_to_read(settings) as store:
         session = text[0] if len(text) > 1 else None
-        found = operation(settings, store, text[-1], session, regex=regex)
-    if json:
-        print_json(render.hits_json(found))
-    else:
-        say(render.hits(found))
+        hits = operation(settings, store, text[-1], session, regex=regex)
+    print_answer(render.hits_json, render.hits, hits)
 
 
 def cat(session: SessionName, json: Json = False, config: Config = None) -> None:
     """Print a whole session with every placeholder filled in; the file is not touched.
 
-    With --json the lines are strings in a list; a byte that is no UTF-8 is written as \\udc80 to
-    \\udcff.
+    With --json the lines are strings in a list; each byte that is not valid UTF-8 is written as a
+    surrogate, \\udc80 to \\udcff.
 
     \b
     Example:

@@ -1,6 +1,4 @@
-"""The commands that care for the store as a whole."""
-
-from __future__ import annotations
+"""The commands for the store as a whole, the report page and metrics."""
 
 import os
 import sys
@@ -10,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from brainsurgeon.cli.options import Config, Json, print_json, say, settings_of, store_to_read
+from brainsurgeon.cli.options import (
+    Config,
+    Json,
+    print_answer,
+    print_json,
+    say,
+    settings_of,
+    store_to_read,
+)
 from brainsurgeon.errors import UsageError
 
 store = typer.Typer(
@@ -23,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 @store.callback()
 def _store() -> None:
-    """Back the store up, put a backup in its place, make it small, remove it.
+    """Back up the store, replace it by a backup, compact it, remove it.
 
     \b
     Examples:
@@ -34,12 +40,12 @@ def _store() -> None:
 
 @store.command()
 def backup(
-    file: Annotated[str, typer.Argument(help="Where the copy goes.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    file: Annotated[str, typer.Argument(help="File for the copy.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Copy the store to a file and read it back whole, also while the daemon runs.
+    """Copy the store to a file and check the copy, even while the daemon runs.
 
     \b
     Examples:
@@ -50,8 +56,7 @@ def backup(
     from brainsurgeon.operations.store import back_up
     from brainsurgeon.render import sessions
 
-    done = back_up(settings, file, force=force)
-    print_json(sessions.backup_json(done)) if json else say(sessions.backup(done))
+    print_answer(sessions.backup_json, sessions.backup, back_up(settings, file, force=force))
 
 
 @store.command()
@@ -61,10 +66,10 @@ def restore(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Put a backup in the place of the store; the old one stays beside it.
+    """Replace the store by a backup; the old store is kept beside it.
 
-    It is read whole first, and each session is named with placeholders that are newer than it:
-    what was cut there since is only in the store of now. No daemon may run meanwhile.
+    The backup is checked first, and sessions with placeholders newer than it are listed: their
+    values are only in the current store. Stop the daemon before.
 
     \b
     Examples:
@@ -75,19 +80,19 @@ def restore(
     from brainsurgeon.operations.store import replacing_store
     from brainsurgeon.render import sessions
 
-    with replacing_store(settings, file) as pending:
+    with replacing_store(settings, file) as (replacement, carry_out):
         if not yes:
-            say(sessions.before_replacing(pending.found))
+            say(sessions.before_replacing(replacement))
             _ask("Put it in the place of the store?")
-        done = pending.carry_out(time.time())
-    print_json(sessions.replacement_json(done)) if json else say(sessions.replacement(done))
+        done = carry_out(time.time())
+    print_answer(sessions.replacement_json, sessions.replacement, done)
 
 
 @store.command()
 def compact(json: Json = False, config: Config = None) -> None:
-    """Write the store's database anew, without what was freed in it.
+    """Rewrite the store's database without its free pages.
 
-    It needs twice the room of the database meanwhile, and nobody else can write to the store.
+    Needs twice the size of the database as free space. Other processes cannot write meanwhile.
 
     \b
     Example:
@@ -97,23 +102,24 @@ def compact(json: Json = False, config: Config = None) -> None:
     from brainsurgeon.operations.store import compact
     from brainsurgeon.render import sessions
 
-    done = compact(settings)
-    print_json(sessions.compaction_json(done)) if json else say(sessions.compaction(done))
+    print_answer(sessions.compaction_json, sessions.compaction, *compact(settings))
 
 
 @store.command()
 def purge(
     even_so: Annotated[
         bool,
-        typer.Option("--even-so", help="Also where placeholders stand whose values are then gone."),
+        typer.Option(
+            "--even-so", help="Also if placeholders are left, whose values are then lost."
+        ),
     ] = False,
     yes: Yes = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Remove the store, when no placeholder of it stands in any session or archive.
+    """Remove the store, if no session or archive contains a placeholder of it.
 
-    Put everything back first: brainsurgeon restore --all. No daemon may run meanwhile.
+    Restore everything first: brainsurgeon restore --all. Stop the daemon before.
 
     \b
     Examples:
@@ -127,14 +133,14 @@ def purge(
     if not yes:
         _ask(f"Remove the store in {settings.state_dir}, every stored value with it?")
     done = purge(settings, even_so=even_so)
-    print_json(sessions.purge_json(done)) if json else say(sessions.purge(done))
+    print_answer(sessions.purge_json, sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)
 
 
 def _ask(question: str) -> None:
-    """Go on only where a person says yes; where nobody can be asked, `--yes` says so."""
+    """Raise UsageError unless the user answers yes, or if there is no terminal."""
     if not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError("nobody is there to be asked: --yes says that it is meant")
+        raise UsageError("no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):
         raise UsageError("left as it was")
 
@@ -142,7 +148,7 @@ def _ask(question: str) -> None:
 def report(
     output: Annotated[
         str | None,
-        typer.Option("--output", help="Where the page goes; else report.html in state_dir."),
+        typer.Option("--output", help="File for the page; default: report.html in state_dir."),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     previews: Annotated[
@@ -151,9 +157,9 @@ def report(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Write a page about everything: savings, sizes, what comes next, what waits and why.
+    """Write a report page: savings, sizes, what is next, what waits and why.
 
-    It is one file that needs no network; without --previews no content of a session is in it.
+    It is one file that needs no network. Without --previews it has no content of sessions.
 
     \b
     Examples:
@@ -189,14 +195,14 @@ def report(
 
 def metrics(
     output: Annotated[
-        str | None, typer.Option("--output", help="Where the figures go; else to stdout.")
+        str | None, typer.Option("--output", help="File for the metrics; default: stdout.")
     ] = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print figures for Prometheus: of the store, without a look at any session.
+    """Print metrics for Prometheus, from the store alone: no session is read.
 
-    With metrics_file in the configuration they are written after each run, too.
+    If metrics_file is set in the configuration, they are also written after each run.
 
     \b
     Example:

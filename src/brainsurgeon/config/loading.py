@@ -1,7 +1,5 @@
 """Load the settings from a TOML file and the environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,7 +20,7 @@ REMEMBERED = ("last_run_at", "last_retention_run_at")
 
 
 def config_path(given: str | None) -> str | None:
-    """Return the configuration file: the given one, or the first that exists of three places."""
+    """Return the configuration file: the given one, or the first that exists in three places."""
     if given or os.environ.get("BRAINSURGEON_CONFIG"):
         return given or os.environ["BRAINSURGEON_CONFIG"]
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -31,7 +29,7 @@ def config_path(given: str | None) -> str | None:
 
 
 def default_state_dir() -> str:
-    """Return the state directory of a user who has configured none."""
+    """Return the default state directory."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(home, "brainsurgeon")
 
@@ -57,7 +55,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
-        problems += [problem_text(one, names) for one in error.errors()]
+        problems += [problem_text(problem, names) for problem in error.errors()]
         raise ConfigError(source or "environment", problems) from None
     problems += contradictions(settings, table)
     if problems:
@@ -103,7 +101,7 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
 
 
 def _from_text(key: str, text: str) -> Any:
-    """Return the value that a text in the environment stands for: tables are given as JSON."""
+    """Parse a value from the environment; tables are given as JSON."""
     field = Settings.model_fields[key]
     if field.default_factory:
         return json.loads(text)

@@ -1,29 +1,24 @@
-"""The settings in force, as a configuration file has them, and where each comes from."""
-
-from __future__ import annotations
+"""The settings in force as TOML, and the source of each."""
 
 import json
 import os
 import re
 import tomllib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
 
 from brainsurgeon.config.loading import PREFIX, config_path
 from brainsurgeon.config.problems import ALIASES
-from brainsurgeon.config.values import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.values import SettingsTable
 
 _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One setting: its key, its value as TOML (None: not set), and its source.
 
     `table` has the lines of each table where the value is a list of tables.
@@ -45,12 +40,12 @@ def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
     ]
 
 
-def flat(table: Table, above: str = "") -> Iterator[tuple[str, Any, str]]:
+def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield each key of a table with its value and description; keys within a table are dotted."""
     whole, given = (table.model_dump(mode="json", exclude_unset=unset) for unset in (False, True))
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
-        if isinstance(value, Table):
+        if isinstance(value, SettingsTable):
             yield from flat(value, f"{above}{name}.")
         else:  # of tables in a list or under names only the keys that were given
             yield f"{above}{name}", given.get(name, whole[name]), field.description or ""
@@ -70,8 +65,8 @@ def toml(value: Any) -> str | None:
 
 def _written(settings: Settings) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
     """Yield each key, its value as TOML, and the lines of each table in a list of tables."""
-    for key, found, _ in flat(settings):
-        value = found
+    for key, original, _ in flat(settings):
+        value = original
         if key == "roots" and not value:
             value = [{"path": root.path} for root in settings.root_directories()]
         if key == "trigger_types" and settings.rules:  # a file may give only one of the two
@@ -89,7 +84,7 @@ def _lines(table: dict[str, Any]) -> list[str]:
 
 
 def _given(file: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the keys that a file gives, and the lines in which they probably stand."""
+    """Return the keys in a file, and the lines on which they probably are."""
     with open(file, encoding="utf-8") as handle:
         text = handle.read()
     lines: dict[str, int] = {}

@@ -1,11 +1,10 @@
-"""Problems of a configuration: each as `key: what is wanted, but what is given`."""
-
-from __future__ import annotations
+"""Problems of a configuration, each as `key: expected value, but given value`."""
 
 import json
 import os
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brainsurgeon.config.settings import Settings
 from brainsurgeon.config.tables import (
@@ -16,18 +15,17 @@ from brainsurgeon.config.tables import (
     RuleTable,
     UseTable,
 )
-from brainsurgeon.config.values import KEY, InvalidValueError, closest
+from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from brainsurgeon.config.values import Table
-
-ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
+ALIASES = {
+    "keep_restore_calls": "keep_purge_control_calls",
+    "sealed": "signed_thinking",
+    "sealed_models": "signed_models",
+}
 """Other names of keys."""
 MOST = 120
 """Characters of a value that a problem quotes."""
-_TABLES: dict[str | int, type[Table]] = {
+_TABLES: dict[str | int, type[SettingsTable]] = {
     "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
     "budget": BudgetTable, "archive": ArchiveTable,
 }  # fmt: skip
@@ -88,7 +86,7 @@ def quoted(value: Any) -> str:
 
 
 def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of values that do not fit together; `table` has them as given."""
+    """Yield the problems of values that contradict each other; `table` is the file as given."""
     yield from _misplaced(settings, table)
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
@@ -125,22 +123,24 @@ def _unusable(settings: Settings) -> Iterator[str]:
     """Yield each `[[use]]` that names no profile or can never match."""
     known = settings.profile_names()
     earlier: list[str] = []
-    for number, one in enumerate(settings.use):
-        if one.profile not in known:
-            meant = closest(one.profile, known)
+    for number, use in enumerate(settings.use):
+        if use.profile not in known:
+            meant = closest(use.profile, known)
             hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
-            name = json.dumps(one.profile)
+            name = json.dumps(use.profile)
             yield f"use[{number}].profile: wants a profile, but {name} is given; {hint}"
-        covering = [next((two for two in earlier if _covers(two, glob)), None)
-                    for glob in one.sessions]  # fmt: skip
+        covering = [
+            next((before for before in earlier if _covers(before, glob)), None)
+            for glob in use.sessions
+        ]
         if all(covering):
-            takes = ", ".join(json.dumps(two) for two in dict.fromkeys(covering))
-            listed = json.dumps(list(one.sessions), ensure_ascii=False)
+            takes = ", ".join(map(json.dumps, dict.fromkeys(covering)))
+            listed = json.dumps(list(use.sessions), ensure_ascii=False)
             yield (
                 f"use[{number}].sessions: can never match: wants others than {takes} before it "
                 f"takes, but {listed} is given"
             )
-        earlier += one.sessions
+        earlier += use.sessions
 
 
 def _covers(earlier: str, later: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -26,11 +27,7 @@ from brainsurgeon.hosts.home_paths import openclaw_agents
 from brainsurgeon.model.sessions import Root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from brainsurgeon.planning.budget import Budget
-    from brainsurgeon.planning.rules import Rules
-    from brainsurgeon.planning.turns import ArchiveRules
+    from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
 
 _BUILT_IN: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
@@ -67,10 +64,10 @@ class Settings(Profiled):
     auto_cron: Cron = key(None, 'cron schedule of these scans instead (`"*/2 * * * *"`)')
     watch: Switch = key(True, "scan soon after a change, too")
     retention: Duration = key(
-        86_400, "how long a value is kept whose placeholder stands in no session"
+        86_400, "how long a value is kept if no session contains its placeholder"
     )
     retention_standing: Duration = key(
-        30 * 86_400, "how long a value is kept whose placeholder stands in an inactive session"
+        30 * 86_400, "how long a value is kept if only inactive sessions contain its placeholder"
     )
     retention_cron: Cron = key(
         "0 */6 * * *", "cron schedule on which the daemon deletes expired values"
@@ -113,10 +110,10 @@ class Settings(Profiled):
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
         """Return the profile of the first `[[use]]` table that matches a title or a key."""
         named = {False: list(titles), True: [KEY + key for key in keys]}
-        for one in self.use:
-            pairs = ((glob, name) for glob in one.sessions for name in named[glob.startswith(KEY)])
+        for use in self.use:
+            pairs = ((glob, name) for glob in use.sessions for name in named[glob.startswith(KEY)])
             if any(fnmatchcase(name, glob) for glob, name in pairs):
-                return one.profile
+                return use.profile
         return None
 
     def profile_names(self) -> list[str]:
@@ -124,29 +121,27 @@ class Settings(Profiled):
         return [*dict.fromkeys([*_BUILT_IN, *self.profiles])]
 
     def under(self, profile: str | None) -> Self:
-        """Return the settings with the changes of a profile."""
         if profile is None:
             return self
         if profile not in self._under:
             table = self.profiles.get(profile)
-            self._under[profile] = self._with(
-                ProfileTable.model_validate(_BUILT_IN[profile]) if table is None else table
-            )
+            table = table or ProfileTable.model_validate(_BUILT_IN[profile])
+            self._under[profile] = self._with(table)
         return self._under[profile]  # type: ignore[no-any-return]
 
     def _with(self, profile: ProfileTable) -> Self:
-        said = given(profile)
-        if "trigger_types" in said:
-            said.setdefault("rules", ())
+        values = given(profile)
+        if "trigger_types" in values:
+            values.setdefault("rules", ())
         budget = given(profile.budget)
         threshold = budget.pop("threshold", None)
         by_tier = self.budget.threshold_by_tier | budget.pop("threshold_by_tier", {})
-        said["budget"] = self.budget.model_copy(update=budget | {"threshold_by_tier": by_tier})
-        said["archive"] = self.archive.under(profile.archive)
-        # The first glob that matches a model counts: those of the profile come first.
-        said["windows"] = {**profile.windows, **self.windows, **profile.windows}
-        said["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
-        chosen = self.model_copy(update=said)
+        values["budget"] = self.budget.model_copy(update=budget | {"threshold_by_tier": by_tier})
+        values["archive"] = self.archive.under(profile.archive)
+        # The first glob that matches a model counts, so the globs of the profile come first.
+        values["windows"] = {**profile.windows, **self.windows, **profile.windows}
+        values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
+        chosen = self.model_copy(update=values)
         chosen._threshold = threshold  # noqa: SLF001  a copy of our own
         chosen._under = {}  # noqa: SLF001
         return chosen
@@ -157,13 +152,12 @@ class Settings(Profiled):
         if not self.roots:
             return [Root(openclaw_agents(), required=False, databases=looks)]
         return [
-            Root(one.path, one.format, exclusive=one.exclusive, databases=looks)
-            for one in self.roots
+            Root(root.path, root.format, exclusive=root.exclusive, databases=looks)
+            for root in self.roots
         ]
 
     def decision_rules(self) -> Rules:
-        """Return the rules for extraction as plain values."""
-        from brainsurgeon.planning.rules import Rule, Rules  # noqa: PLC0415  as above
+        from brainsurgeon.model.rules import Rule, Rules  # noqa: PLC0415  `show` needs no rules
 
         long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
         share = self.min_reclaim if isinstance(self.min_reclaim, float) else 0.0
@@ -180,8 +174,8 @@ class Settings(Profiled):
             keep_recent=self.keep_recent,
             min_value_length=self.min_value_length,
             dead_kinds=self.dead_kinds,
-            sealed=self.sealed,
-            sealed_models=self.sealed_models,
+            signed_thinking=self.signed_thinking,
+            signed_models=self.signed_models,
             enabled=self.enabled,
             keep_after_restore=float(self.keep_after_restore_seconds),
             exclude_tools=tuple(
@@ -194,12 +188,10 @@ class Settings(Profiled):
         )  # fmt: skip
 
     def archive_rules(self) -> ArchiveRules:
-        """Return the rules for archiving as plain values."""
         return self.archive.decision_rules(enabled=self.enabled, keep_recent=self.keep_recent)
 
     def budget_rules(self) -> Budget:
-        """Return the limits of context load as plain values."""
-        from brainsurgeon.planning.budget import Budget  # noqa: PLC0415  as above
+        from brainsurgeon.model.rules import Budget  # noqa: PLC0415  `show` needs no budget
 
         return Budget(
             self.budget.enabled, self.budget.max_step, self.budget.max_messages,
@@ -209,12 +201,12 @@ class Settings(Profiled):
 
     def rules_fingerprint(self) -> str:
         """Return a digest that changes whenever decisions on an unchanged file may change."""
-        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  as above
+        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  `config` needs no formats
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
         chosen = self.budget_rules(), self.profiles, self.use
-        # The rules for archiving count only where something may be archived.
+        # The rules for archiving matter only if something may be archived.
         archive = (self.archive_rules(),) if self.archive.enabled or self.use else ()
-        said = repr((self.decision_rules(), *where, known, *chosen, *archive))
-        return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
+        text = repr((self.decision_rules(), *where, known, *chosen, *archive))
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -14,29 +14,29 @@ from brainsurgeon.config.values import (
     Positive,
     RootPath,
     SessionGlobs,
+    SettingsTable,
     Share,
     Switch,
-    Table,
     key,
     wants,
 )
-from brainsurgeon.model.entries import Kind  # noqa: TC001  pydantic reads it
+from brainsurgeon.model.entries import Kind
 from brainsurgeon.model.turns import LAST_STEP, Tier
 
 if TYPE_CHECKING:
-    from brainsurgeon.planning.turns import ArchiveRules
+    from brainsurgeon.model.rules import ArchiveRules
 
 MaxStep = Annotated[
     int, Field(strict=True, ge=0, le=LAST_STEP), wants(f"a whole number from 0 to {LAST_STEP}")
 ]
 
 
-def given(table: Table) -> dict[str, Any]:
+def given(table: SettingsTable) -> dict[str, Any]:
     """Return the keys that a table sets, with their values."""
     return {name: getattr(table, name) for name in table.model_fields_set}
 
 
-class RootTable(Table):
+class RootTable(SettingsTable):
     """A directory in which sessions are searched."""
 
     path: RootPath = Field(description="the directory; `~` is your home directory")
@@ -46,11 +46,11 @@ class RootTable(Table):
     )
     exclusive: Switch = key(
         False,
-        "your word that nothing else writes there, for file systems on which leases prove nothing",
+        "you guarantee that nothing else writes there; for file systems without reliable leases",
     )
 
 
-class RuleTable(Table):
+class RuleTable(SettingsTable):
     """A rule of the long form of `trigger_types`."""
 
     kind: Kind = Field(description="kind of the values to extract")
@@ -59,7 +59,7 @@ class RuleTable(Table):
     keep_recent: Count | None = key(None, "like the key `keep_recent`, for this rule")
 
 
-class ArchiveTable(Table):
+class ArchiveTable(SettingsTable):
     """Which finished turns are archived, and how they are summarised."""
 
     enabled: Switch = key(
@@ -83,22 +83,24 @@ class ArchiveTable(Table):
     command_timeout: Duration = key(300, "time limit of that program")
 
     def decision_rules(self, *, enabled: bool, keep_recent: int) -> ArchiveRules:
-        """Return the rules for archiving as plain values."""
-        from brainsurgeon.planning.turns import ArchiveRules  # noqa: PLC0415  `show` archives nothing
+        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  `show` archives nothing
 
-        said = {key: getattr(self, key) for key in type(self).model_fields if "command" not in key}
-        return ArchiveRules(**said | {"enabled": enabled and self.enabled}, keep_recent=keep_recent)
+        values = {
+            key: getattr(self, key) for key in type(self).model_fields if "command" not in key
+        }
+        return ArchiveRules(
+            **values | {"enabled": enabled and self.enabled}, keep_recent=keep_recent
+        )
 
     def under(self, profile: ArchiveTable) -> ArchiveTable:
-        """Return this table with the keys that a profile sets."""
         return self.model_copy(update=given(profile))
 
 
-class BudgetTable(Table):
+class BudgetTable(SettingsTable):
     """How full a context window may become before a scan extracts more."""
 
     enabled: Switch = key(False, "extract more from a session whose context is too full")
-    max_step: MaxStep = key(3, "last step to take")
+    max_step: MaxStep = key(3, "last (strongest) step of relief that a scan may take")
     threshold: Share = key(
         0.75, "share of the window above which a session is too full, for models of no known tier"
     )
@@ -106,7 +108,7 @@ class BudgetTable(Table):
     max_messages: Count = key(0, "extract every value further back than this many messages; 0: off")
 
 
-class Profiled(Table):
+class Profiled(SettingsTable):
     """The settings that a profile may change for some sessions."""
 
     keep_recent: Count = key(3, "number of recent messages that stay whole")
@@ -122,15 +124,18 @@ class Profiled(Table):
         "`min_value_length`, `keep_recent`",
     )
     dead_kinds: tuple[Kind, ...] = key(
-        (), "kinds to extract from entries that requests no longer contain; empty: as elsewhere"
+        (),
+        "kinds to extract from entries that requests no longer contain; "
+        "empty: the same kinds as from other entries",
     )
-    sealed: Literal["take", "defer"] = key(
+    signed_thinking: Literal["take", "defer"] = key(
         "take",
         "signed thinking that an extraction invalidates: `take` extracts it, too, "
         "`defer` leaves the session unchanged",
     )
-    sealed_models: Names = key(
-        (), "globs of further models whose thinking is signed like that; `!` excludes one"
+    signed_models: Names = key(
+        (),
+        "globs of further models whose signed thinking an extraction invalidates; `!` excludes one",
     )
     windows: dict[str, Positive] = key(dict, "context windows in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")
@@ -148,10 +153,10 @@ class ProfileTable(Profiled):
     """Settings under a name; keys that it does not set keep their values."""
 
 
-class UseTable(Table):
+class UseTable(SettingsTable):
     """Which sessions have a profile."""
 
     sessions: SessionGlobs = Field(
-        description="globs of `agent/name`, or of the agent's own key for a session after `key:`"
+        description="globs of `agent/name`, or of the agent's session keys, as in `key:*:cron:*`"
     )
     profile: str = Field(description="name of a profile, yours or built in")

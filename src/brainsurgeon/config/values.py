@@ -1,11 +1,10 @@
 """Types of configuration values: each validates a value, or raises an error that names the rule."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -18,10 +17,6 @@ from pydantic import (
     WrapValidator,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS))
@@ -30,9 +25,9 @@ _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
 
 def cron_numbers(expression: str) -> list[list[int]]:
-    """Return the numbers that each of the five fields of cron means.
+    """Return the numbers that each of the five fields of a cron expression matches.
 
-    Weekdays are 0 (Sunday, also called 7) to 6. Raise ValueError where cron would refuse it.
+    Weekdays are 0 (Sunday, also called 7) to 6. Raises ValueError if cron would refuse it.
     """
     words = expression.lower().split()
     if len(words) != len(_CRON):
@@ -44,7 +39,7 @@ def cron_numbers(expression: str) -> list[list[int]]:
 def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[int]:
     numbers = {name: str(number) for number, name in enumerate(names, low)}
     plain = re.sub(r"\b[a-z]+\b", lambda name: numbers.get(name[0], name[0]), word)
-    found: set[int] = set()
+    result: set[int] = set()
     for item in plain.split(","):
         match = _CRON_ITEM.fullmatch(item)
         span, step = (match[1], int(match[2] or 1)) if match else ("", 0)
@@ -55,8 +50,8 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
             end = 7  # cron's other Sunday, as in sat-sun
         if step < 1 or not low <= start <= end <= high:
             raise ValueError(f"cron does not know {word!r}")
-        found.update(range(start, end + 1, step))
-    return sorted(found)
+        result.update(range(start, end + 1, step))
+    return sorted(result)
 
 
 LARGEST = 2**53
@@ -75,14 +70,14 @@ _EXCLUDED = ("agent", "session", "tool")
 
 
 class InvalidValueError(ValueError):
-    """A value that a key does not take: what is wanted, and what was probably meant."""
+    """An invalid value: the expected values, and the one that was probably meant."""
 
     def __init__(self, wanted: str, meant: str | None = None) -> None:
         self.meant = meant
         super().__init__(f"wants {wanted}")
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """A table of the configuration: immutable, without unknown keys.
 
     Only the validator of the whole configuration is ever built, which halves the time of import.
@@ -115,7 +110,7 @@ def wants(text: str) -> WrapValidator:
     return WrapValidator(read)
 
 
-def _duration(value: Any) -> int | None:
+def seconds_of(value: Any) -> int | None:
     """Return the seconds of `24h` and the like, None for `never`."""
     if value is None or value == "never":
         return None
@@ -168,15 +163,13 @@ def _reclaim_text(value: Any) -> Any:
 def _cron(value: Any) -> str | None:
     if value is None:
         return None
-    wanted = 'the five fields of cron ("*/2 * * * *")'
-    if not isinstance(value, str):
-        raise InvalidValueError(wanted)
     try:
-        cron_numbers(value)
+        cron_numbers(value if isinstance(value, str) else "")
     except ValueError as error:
+        wanted = 'the five fields of cron ("*/2 * * * *")'
         why = str(error).removeprefix("wants ")
         raise InvalidValueError(wanted if why == wanted else f"{wanted}: {why}") from None
-    return value
+    return str(value)
 
 
 def _absolute(value: Any) -> str:
@@ -194,7 +187,7 @@ def _root(value: Any) -> str:
 
 
 def _excluded(value: Any) -> str:
-    """Return a pattern of `exclude`; a glob that matches no absolute path is a misspelt word."""
+    """Validate a pattern of `exclude`: a glob that matches no absolute path is a typing error."""
     text = value if isinstance(value, str) else ""
     kind, _, name = text.partition(":")
     if (kind in _EXCLUDED and name) or text[:1] in ("/", "*", "?", "["):
@@ -205,12 +198,13 @@ def _excluded(value: Any) -> str:
 
 
 def _session_glob(value: Any) -> str:
-    """Return a glob of sessions; one without a slash or a wildcard never matches `agent/name`."""
+    """Validate a glob of sessions: without a slash or a wildcard it never matches `agent/name`."""
     named = isinstance(value, str) and value.removeprefix(KEY) != ""
     if named and (value.startswith(KEY) or any(mark in value for mark in "/*?[")):
         return str(value)
-    wanted = 'a glob of agent/name or of key:<session key> ("main/*"): no other matches'
-    raise InvalidValueError(wanted)
+    raise InvalidValueError(
+        'a glob of agent/name or of key:<session key> ("main/*"): no other matches'
+    )
 
 
 def _session_globs(value: Any) -> Any:
@@ -251,7 +245,7 @@ Interval = Annotated[
 ]
 Duration = Annotated[
     int | None,
-    BeforeValidator(_duration, json_schema_input_type=_WrittenDuration),
+    BeforeValidator(seconds_of, json_schema_input_type=_WrittenDuration),
     PlainSerializer(_duration_text, return_type=str, when_used="json"),
 ]
 Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=_WrittenSize)]

@@ -1,86 +1,32 @@
-"""What every format shares: parsing a line, its values by path, and the Format protocol."""
+"""The Format protocol, and functions that all formats share."""
 
-from __future__ import annotations
-
-import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
-import orjson
+from msgspec import Struct
 
-from brainsurgeon.model.entries import Part, placeholder_in
+from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines, Part, placeholder_in
+from brainsurgeon.model.sessions import Survey
+from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines
-    from brainsurgeon.model.sessions import Survey
-    from brainsurgeon.model.turns import ArchiveForm, Said
-
-
-# A line of 11 MB of `[],` takes 700 MB as values. What each mark of structure costs was measured
-# with orjson 3 and CPython 3.11 to 3.13, the dearest shape counting: an empty list takes 100 bytes
-# at its peak, an object 240, what a comma parts 90, a key 130; a text as many bytes a character as
-# its widest one.
-
-
-# Bytes of memory; a line that would take more is carried along unseen.
-HEAVIEST = 96 << 20
-# Bytes up to which no line can be too heavy, however dense.
-_SMALL = HEAVIEST // 128
-_COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
-_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89a-fA-F]")
-_TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{,:]', re.DOTALL)
-
-
-def too_dense(raw: bytes) -> bool:
-    """Check whether a line would take too much memory to be taken apart."""
-    if len(raw) <= _SMALL:
-        return False
-    text = len(raw) * (1 + _width(raw))
-    if text + sum(raw.count(mark) * cost for mark, cost in _COSTS.items()) <= HEAVIEST:
-        return False
-    for token in _TOKEN.finditer(raw):  # marks inside texts cost nothing: count it exactly
-        text += _COSTS.get(token[0][:1], 0)
-        if text > HEAVIEST:
-            return True
-    return text > HEAVIEST
-
-
-def _width(raw: bytes) -> int:
-    """Return the bytes that a character of the widest text in a line takes (PEP 393)."""
-    if raw.isascii() and b"\\u" not in raw:
-        return 1
-    return 4 if _FOUR_BYTES.search(raw) else 2 if _TWO_BYTES.search(raw) else 1
-
-
-BOM = b"\xef\xbb\xbf"
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
-_LONGEST_INT = 300
-# Bytes; a longer line is for the standard parser alone. orjson 3.13 reserves twelve bytes for each
-# byte of a line, and where memory then ends while it makes a text, it takes the process with it.
-_LONGEST_QUICK = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The text that a tool answered with, the call it answers, and copies of the text."""
+class Answer(Struct, frozen=True):
+    """The text that a tool answered with, and the call it answers."""
 
     path: KeyPath
     text: str
     call_id: str | None
-    copies: tuple[KeyPath, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call: where its arguments stand and what they are.
+class CallArguments(Struct, frozen=True):
+    """The arguments of a tool call, and their path.
 
-    `as_text` says that they stand there as JSON in a string, `signed` that their provider may
-    verify them, so that they stay.
+    `as_text` means that they are JSON in a string, `signed` that the provider may verify them, so
+    they have to stay.
     """
 
     path: KeyPath
@@ -90,13 +36,12 @@ class Call:
     signed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Thoughts:
-    """The signed or redacted thinking of one message, and the names of the model that said it.
+class Thoughts(Struct, frozen=True):
+    """The signed or redacted thinking of one message, and the names of its model.
 
-    `blocks` are the paths of the blocks with their lengths in characters. `alone` says that nothing
-    else of the message is sent, `dropped_by_itself` that the agent, when it wrote this, asked the
-    provider to drop such blocks by itself wherever they no longer fit.
+    `blocks` are the paths of the blocks with their lengths in characters. `alone` means that
+    nothing else of the message is sent. `dropped_by_itself` means that the agent, when it wrote
+    this, asked the provider to drop blocks that are no longer valid.
     """
 
     models: tuple[str, ...]
@@ -106,15 +51,15 @@ class Thoughts:
 
 
 class Format(Protocol):
-    """One agent's dialect: which entries there are, and which of their values may be cut.
+    """One agent's dialect: its entries, and which of their values may be extracted.
 
-    Everything here is pure. `version` rises whenever an answer changes for the same bytes, so
-    that files seen by an older adapter are looked at again.
+    All methods are pure. `version` increases whenever a result changes for the same bytes; then
+    files seen by an older adapter are read again.
     """
 
     name: str
     version: int
-    # How a finished turn folds, None where it does not.
+    # How a finished turn is archived, None if it cannot be.
     archives: ArchiveForm | None
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
@@ -124,76 +69,44 @@ class Format(Protocol):
         """Return why a file with this first entry is left alone as a whole, or None."""
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return which conversation a file holds, by what its first entries say and nobody cuts."""
+        """Return the id of the file's conversation, by values of its first entries that stay."""
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return a digest of what our edits leave alone in an entry; None where ids are random.
+        """Return a digest of the values that our edits never change; None if ids are random.
 
-        Where they are not, the same id may be used again, and the rest tells the entries apart.
+        If ids are not random, one may be used again, and the digest tells the entries apart.
         """
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Look over the file once: recent messages (up to `window`), open turn, branch."""
+        """Read the file once: recent messages (up to `window`), open turn, branch."""
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
-        """Name the entry within its session, or None where it cannot be named."""
+        """Return the id of the entry within its session, or None if it has no usable one."""
 
     def counts(self, entry: Entry) -> bool:
         """Check whether the entry is a message, one step of the conversation."""
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the values of the entry that could be cut, locked ones with their reason."""
+        """Yield the values of the entry that could be extracted; locked ones have a reason."""
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Name the tool call that the value at `path` belongs to, if any."""
+        """Return the id of the tool call that the value at `path` belongs to, if any."""
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        """Return what a model thought and its provider signed; None where no request repeats it."""
+        """Return the signed thinking in the entry; None if no request repeats it."""
 
-    def said(self, entry: Entry) -> Said | None:
-        """Return what the entry is in its turn; None where it is no part of the conversation."""
+    def turn_step(self, entry: Entry) -> TurnStep | None:
+        """Return the entry as a step of its turn; None if it is no part of the conversation."""
 
-    def calls(self, entry: Entry) -> Iterator[Call]:
-        """Yield the tool calls of the entry whose arguments are an object, also one as text."""
+    def calls(self, entry: Entry) -> Iterator[CallArguments]:
+        """Yield the entry's tool calls whose arguments are an object, or an object as JSON text."""
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
-        """Yield the texts with which a tool answered."""
-
-
-def parse(raw: bytes) -> Entry | None:
-    """Parse one line to an entry, or None when it is anything but one JSON object.
-
-    orjson first, where the line is not very long; the standard parser takes what agents do write
-    and orjson refuses, such as lone surrogates. Invalid UTF-8 is refused by both: such a line is
-    left alone, as is one that would take too much memory.
-    """
-    if too_dense(raw):
-        return None
-    try:
-        value = orjson.loads(raw) if len(raw) <= _LONGEST_QUICK else _parse_leniently(raw)
-    except orjson.JSONDecodeError:
-        value = _parse_leniently(raw)
-    return value if isinstance(value, dict) else None
-
-
-def _parse_leniently(raw: bytes) -> Any:
-    try:
-        return json.loads(raw.decode(), parse_int=_number, parse_constant=_refuse)
-    except (ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) < _LONGEST_INT else float(digits)
-
-
-def _refuse(constant: str) -> None:
-    """Refuse NaN and Infinity: JSON has no such values and JavaScript does not read them."""
-    raise ValueError(constant)
+        """Yield the texts of the tools' answers in the entry."""
 
 
 def usable_id(value: object) -> str | None:
-    """Return the id as text when it can name an entry: short enough and storable as UTF-8."""
+    """Return the id as text if it is an integer or 1 to 1,024 characters of valid UTF-8."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_ID:
@@ -206,7 +119,7 @@ def usable_id(value: object) -> str | None:
 
 
 def is_made_up(entry_id: str) -> bool:
-    """Check whether an id may be one that an adapter made up of a line's number and a digest."""
+    """Check whether an id has the form that an adapter makes of a line's number and a digest."""
     return _MADE_UP.fullmatch(entry_id) is not None
 
 
@@ -226,62 +139,107 @@ def leaves(
 
 
 def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
-    """Yield an image as a whole block: a placeholder inside `data` is refused by every provider."""
+    """Yield an image as a whole block: every provider refuses a placeholder inside `data`."""
     data = block.get("data")
-    source = block.get("source")
-    if not isinstance(data, str) and isinstance(source, dict):
-        data = source.get("data")
+    if not isinstance(data, str):
+        data = dict_or_empty(block.get("source")).get("data")
     if isinstance(data, str) and data:
         yield Part(path, kind, len(data), tool, block=True)
 
 
-# Arguments that name a file, whatever the tool is called.
-FILE_KEYS = ("path", "file_path", "filePath", "notebook_path")
-# Fields that name another entry, beside its parent.
-_REFERENCES = (
-    "targetId", "appendParentId", "firstKeptEntryId", "fromId", "logicalParentUuid", "leafUuid",
-)  # fmt: skip
-
-
 def references(entry: Entry) -> tuple[str, ...]:
-    """Return the ids of other entries that an entry names, but for the one that it continues."""
-    return tuple(name for key in _REFERENCES if isinstance(name := entry.get(key), str))
+    """Return the ids of the other entries that an entry refers to, except its parent."""
+    keys = (
+        "targetId", "appendParentId", "firstKeptEntryId", "fromId", "logicalParentUuid", "leafUuid",
+    )  # fmt: skip
+    return tuple(name for key in keys if isinstance(name := entry.get(key), str))
 
 
 def files_in(arguments: Any) -> tuple[str, ...]:
-    """Return the files that the arguments of a call name."""
-    named = (arguments.get(key) for key in FILE_KEYS) if isinstance(arguments, dict) else ()
-    return tuple(
-        name for name in named if isinstance(name, str) and name and not placeholder_in(name)
-    )
+    # Arguments that name a file, whatever the tool is called.
+    keys = ("path", "file_path", "filePath", "notebook_path")
+    named = (str_or_empty(dict_or_empty(arguments).get(key)) for key in keys)
+    return tuple(name for name in named if name and not placeholder_in(name))
 
 
 def first_line(texts: Iterable[object]) -> str:
-    """Return the first line of some texts that says something and was not cut out."""
-    for text in texts:
-        if isinstance(text, str) and not placeholder_in(text):
-            for line in text.splitlines():
-                if line.strip():
-                    return line.strip()
-    return ""
+    """Return the first non-blank line of the texts that are not placeholders, or ""."""
+    lines = (
+        line.strip()
+        for text in texts
+        if isinstance(text, str) and not placeholder_in(text)
+        for line in text.splitlines()
+    )
+    return next(filter(None, lines), "")
 
 
 def number_in(record: Any, *keys: str) -> int | None:
-    """Return the first whole number that a record has under one of some keys."""
-    values = (record.get(key) for key in keys) if isinstance(record, dict) else ()
+    """Return the first integer that a record has at one of the keys, or None."""
+    values = (dict_or_empty(record).get(key) for key in keys)
     return next((value for value in values if type(value) is int), None)
 
 
+def str_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def str_or_empty(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def dict_or_empty(value: object) -> Entry:
+    return value if isinstance(value, dict) else {}
+
+
+def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
+    """Yield the index and value of each block of a content, or of the blocks of some types."""
+    for index, block in enumerate(content if isinstance(content, list) else []):
+        if isinstance(block, dict) and (not types or block.get("type") in types):
+            yield index, block
+
+
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
-    """Return the texts of a content with the index of their block, None where it is one string."""
-    if isinstance(content, str):
-        return [(None, content)] if content.strip() else []
-    blocks = enumerate(content if isinstance(content, list) else [])
-    return [
-        (index, block["text"])
-        for index, block in blocks
-        if isinstance(block, dict)
-        and block.get("type") == "text"
-        and isinstance(block.get("text"), str)
-        and block["text"].strip()
-    ]
+    """Return the texts of a content with the index of their block; None if it is one string."""
+    texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
+        (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
+    ]  # fmt: skip
+    return [(index, text) for index, text in texts if text.strip()]
+
+
+def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:
+    """Return the path and text of the last text in the content at `path`, or None and ""."""
+    index, text = next(reversed(texts_in(content)), (None, ""))
+    if not text:
+        return None, ""
+    return (path if index is None else (*path, index, "text")), text
+
+
+def reply_step(
+    message: Entry,
+    linked: tuple[str | None, tuple[str, ...]],
+    calls: str,
+    arguments: str,
+    *,
+    stopped: bool,
+    cut_short: bool,
+) -> TurnStep:
+    """Return a reply as a step of its turn.
+
+    `linked` is the id of its parent and the other ids that it refers to. `calls` is the type of
+    blocks that call a tool, `arguments` the key of their arguments.
+    """
+    path, text = last_text(message.get("content"), ("message", "content"))
+    asked = tuple(
+        ToolCall(
+            str_or_none(block.get("id")),
+            str_or_none(block.get("name")) or "tool",
+            files_in(block.get(arguments)),
+        )
+        for _, block in blocks_in(message.get("content"), calls)
+    )
+    return TurnStep(
+        "reply", *linked, text, path,
+        closes=path is not None and not asked and stopped,
+        cut_short=cut_short or GAVE_UP in text, calls=asked,
+        model=str_or_empty(message.get("model")),
+    )  # fmt: skip

@@ -1,20 +1,15 @@
-"""Codex: its files are known, and only read.
+"""Codex: its files are recognised, and only read.
 
-A running Codex keeps its session open for as long as it lives, and goes on writing into a file
-that was replaced; versions from 0.146 on remember offsets in the file, in a database of their own,
-and lose the conversation from their lists when the offsets shift (openai/codex, issues 43744,
-35746 and 38341).
+A running Codex keeps its session open as long as it lives, and continues to write to a file that
+was replaced. Versions from 0.146 on store offsets of the file in a database of their own; when the
+offsets shift, the conversation disappears from their lists (openai/codex, issues 43744, 35746 and
+38341).
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from brainsurgeon.model.entries import Entry
-
+from brainsurgeon.formats.base import dict_or_empty
+from brainsurgeon.model.entries import Entry
 
 NAME = "codex"
 ONLY_READ = (
@@ -24,8 +19,6 @@ ONLY_READ = (
 
 
 def recognises(entries: Sequence[Entry]) -> bool:
-    """Know a file by its first entry, the session's metadata."""
-    payload = entries[0].get("payload")
-    return (
-        entries[0].get("type") == "session_meta" and isinstance(payload, dict) and "id" in payload
-    )
+    """Check whether the first entry is a session's metadata."""
+    header = entries[0]
+    return header.get("type") == "session_meta" and "id" in dict_or_empty(header.get("payload"))

@@ -7,118 +7,55 @@ One JSON object a line; entries form a tree by `id` and `parentId`. The shapes w
 (messages of the role `system`, a compaction's `systemMessage`) have no parts.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from msgspec.structs import replace
 
 from brainsurgeon.formats import openclaw_tree
 from brainsurgeon.formats.base import (
     Answer,
-    Call,
-    files_in,
+    CallArguments,
+    Thoughts,
+    blocks_in,
+    dict_or_empty,
     first_line,
     image,
     leaves,
     number_in,
-    parse,
     references,
+    reply_step,
+    str_or_none,
     texts_in,
     usable_id,
 )
 from brainsurgeon.formats.openclaw_tree import Asking, Branch, Dead, Reach
-from brainsurgeon.model.entries import EXTRACTABLE, value_at
+from brainsurgeon.model.entries import (
+    EXTRACTABLE,
+    Entry,
+    KeyPath,
+    Kind,
+    Line,
+    Lines,
+    Part,
+    value_at,
+)
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
-from brainsurgeon.model.turns import GAVE_UP, Answered, Asked, Said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from brainsurgeon.formats.base import Thoughts
-    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines, Part
-    from brainsurgeon.model.turns import ArchiveForm, Role
-
-
-# Read in @mariozechner/pi-coding-agent 0.73.1 (`dist/core/session-manager.js`,
-# buildSessionContext): the model is that of the last assistant message of the branch, while levels
-# of thinking, tools and the state of extensions are taken from entries of their own, which
-# therefore have to stay on it.
-
+from brainsurgeon.model.turns import ArchiveForm, Role, ToolResult, TurnStep
 
 FINAL_STOPS = ("stop", "length", "error", "aborted")
-_CUT_SHORT = ("length", "error", "aborted")
 _ROLES: dict[str, Role] = {
     "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
     "custom": "aside",
 }  # fmt: skip
-# Types that nothing on the branch depends on: a reply names its model itself.
+# Types that nothing on the branch depends on. Read in @mariozechner/pi-coding-agent 0.73.1
+# (`dist/core/session-manager.js`, buildSessionContext): the model is taken from the last assistant
+# message of the branch. Levels of thinking, tools and the state of extensions are taken from
+# entries of their own, which therefore have to stay on the branch.
 _NOTES = ("label", "session_info", "usage", "model_change")
-
-
-def said(entry: Entry) -> Said | None:
-    """Return what an entry is in its turn; None where it is no entry of the conversation."""
-    kind = entry.get("type")
-    if kind == "session":
-        return None
-    parent = entry.get("parentId")
-    linked = (parent if isinstance(parent, str) else None, references(entry))
-    message = entry.get("message")
-    if kind == "message" and isinstance(message, dict):
-        return _message(message, *linked)
-    role: Role = "aside" if kind == "custom_message" else "note" if kind in _NOTES else "fixed"
-    return Said(role, *linked)
-
-
-def _message(message: dict[str, Any], parent: str | None, names: tuple[str, ...]) -> Said:
-    spoken = message.get("role")
-    role = _ROLES.get(spoken, "fixed") if isinstance(spoken, str) else "fixed"
-    if role == "reply":
-        return _reply(message, parent, names)
-    if role == "result":
-        return Said(role, parent, names, answered=(_answered(message),))
-    return Said(role, parent, names)
-
-
-def _reply(message: dict[str, Any], parent: str | None, names: tuple[str, ...]) -> Said:
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
-    called = [b for b in blocks if isinstance(b, dict) and b.get("type") == "toolCall"]
-    asked = tuple(
-        Asked(
-            _text_of(b.get("id")), _text_of(b.get("name")) or "tool", files_in(b.get("arguments"))
-        )
-        for b in called
-    )
-    texts = texts_in(content)
-    index, text = texts[-1] if texts else (None, "")
-    path: KeyPath = ("message", "content") if index is None else (
-        "message", "content", index, "text",
-    )  # fmt: skip
-    stop = message.get("stopReason")
-    return Said(
-        "reply", parent, names, text, path if texts else None,
-        closes=bool(texts) and not called and stop in FINAL_STOPS,
-        cut_short=stop in _CUT_SHORT or GAVE_UP in text, asked=asked,
-        model=_text_of(message.get("model")) or "",
-    )  # fmt: skip
-
-
-def _answered(message: dict[str, Any]) -> Answered:
-    details = message.get("details")
-    code = number_in(details, "exitCode")
-    failed = message.get("isError") is True or bool(code)
-    finding = first_line(text for _, text in texts_in(message.get("content"))) if failed else ""
-    took = number_in(details, "durationMs", "tookMs")
-    return Answered(_text_of(message.get("toolCallId")), failed, finding, code, took)
-
-
-def _text_of(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-MESSAGE_ROLES = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
-_OF_THEIR_OWN = ("session", "custom_message")
-_SAYING = ("data", "summary", "content", "details")
+_CONTENT: KeyPath = ("message", "content")
+_DETAILS: KeyPath = ("message", "details")
 
 
 class OpenClaw:
@@ -126,26 +63,25 @@ class OpenClaw:
 
     name = "openclaw"
     version = 4
-    # The versions of a session that are known.
+    # The session versions that are supported.
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
-        """Know a file by its first entry, the session's header."""
+        """Check whether the first entry is a session header."""
         return entries[0].get("type") == "session" and isinstance(entries[0].get("id"), str)
 
     def refuses(self, header: Entry) -> str | None:
-        """Leave version 1 alone, since pi rewrites it with new ids, and versions to come."""
+        """Refuse version 1, which pi rewrites with new ids, and unknown versions."""
         version = header.get("version", 1)
         if version == 1:
             return "pi session version 1: pi migrates it with new ids when it next opens it"
-        if version not in self.versions:
-            said = version if isinstance(version, int) else "of an unknown kind"
-            return f"session version {said} is not known to this program"
-        return None
+        if version in self.versions:
+            return None
+        named = version if isinstance(version, int) else "of an unknown kind"
+        return f"session version {named} is not known to this program"
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return the id in its header."""
         return usable_id(head[0].get("id"))
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
@@ -153,26 +89,22 @@ class OpenClaw:
         return None
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Walk back from the leaf to the root, and tell what of the file the next request carries.
+        """Walk from the leaf to the root, and find the entries that the next request contains.
 
-        A leaf that leads nowhere is ignored, as openclaw ignores it: all lines are the branch.
+        A leaf that leads nowhere is ignored, as in openclaw: then all lines are the branch.
         """
         branch = Branch()
         survey = self._survey(lines, window, branch)
-        if survey.positions or not branch.lost:
-            return survey
-        return self._survey(lines, window, Branch(linear=True))
+        lost = branch.lost and not survey.positions
+        return self._survey(lines, window, Branch(linear=True)) if lost else survey
 
     def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
-        dead = Dead()
-        turn, reach = _Turn(), Reach()
         messages = 0
-        asking = Asking()
+        dead, turn, reach, asking = Dead(), _Turn(), Reach(), Asking()
         for line in lines.backward():
-            asked = asking.known or (reach.over and asking.at is not None)
-            known = turn.judged is not None and messages > window and asked
-            if (known and reach.over) or (turn.judged is not None and branch.ended):
+            known = reach.over and messages > window and asking.at is not None
+            if turn.judged is not None and (known or branch.ended):
                 dead.before, dead.why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
@@ -192,99 +124,105 @@ class OpenClaw:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
         dead.named.pop(0, None)
-        cursor = None if turn.judged is None or branch.linear else (
-            dead.why or f"{branch.cursor} {reach.cursor}"
-        )  # fmt: skip
+        cursor = None
+        if turn.judged is not None and not branch.linear:
+            cursor = dead.why or f"{branch.cursor} {reach.cursor}"
         return Survey(
             window, positions, turn.open, asking.at, dead, since=turn.judged, cursor=cursor
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Name the entry by its `id`; the header's id is the session's."""
+        """Return the entry's `id`; None for the header, whose id is the session's."""
         return None if entry.get("type") == "session" else usable_id(entry.get("id"))
 
     def counts(self, entry: Entry) -> bool:
-        """Count messages of every role, and custom messages."""
-        return _role(entry) in MESSAGE_ROLES or entry.get("type") == "custom_message"
+        """Check whether the entry is a message of a known role or a custom message."""
+        return _role(entry) in _ROLES or entry.get("type") == "custom_message"
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the parts of a message or a custom message; others have some only where forced."""
-        if entry.get("type") == "custom_message":
+        """Yield the parts of a message or a custom message; others have parts only if forced."""
+        kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
+        role = message.get("role") if _is_message(entry) else None
+        if kind == "custom_message":
             yield from _content(entry.get("content"), ("content",), "custom", None)
-        message = entry.get("message")
-        if entry.get("type") != "message" or not isinstance(message, dict):
-            if entry.get("type") not in _OF_THEIR_OWN:
-                yield from _forced(entry)
-            return
-        role = message.get("role")
-        path: KeyPath = ("message", "content")
+        elif not (kind == "session" or _is_message(entry)) and entry.get(EXTRACTABLE) is True:
+            for key in ("data", "summary", "content", "details"):  # ids and links stay
+                yield from leaves(entry.get(key), (key,), "custom", None)
         if role == "toolResult":
-            tool = _text(message.get("toolName"))
-            yield from _content(message.get("content"), path, "tool_result", tool)
-            shown = leaves(message.get("details"), ("message", "details"), "tool_result", tool)
-            yield from (replace(part, dead=True) for part in shown)
+            tool = str_or_none(message.get("toolName"))
+            yield from _content(message.get("content"), _CONTENT, "tool_result", tool)
+            for part in leaves(message.get("details"), _DETAILS, "tool_result", tool):
+                yield replace(part, dead=True)
         elif role == "assistant":
             yield from _assistant(message, before_last_user=survey.before_last_user(offset))
         elif role == "bashExecution":
             yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
         elif role in ("user", "custom"):
-            yield from _content(message.get("content"), path, role, None)
+            yield from _content(message.get("content"), _CONTENT, role, None)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Name the call that a toolResult answers, or the toolCall block that `path` leads into."""
+        """Return the id of the call that a toolResult answers, or of the toolCall around `path`."""
         if _role(entry) == "toolResult":
-            return _text(entry["message"].get("toolCallId"))
-        block = value_at(entry, path[:3])
-        called = isinstance(block, dict) and block.get("type") == "toolCall"
-        return _text(block.get("id")) if called else None
+            return str_or_none(entry["message"].get("toolCallId"))
+        block = dict_or_empty(value_at(entry, path[:3]))
+        return str_or_none(block.get("id")) if block.get("type") == "toolCall" else None
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        """Return what was thought in an assistant message and signed by its provider."""
+        """Return the signed thinking in an assistant message."""
         return openclaw_tree.thoughts(entry["message"]) if _role(entry) == "assistant" else None
 
-    def said(self, entry: Entry) -> Said | None:
-        return said(entry)
+    def turn_step(self, entry: Entry) -> TurnStep | None:
+        kind, role = entry.get("type"), _role(entry)
+        if kind == "session":
+            return None
+        linked = (str_or_none(entry.get("parentId")), references(entry))
+        if not _is_message(entry):
+            aside: Role = "aside" if kind == "custom_message" else "fixed"
+            return TurnStep("note" if kind in _NOTES else aside, *linked)
+        message = entry["message"]
+        if role == "assistant":
+            stop = message.get("stopReason")
+            return reply_step(
+                message, linked, "toolCall", "arguments",
+                stopped=stop in FINAL_STOPS, cut_short=stop in FINAL_STOPS[1:],
+            )  # fmt: skip
+        results = (_result(message),) if role == "toolResult" else ()
+        return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)
 
-    def calls(self, entry: Entry) -> Iterator[Call]:
-        """Yield the toolCall blocks of an assistant message."""
+    def calls(self, entry: Entry) -> Iterator[CallArguments]:
         if _role(entry) != "assistant":
             return
-        content = entry["message"].get("content")
-        for index, block in enumerate(content if isinstance(content, list) else []):
-            if isinstance(block, dict) and block.get("type") == "toolCall":
-                arguments = block.get("arguments")
-                if isinstance(arguments, dict):
-                    path: KeyPath = ("message", "content", index, "arguments")
-                    signed = bool(block.get("thoughtSignature"))
-                    yield Call(path, _text(block.get("id")), arguments, signed=signed)
+        for index, block in blocks_in(entry["message"].get("content"), "toolCall"):
+            if isinstance(block.get("arguments"), dict):
+                yield CallArguments(
+                    (*_CONTENT, index, "arguments"), str_or_none(block.get("id")),
+                    block["arguments"], signed=bool(block.get("thoughtSignature")),
+                )  # fmt: skip
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
-        """Yield the texts of a toolResult, with the copies that stand in its details."""
+        """Yield the texts of a toolResult."""
         if _role(entry) != "toolResult":
             return
         message = entry["message"]
-        copies = list(leaves(message.get("details"), ("message", "details"), "tool_result", None))
-        for part in _content(message.get("content"), ("message", "content"), "tool_result", None):
+        for part in _content(message.get("content"), _CONTENT, "tool_result", None):
             text = value_at(entry, part.path)
             if isinstance(text, str):
-                same = tuple(
-                    copy.path for copy in copies
-                    if value_at(entry, copy.path).strip() == text.strip()
-                )  # fmt: skip
-                yield Answer(part.path, text, _text(message.get("toolCallId")), same)
+                yield Answer(part.path, text, str_or_none(message.get("toolCallId")))
 
 
-def _forced(entry: Entry) -> Iterator[Part]:
-    """Yield what an entry of no kind says, where it is forced; ids and what links it stay."""
-    if entry.get(EXTRACTABLE) is True:
-        for key in _SAYING:
-            yield from leaves(entry.get(key), (key,), "custom", None)
+def _result(message: Entry) -> ToolResult:
+    details = message.get("details")
+    code = number_in(details, "exitCode")
+    failed = message.get("isError") is True or bool(code)
+    finding = first_line(text for _, text in texts_in(message.get("content"))) if failed else ""
+    took = number_in(details, "durationMs", "tookMs")
+    return ToolResult(str_or_none(message.get("toolCallId")), failed, finding, code, took)
 
 
 class _Turn:
-    """The tail test: the last user, assistant or toolResult entry says whether a turn is open.
+    """Finds out by the last user, assistant or toolResult entry whether a turn is open.
 
-    `judged` is the offset of its line, None as long as it was not met.
+    `judged` is the offset of its line, None until it was found.
     """
 
     def __init__(self) -> None:
@@ -292,81 +230,64 @@ class _Turn:
         self.open: str | None = None
 
     def look(self, line: Line, entry: Entry | None) -> None:
-        """Judge by this line unless a later one has; call it from the last line backwards."""
+        """Judge by this line if no later one decided; call it from the last line backwards."""
         if self.judged is not None:
             return
+        role = None if entry is None else _role(entry)
         if entry is None:
-            if not line.terminated:
-                self._judge(line, "the last line is torn: a write is under way")
-            return
-        role = _role(entry)
-        if role in ("user", "toolResult"):
-            self._judge(line, "the last turn is open: a user message" if role == "user"
-                        else "the last turn is open: a tool result")  # fmt: skip
+            if line.terminated:
+                return
+            self.open = "the last line is torn: a write is under way"
         elif role == "assistant":
-            self._judge(line, _assistant_open(entry["message"]))
+            message = entry["message"]
+            if any(blocks_in(message.get("content"), "toolCall")):
+                self.open = "the last turn is open: a tool call"
+            elif message.get("stopReason") not in FINAL_STOPS:
+                self.open = "the last turn is open: the assistant has not stopped"
+        elif role in ("user", "toolResult"):
+            what = "user message" if role == "user" else "tool result"
+            self.open = f"the last turn is open: a {what}"
+        else:
+            return
+        self.judged = line.offset
 
-    def _judge(self, line: Line, reason: str | None) -> None:
-        self.judged, self.open = line.offset, reason
 
-
-def _assistant_open(message: Entry) -> str | None:
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
-    if any(isinstance(block, dict) and block.get("type") == "toolCall" for block in blocks):
-        return "the last turn is open: a tool call"
-    if message.get("stopReason") not in FINAL_STOPS:
-        return "the last turn is open: the assistant has not stopped"
-    return None
+def _is_message(entry: Entry) -> bool:
+    return entry.get("type") == "message" and isinstance(entry.get("message"), dict)
 
 
 def _role(entry: Entry) -> str | None:
-    message = entry.get("message")
-    if entry.get("type") != "message" or not isinstance(message, dict):
-        return None
-    role = message.get("role")
-    return role if isinstance(role, str) else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return str_or_none(entry["message"].get("role")) if _is_message(entry) else None
 
 
 def _content(value: Any, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
     """Yield text and images of a content, which is a list of blocks or (openclaw) a string."""
-    if isinstance(value, str):
-        yield from leaves(value, path, kind, tool)
-        return
-    for index, block in enumerate(value if isinstance(value, list) else []):
-        if not isinstance(block, dict):
-            continue
+    yield from leaves(str_or_none(value), path, kind, tool)
+    for index, block in blocks_in(value):
         if block.get("type") == "text":
-            yield from leaves(_text(block.get("text")), (*path, index, "text"), kind, tool)
+            text = str_or_none(block.get("text"))
+            yield from leaves(text, (*path, index, "text"), kind, tool)
         elif block.get("type") == "image":
             yield from image(block, (*path, index), kind, tool)
 
 
 def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
     content = message.get("content")
-    path: KeyPath = ("message", "content")
-    if not isinstance(content, list):
-        yield from _content(content, path, "assistant", None)
-        return
-    yield from _content(content, path, "assistant", None)
+    yield from _content(content, _CONTENT, "assistant", None)
     yield from openclaw_tree.parts(message, before_last_user=before_last_user)
-    for index, block in enumerate(content):
-        if not isinstance(block, dict):
-            continue
-        if block.get("type") == "toolCall" and isinstance(block.get("arguments"), dict):
-            tool = _text(block.get("name"))
+    for index, block in blocks_in(content, "toolCall"):
+        if isinstance(block.get("arguments"), dict):
+            path: KeyPath = (*_CONTENT, index, "arguments")
+            # Gemini may verify its signatures.
             signed = "call signed by its provider" if block.get("thoughtSignature") else None
-            for part in leaves(block["arguments"], (*path, index, "arguments"), "tool_call", tool):
-                yield replace(part, locked=signed)  # Gemini may verify what it signed
+            tool = str_or_none(block.get("name"))
+            for part in leaves(block["arguments"], path, "tool_call", tool):
+                yield replace(part, locked=signed)
 
 
-# The events are those of its files. What its indexes hold stays as it is: they are filled from the
-# text of user and assistant messages (openclaw 2026.9.6, `dist/session-transcript-index-*.mjs`) and
-# would not notice a change.
+# The events are the same as in files. Values in the database's indexes stay: the indexes are filled
+# from the text of user and assistant messages (openclaw 2026.9.6,
+# `dist/session-transcript-index-*.mjs`) and would not notice a change.
 
 
 INDEXED = "an index of its agent's database holds it"
@@ -376,16 +297,16 @@ class OpenClawRows(OpenClaw):
     """The dialect of OpenClaw in a database."""
 
     versions = (2, 3, 4)
-    archives: ArchiveForm | None = None  # user and assistant text is what the indexes hold
+    archives: ArchiveForm | None = None  # the indexes contain user and assistant text
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Look over the session as over a file; OpenClaw may append the end of a branch anew."""
+        """Survey the session like a file; OpenClaw may append the end of a branch again."""
         return replace(super().survey(lines, window), appends_anew=True)
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the parts of an entry; those that would change an index are locked."""
         for part in super().parts(entry, survey, offset):
-            # A block that gives way to one of text would add to the message's text.
+            # A text block in place of another block would add to the message's text.
             adds_text = part.block and part.kind != "tool_result"
             indexed = part.kind in ("user", "assistant") or adds_text
             yield replace(part, locked=part.locked or INDEXED) if indexed else part

@@ -1,24 +1,17 @@
-"""Find the bytes of a value in a line, replace them, and check what stands there afterwards."""
-
-from __future__ import annotations
+"""Find the bytes of a value in a line, replace them, and check the edited line."""
 
 import json
 import re
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-from brainsurgeon.formats import base
-from brainsurgeon.model.entries import REDACTED, RESTORED, value_at
-from brainsurgeon.model.plans import UNRECORDED, FieldEdit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from brainsurgeon.model.entries import Entry, KeyPath
-    from brainsurgeon.model.plans import Edit
-
+from brainsurgeon.formats.base import str_or_empty
+from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, value_at
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit
 
 _decoder: Any = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
@@ -29,29 +22,28 @@ Span = tuple[int, int]
 
 
 class UntouchableError(Exception):
-    """The line cannot be cut with certainty; it is left alone for the reason given."""
+    """The line cannot be edited safely; it is left unchanged for the reason given."""
 
 
 def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
     """Find the spans of the values that `paths` name, in one walk over the line.
 
-    A path that leads nowhere is missing from the answer. Raise UntouchableError when a key on one
-    of the paths stands twice (which of the two a reader takes is the reader's choice) and when the
-    line is nested too deeply to be walked.
+    A path without a value is missing from the result. Raise UntouchableError if a path has a
+    duplicate key (parsers differ in which one they use) or the line is nested too deeply.
     """
-    found: dict[KeyPath, Span] = {}
+    spans: dict[KeyPath, Span] = {}
     text = line.decode("latin-1")
     try:
-        _walk(text, _skip(text, 0), [(path, path) for path in paths], found)
+        _walk(text, _skip(text, 0), [(path, path) for path in paths], spans)
     except (RecursionError, StopIteration, ValueError, IndexError) as error:
-        raise UntouchableError("not walkable as JSON") from error
-    return found
+        raise UntouchableError("cannot be parsed as JSON") from error
+    return spans
 
 
 def members(line: bytes) -> list[tuple[str, int, int, int]]:
     """List the top-level members of an object: key, start of the key, start and end of the value.
 
-    Raise UntouchableError when the line is not one JSON object that can be walked.
+    Raise UntouchableError if the line is not one JSON object or is nested too deeply.
     """
     text = line.decode("latin-1")
     listed = []
@@ -66,14 +58,14 @@ def members(line: bytes) -> list[tuple[str, int, int, int]]:
             listed.append((name, at, value, end))
             at = _next(text, end)
     except (RecursionError, StopIteration, ValueError, IndexError) as error:
-        raise UntouchableError("not walkable as JSON") from error
+        raise UntouchableError("cannot be parsed as JSON") from error
     return listed
 
 
 def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Return the line with each `(start, end, new)` carried out; the cuts must not overlap.
+    """Return the line with the bytes from `start` to `end` replaced by `new`, for each of the cuts.
 
-    Cuts at one and the same place come out in the order in which they are given.
+    The cuts must not overlap. Insertions at the same offset keep their order.
     """
     pieces: list[bytes] = []
     done = 0
@@ -84,8 +76,27 @@ def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
     return b"".join(pieces)
 
 
+# One character of a JSON string: two escapes of a pair of surrogates, an escape, or itself.
+_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
+
+
+def within(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
+    """Return a JSON string with some of its characters replaced; all others keep their spelling.
+
+    A cut names the first character, the end and the new text. One inside another is left out.
+    """
+    spelled = token.decode()
+    ends = [1, *(match.end() for match in _CHARACTER.finditer(spelled, 1, len(spelled) - 1))]
+    pieces, done = [], 0
+    for start, end, new in sorted(cuts):
+        if ends[start] >= done:
+            pieces += [spelled[done : ends[start]], json.dumps(new)[1:-1]]
+            done = ends[end]
+    return "".join([*pieces, spelled[done:]]).encode()
+
+
 def _skip(text: str, at: int) -> int:
-    """Step over white space, of which agents write none."""
+    """Return the offset after any white space (agents write none)."""
     if text[at] not in _WHITE:
         return at
     match = _space(text, at)
@@ -104,119 +115,105 @@ def _key(text: str, at: int) -> tuple[str, int]:
 
 
 def _next(text: str, at: int) -> int:
-    """Step over white space and a comma."""
+    """Return the offset after white space and a comma."""
     at = _skip(text, at)
     return _skip(text, at + 1) if text[at] == "," else at
 
 
-# What is left of a path, and the whole path.
+# The rest of a path, and the whole path.
 _Wanted = list[tuple["KeyPath", "KeyPath"]]
 
 
-def _walk(text: str, at: int, wanted: _Wanted, found: dict[KeyPath, Span]) -> int:
-    """Walk the value at `at` and return its end."""
+def _walk(text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span]) -> int:
+    """Walk the value at `at`, record the spans of the wanted values, and return its end."""
     deeper: dict[str | int, _Wanted] = {}
     for rest, path in wanted:
         if rest:
             deeper.setdefault(rest[0], []).append((rest[1:], path))
-    if deeper and text[at] == "{":
-        end = _walk_object(text, at, deeper, found)
-    elif deeper and text[at] == "[":
-        end = _walk_array(text, at, deeper, found)
+    if deeper and text[at] in "{[":
+        end = _walk_members(text, at, deeper, spans)
     else:
         end = _scan(text, at)[1]
-    found.update({path: (at, end) for rest, path in wanted if not rest})
+    spans.update({path: (at, end) for rest, path in wanted if not rest})
     return end
 
 
-def _walk_object(
-    text: str, at: int, deeper: dict[str | int, _Wanted], found: dict[KeyPath, Span]
+def _walk_members(
+    text: str, at: int, deeper: dict[str | int, _Wanted], spans: dict[KeyPath, Span]
 ) -> int:
+    """Walk the members of the object or array at `at` and return its end."""
+    close = "}" if text[at] == "{" else "]"
     at = _skip(text, at + 1)
-    seen: set[str] = set()
-    while text[at] != "}":
-        name, value = _key(text, at)
-        if name in seen and name in deeper:
-            raise UntouchableError("a key on the path stands twice")
-        seen.add(name)
-        wanted = deeper.get(name)
-        end = _walk(text, value, wanted, found) if wanted else _scan(text, value)[1]
-        at = _next(text, end)
-    return at + 1
-
-
-def _walk_array(
-    text: str, at: int, deeper: dict[str | int, _Wanted], found: dict[KeyPath, Span]
-) -> int:
-    at = _skip(text, at + 1)
+    seen: set[str | int] = set()
     index = 0
-    while text[at] != "]":
-        wanted = deeper.get(index)
-        end = _walk(text, at, wanted, found) if wanted else _scan(text, at)[1]
+    while text[at] != close:
+        step: str | int = index
+        if close == "}":
+            step, at = _key(text, at)
+            if step in seen and step in deeper:
+                raise UntouchableError("duplicate key on the path")
+            seen.add(step)
+        wanted = deeper.get(step)
+        end = _walk(text, at, wanted, spans) if wanted else _scan(text, at)[1]
         at = _next(text, end)
         index += 1
     return at + 1
 
 
-# Most lines are written compactly, every value in the one usual spelling. There a value is looked
-# up instead of walking the whole line (`spans.locate`), which stays the judge wherever anything is
-# unusual: both give the same places, or the same refusal.
-
-
-# Bytes of a value by which it is looked up: `bytes.find` is slow with a long needle.
+# Length (bytes) of the prefix that is searched for: `bytes.find` is slow with a long needle.
 _BEGINNING = 48
-# Bytes; for a longer line, writing a value once more might take too much memory.
+# Longest line (bytes) for which this is tried: serialising a longer one might take too much memory.
 _LONGEST = 4 << 20
-# Values; every one of them is looked up on its own, and the walk finds all of them at once.
+# Most values to search for: each is searched for separately, while one walk finds all.
 _MOST = 64
-_MARK = b"[[place-"
+_MARK = "[[place-"
 
 
 def places(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
-    """Find the spans of the values at some paths; `entry` is what the line says.
+    """Find the spans of the values at some paths; `entry` is the parsed line.
 
-    Raise UntouchableError as `spans.locate` does.
+    Most lines are written compactly, every value in its usual spelling. In such a line the values
+    are found by a byte search (`quickly`). If anything is unusual, the whole line is walked
+    (`locate`). Both give the same spans. Raise UntouchableError as `locate` does.
     """
     return quickly(raw, entry, paths) or locate(raw, paths)
 
 
 def quickly(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Find them by their bytes; None where it is not certain that `spans.locate` says the same.
+    """Find the spans by a byte search; return None if `locate` might give other spans.
 
-    Each value found gives way to a mark of its own. What is left must be written exactly as orjson
-    writes what it says: then no key stands twice and a mark is spelled in one way only, so that a
-    mark that stands there once and is said at a path shows where the value of that path stood.
+    Each value found is replaced by its own mark. The result must be byte for byte what orjson
+    writes: then there are no duplicate keys and each mark has one spelling, so the path at which a
+    mark is parsed shows which value was at its span.
     """
     if len(raw) > _LONGEST or len(paths) > _MOST:
         return None
-    found: list[Span] = []
+    spans: list[Span] = []
     at = 0
     for path in paths:
         span = _look_up(raw, value_at(entry, path), at)
         if span is None:
             return None
-        found.append(span)
+        spans.append(span)
         at = span[1]
-    found.sort()
-    if any(one[1] > other[0] for one, other in pairwise(found)):
+    spans.sort()
+    if any(span[1] > following[0] for span, following in pairwise(spans)):
         return None
-    marks = [b'"%b%d]]"' % (_MARK, number) for number in range(len(found))]
-    rest = splice(raw, [(*span, mark) for span, mark in zip(found, marks, strict=True)])
-    said = _as_it_is_written(rest)
-    if said is None or rest.count(_MARK) != len(found):
+    marked = {f"{_MARK}{number}]]": span for number, span in enumerate(spans)}
+    rest = splice(raw, [(*span, f'"{mark}"'.encode()) for mark, span in marked.items()])
+    try:
+        left = orjson.loads(rest)
+        if orjson.dumps(left) != rest or rest.count(_MARK.encode()) != len(spans):
+            return None
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return None
-    spelled = {mark[1:-1].decode(): span for mark, span in zip(marks, found, strict=True)}
-    told = {path: spelled.get(said_there) for path in paths
-            if isinstance(said_there := value_at(said, path), str)}  # fmt: skip
-    known = {path: span for path, span in told.items() if span is not None}
-    return known if len(known) == len(found) else None
+    texts = {path: str_or_empty(value_at(left, path)) for path in paths}
+    placed = {path: marked[text] for path, text in texts.items() if text in marked}
+    return placed if len(placed) == len(spans) else None
 
 
 def _look_up(raw: bytes, value: object, start: int) -> Span | None:
-    """Return the first place of a value in its usual spelling.
-
-    From `start` on and then before it.
-    """
+    """Return the first span of a value as orjson writes it, from `start` on, else anywhere."""
     try:
         spelled = orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -230,17 +227,9 @@ def _look_up(raw: bytes, value: object, start: int) -> Span | None:
     return None
 
 
-def _as_it_is_written(line: bytes) -> Entry | None:
-    """Parse a line; None where orjson would write what it says in any other way."""
-    try:
-        said: Entry = orjson.loads(line)
-        return said if orjson.dumps(said) == line else None
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return None
-
-
 # Fields go at the top level of the entry, never inside a message or a block: providers answer 400
-# to an unknown key in a block. A field that stands twice makes the line untouchable.
+# to an unknown key in a block. A line with a duplicate of such a field
+# is left unchanged.
 
 
 # What we write as the value of a field.
@@ -251,7 +240,7 @@ _TOKENS = {
 
 
 def put(raw: bytes, offset: int, entry_id: str, name: str, token: bytes) -> list[FieldEdit]:
-    """Set a field: replace its value, or insert it after the last member; nothing if it is set."""
+    """Set a field: replace its value, or insert it after the last member. No edit if it is set."""
     place = _member(raw, name)
     if place is None:
         end = members(raw)[-1][3]
@@ -272,64 +261,60 @@ def take_out(
     after: bytes,
     record: int,
 ) -> FieldEdit | None:
-    """Undo a recorded insertion; None when its bytes (`after`) no longer stand there."""
+    """Undo a recorded insertion; None if its bytes (`after`) are no longer there."""
     place = _member(raw, name)
     if place is None:
         return None
-    start = place[0] if before is None else place[1]
-    end = place[2]
+    start, end = place[0] if before is None else place[1], place[2]
     if raw[start:end] != after:
         return None
     return FieldEdit(start + offset, end + offset, before or b"", entry_id, name, after, record)
 
 
 def take_out_marked(raw: bytes, offset: int, entry_id: str, name: str) -> list[FieldEdit]:
-    """Take out `_restored` or `_redacted` where it stands in exactly the bytes that we insert.
+    """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
 
-    Forks and copies carry these fields into files of which no record tells. One that stands twice
-    was not set by us: it stays, and is no reason to leave the rest of the line alone.
+    Forks and copies carry these fields into files that have no records. A duplicate field was not
+    set by us: it stays, and the rest of the line may still be edited.
     """
     try:
         place = _member(raw, name)
     except UntouchableError:
         return []
-    if place is None:
+    if place is None or not _TOKENS[name].fullmatch(raw, place[1], place[2]):
         return []
     before, start, end = place
-    token = raw[start:end]
-    if not _TOKENS[name].fullmatch(token):
-        return []
-    after = b"," + json.dumps(name).encode() + b":" + token
+    after = b"," + json.dumps(name).encode() + b":" + raw[start:end]
     if raw[before:end] != after:
         return []
     return [FieldEdit(before + offset, end + offset, b"", entry_id, name, after, UNRECORDED)]
 
 
 def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
-    """Return (end of the member before, start and end of the value) of a field; None if absent."""
-    listed = members(raw)
-    places = [index for index, member in enumerate(listed) if member[0] == name]
+    """Return the end of the preceding member, and start and end of a field's value; or None."""
+    before: int | None = None
+    places: list[tuple[int, int, int]] = []
+    for key, at, start, end in members(raw):
+        if key == name:
+            places.append((at if before is None else before, start, end))
+        before = end
     if len(places) > 1:
-        raise UntouchableError(f"{name} stands twice")
-    if not places:
-        return None
-    index = places[0]
-    before = listed[index - 1][3] if index else listed[index][1]
-    return before, listed[index][2], listed[index][3]
+        raise UntouchableError(f"duplicate key {name}")
+    return places[0] if places else None
 
 
 def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None:
-    """Raise UntouchableError where the edits would do anything but what they say; changes `entry`.
+    """Raise UntouchableError if the edits would have any other effect. Modifies `entry`.
 
-    Values put back are left out: their bytes are checked by their digest when they are read.
+    Restored values are not compared: they are checked by their digest when they are read.
     """
     splices = [(e.start - offset, e.end - offset, e.new) for e in edits if e.new is not None]
-    fresh = base.parse(splice(raw, splices))
+    fresh = parse(splice(raw, splices))
     if fresh is None:
         raise UntouchableError("the edited line would not parse")
     for edit in edits:
         if not edit.shows_in(fresh):
-            raise UntouchableError("the edited line would not say what was planned")
+            raise UntouchableError("the edited line would not have the planned content")
         edit.blank(fresh)
         edit.blank(entry)
     if fresh != entry:

@@ -1,57 +1,49 @@
-"""What a request carries of each entry, and what the calls of a model took, in every dialect.
+"""How much of each entry a request contains, and how many tokens each model call used.
 
 Seen in the sessions under `tests/samples`, and read in @earendil-works/pi-coding-agent 1.5.2
 (`dist/core/messages.js`: which messages are sent, and as what) and the packages that the other
-modules of this room name. What every request carries whatever the session says (system prompt,
-tools) is not in the entries; that part of a request is found by looking at many calls.
+modules of this package name. The constant part of every request (system prompt, tools) is not in
+the entries; it is estimated from many calls.
 """
-
-from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from brainsurgeon.formats.base import leaves
+from msgspec import Struct
+
+from brainsurgeon.formats.base import blocks_in, dict_or_empty, leaves, str_or_empty
 from brainsurgeon.formats.claude_chain import BOUNDARY, blocks_of, entry_id, message_of
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw_tree import NOT_REPLAYED
+from brainsurgeon.model.entries import Entry, KeyPath
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.text import moment_said
-from brainsurgeon.model.turns import NOTHING, SEAL, TOO_LONG, ModelCall, Sent
+from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from brainsurgeon.model.entries import Entry
-
-
-_PICTURES = ("image", "document", "input_image", "image_url")
-# How providers and agents say that a prompt is longer than its model takes.
+# How providers and agents say that a prompt is too long for its model.
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:maximum )?context|maximum context length"
-    r"|prompt is too long|input is too long|prompt too (?:long|large)|too many tokens",
+    r"|prompt is too long|input is too long|prompt too (?:long|large)|too many tokens"
+    r"|tokens > [0-9,]+ maximum",
     re.IGNORECASE,
 )
 _LIMITS = re.compile(
     r"maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum|context window of ([0-9,]+)",
     re.IGNORECASE,
 )
-# The `api` of the answer that openclaw 2026.7.35 repeats behind a run that failed.
-_NOT_A_MODEL = "cli"
-# How a provider says that a signature does not fit what it signs.
-_SEAL = re.compile(
+# How a provider says that a signature is invalid for its content.
+_SIGNATURE = re.compile(
     r"bound to a different conversation|invalid `?signature`? in `?thinking"
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required",
     re.IGNORECASE,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What one format says of requests; `renews` tells that an entry starts the context anew."""
+class Dialect(Struct, frozen=True):
+    """How to read requests in one format; `renews` checks if an entry starts a new context."""
 
     sent: Callable[[Entry], Sent]
     call: Callable[[Entry], ModelCall | None]
@@ -59,14 +51,14 @@ class Dialect:
 
 
 def complaint(text: str) -> str | None:
-    """Return what an error is about, as far as we can help: `too long` or `seal`."""
-    return TOO_LONG if _OVERFLOW.search(text) else SEAL if _SEAL.search(text) else None
+    """Return the cause of an error, TOO_LONG or SIGNATURE; None for any other cause."""
+    return TOO_LONG if _OVERFLOW.search(text) else SIGNATURE if _SIGNATURE.search(text) else None
 
 
 def limit_said(text: str) -> int | None:
-    """Return the most tokens that a provider takes, where its error says so."""
-    found = _LIMITS.search(text)
-    digits = next(filter(None, found.groups()), "").replace(",", "") if found else ""
+    """Return the token limit that a provider's error states, or None."""
+    limit = _LIMITS.search(text)
+    digits = next(filter(None, limit.groups()), "").replace(",", "") if limit else ""
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
 
 
@@ -79,12 +71,12 @@ def _sum(*parts: Sent) -> Sent:
     return Sent(sum(one.chars for one in parts), sum(one.pictures for one in parts))
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _counts(usage: object, *keys: str) -> int:
+    return sum(_count(dict_or_empty(usage).get(key)) for key in keys)
 
 
 def _json(value: object) -> int:
@@ -95,26 +87,25 @@ def _json(value: object) -> int:
 
 
 def _content(value: Any, depth: int = 4) -> Sent:
-    """Add up a content: a string, or a list of blocks."""
+    """Return the size of a message's content: a string or a list of blocks."""
     if isinstance(value, str):
         return Sent(len(value))
-    blocks = value if isinstance(value, list) and depth else []
-    return _sum(*(_block(one, depth - 1) for one in blocks if isinstance(one, dict)))
+    if not depth:
+        return NOTHING
+    return _sum(*(_block(block, depth - 1) for _, block in blocks_in(value)))
 
 
 def _block(block: Entry, depth: int) -> Sent:
-    """Add up one block of a content, in any of the dialects."""
+    """Return the size of one block of a content, in any of the formats."""
     kind = block.get("type")
-    if kind in _PICTURES:
+    if kind in ("image", "document", "input_image", "image_url"):
         return Sent(0, 1)
     if kind in ("tool_use", "toolCall"):
         given = block.get("input", block.get("arguments"))
-        return Sent(len(_text(block.get("name"))) + _json(given))
+        return Sent(len(str_or_empty(block.get("name"))) + _json(given))
     if kind == "tool_result":
         return _content(block.get("content"), depth)
-    if kind == "thinking":
-        return Sent(len(_text(block.get("thinking"))))
-    return Sent(len(_text(block.get("text"))))
+    return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))
 
 
 def _claw_sent(entry: Entry) -> Sent:
@@ -122,32 +113,30 @@ def _claw_sent(entry: Entry) -> Sent:
     if kind == "custom_message":
         return _content(entry.get("content"))
     if kind in ("compaction", "branch_summary"):
-        return Sent(len(_text(entry.get("summary"))))
+        return Sent(len(str_or_empty(entry.get("summary"))))
     if kind != "message" or not isinstance(message, dict):
         return NOTHING
     role = message.get("role")
     if role == "bashExecution":
-        kept_out = message.get("excludeFromContext") is True
-        return NOTHING if kept_out else Sent(
-            len(_text(message.get("command"))) + len(_text(message.get("output")))
-        )  # fmt: skip
+        if message.get("excludeFromContext") is True:
+            return NOTHING
+        return Sent(sum(len(str_or_empty(message.get(key))) for key in ("command", "output")))
     if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
         return NOTHING
     return _content(message.get("content"))
 
 
 def _claw_call(entry: Entry) -> ModelCall | None:
-    message = entry.get("message")
-    if not isinstance(message, dict) or message.get("role") != "assistant":
+    message = dict_or_empty(entry.get("message"))
+    if message.get("role") != "assistant":
         return None
-    model = _text(message.get("model")) or None
+    model = str_or_empty(message.get("model")) or None
     at = moment_said(entry.get("timestamp"))
     if message.get("stopReason") in NOT_REPLAYED:
-        return _refused(_text(message.get("errorMessage")), model, at)
-    usage = message.get("usage")
-    told = usage if isinstance(usage, dict) else {}
-    tokens = sum(_count(told.get(key)) for key in ("input", "cacheRead", "cacheWrite"))
-    repeated = message.get("api") == _NOT_A_MODEL and not tokens
+        return _refused(str_or_empty(message.get("errorMessage")), model, at)
+    tokens = _counts(message.get("usage"), "input", "cacheRead", "cacheWrite")
+    # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
+    repeated = message.get("api") == "cli" and not tokens
     return None if repeated else ModelCall(None, model, tokens, at)
 
 
@@ -155,9 +144,8 @@ def _claude_sent(entry: Entry) -> Sent:
     if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:
         return NOTHING
     if entry["type"] == "attachment":
-        attachment = entry.get("attachment")
-        said = attachment.get("content") if isinstance(attachment, dict) else None
-        return _leaves(entry.get("rendered", said))
+        text = entry.get("rendered", dict_or_empty(entry.get("attachment")).get("content"))
+        return Sent(sum(part.chars for part in leaves(text, (), "custom", None)))
     if entry["type"] not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
         return NOTHING
     return _content(message_of(entry).get("content"))
@@ -168,26 +156,23 @@ def _claude_call(entry: Entry) -> ModelCall | None:
         return None
     message, at = message_of(entry), moment_said(entry.get("timestamp"))
     if entry.get("isApiErrorMessage") is True:
-        said = [_text(block.get("text")) for _, block in blocks_of(entry)]
-        return _refused(" ".join([*said, _text(message.get("content"))]), None, at)
-    usage = message.get("usage")
-    told = usage if isinstance(usage, dict) else {}
-    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    ident, model = _text(message.get("id")), _text(message.get("model"))
+        texts = [str_or_empty(block.get("text")) for _, block in blocks_of(entry)]
+        texts += [str_or_empty(message.get("content")), str_or_empty(entry.get("errorDetails"))]
+        return _refused(" ".join(texts), None, at)
+    ident, model = (str_or_empty(message.get(key)) or None for key in ("id", "model"))
     if model == "<synthetic>":
         return None
-    return ModelCall(ident or None, model or None, sum(_count(told.get(key)) for key in keys), at)
+    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return ModelCall(ident, model, _counts(message.get("usage"), *keys), at)
 
 
 def _codex_sent(entry: Entry) -> Sent:
-    payload = entry.get("payload")
-    if not isinstance(payload, dict):
-        return NOTHING
+    payload = dict_or_empty(entry.get("payload"))
     if entry.get("type") == "compacted":
         history = payload.get("replacement_history")
         if isinstance(history, list):
-            return _sum(*(_codex_item(one) for one in history if isinstance(one, dict)))
-        return Sent(len(_text(payload.get("message"))))
+            return _sum(*(_codex_item(item) for _, item in blocks_in(history)))
+        return Sent(len(str_or_empty(payload.get("message"))))
     return _codex_item(payload) if entry.get("type") == "response_item" else NOTHING
 
 
@@ -197,7 +182,7 @@ def _codex_item(item: Entry) -> Sent:
         return _content(item.get("content"))
     if kind in ("function_call", "custom_tool_call"):
         given = item.get("arguments", item.get("input"))
-        return Sent(len(_text(item.get("name"))) + len(_text(given)))
+        return Sent(len(str_or_empty(item.get("name"))) + len(str_or_empty(given)))
     if kind in ("function_call_output", "custom_tool_call_output"):
         output = item.get("output")
         return _content(output.get("content") if isinstance(output, dict) else output)
@@ -205,35 +190,30 @@ def _codex_item(item: Entry) -> Sent:
 
 
 def _codex_call(entry: Entry) -> ModelCall | None:
-    payload = entry.get("payload")
-    told = payload if isinstance(payload, dict) else {}
+    payload = dict_or_empty(entry.get("payload"))
     at = moment_said(entry.get("timestamp"))
     if entry.get("type") == "turn_context":
-        return ModelCall(None, _text(told.get("model")) or None, 0, at, begins=False)
-    info = told.get("info")
-    if told.get("type") != "token_count" or not isinstance(info, dict):
+        return ModelCall(None, str_or_empty(payload.get("model")) or None, 0, at, begins=False)
+    info = payload.get("info")
+    if payload.get("type") != "token_count" or not isinstance(info, dict):
         return None
-    total, last = info.get("total_token_usage"), info.get("last_token_usage")
-    tokens = _count(last.get("input_tokens")) if isinstance(last, dict) else 0
-    return ModelCall(json.dumps(total), None, tokens, at, begins=False)
+    tokens = _counts(info.get("last_token_usage"), "input_tokens")
+    return ModelCall(json.dumps(info.get("total_token_usage")), None, tokens, at, begins=False)
 
 
 def codex_window(entry: Entry) -> int | None:
-    """Return what a Codex session says that its model takes, where this entry says it."""
-    payload = entry.get("payload")
-    told = payload if isinstance(payload, dict) else {}
-    info = told.get("info")
-    said = told.get("model_context_window", info.get("model_context_window")
-                    if isinstance(info, dict) else None)  # fmt: skip
-    return _count(said) or None
+    """Return the context window (tokens) that this entry of a Codex session states, or None."""
+    payload, key = dict_or_empty(entry.get("payload")), "model_context_window"
+    return _count(payload.get(key, dict_or_empty(payload.get("info")).get(key))) or None
 
 
 def codex_answers(entry: Entry) -> bool:
-    """Check whether an entry of a Codex session is what a model said, not what it was sent."""
-    payload = entry.get("payload")
-    item = payload if isinstance(payload, dict) else {}
-    said = item.get("type") in ("reasoning", "function_call", "custom_tool_call", "web_search_call")
-    return entry.get("type") == "response_item" and (said or item.get("role") == "assistant")
+    """Check whether an entry of a Codex session is output of the model, not input."""
+    item = dict_or_empty(entry.get("payload"))
+    return entry.get("type") == "response_item" and (
+        item.get("role") == "assistant"
+        or item.get("type") in ("reasoning", "function_call", "custom_tool_call", "web_search_call")
+    )
 
 
 def _generic_sent(entry: Entry) -> Sent:
@@ -243,24 +223,20 @@ def _generic_sent(entry: Entry) -> Sent:
 
 
 def _generic_call(entry: Entry) -> ModelCall | None:
-    message = entry.get("message")
-    holders = [one for one in (entry, message) if isinstance(one, dict)]
-    usage = next((one["usage"] for one in holders if isinstance(one.get("usage"), dict)), None)
+    holders = (entry, dict_or_empty(entry.get("message")))
+    usages = (holder.get("usage") for holder in holders)
+    usage = next((usage for usage in usages if isinstance(usage, dict)), None)
     if usage is None:
         return None
-    model = next((one["model"] for one in holders if isinstance(one.get("model"), str)), None)
-    given = next((_count(usage[key]) for key in ("prompt_tokens", "input_tokens", "input")
-                  if key in usage), 0)  # fmt: skip
+    models = (holder.get("model") for holder in holders)
+    model = next((model for model in models if isinstance(model, str)), None)
+    prompt = next((key for key in ("prompt_tokens", "input_tokens", "input") if key in usage), "")
     cached = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
-    tokens = given + sum(_count(usage.get(key)) for key in cached)
+    tokens = _counts(usage, prompt, *cached)
     return ModelCall(None, model, tokens, moment_said(entry.get("timestamp")))
 
 
-def _leaves(value: Any) -> Sent:
-    return Sent(sum(part.chars for part in leaves(value, (), "custom", None)))
-
-
-# What each format says of requests.
+# How to read requests, by format.
 DIALECTS = {
     "openclaw": Dialect(_claw_sent, _claw_call, lambda one: one.get("type") == "compaction"),
     "claude-code": Dialect(
@@ -269,3 +245,21 @@ DIALECTS = {
     "codex": Dialect(_codex_sent, _codex_call, lambda one: one.get("type") == "compacted"),
     "generic": Dialect(_generic_sent, _generic_call),
 }  # fmt: skip
+
+
+def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float) -> int:
+    """Return how many tokens less a request has once a JSON token replaces a value of an entry.
+
+    The entry is one that requests carry; `rate` is the number of tokens for a character.
+    """
+    sent = DIALECTS[form].sent
+    before, after = sent(entry), sent(_replaced(entry, path, json.loads(token)))
+    return Sent(before.chars - after.chars, before.pictures - after.pictures).tokens(rate)
+
+
+def _replaced(value: Any, path: KeyPath, new: Any) -> Any:
+    if not path:
+        return new
+    changed = value.copy()
+    changed[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return changed

@@ -1,1 +1,1 @@
-"""The agents' worlds on this machine, one agent a module or a few."""
+"""The agents on this machine: their files, databases, processes and settings."""

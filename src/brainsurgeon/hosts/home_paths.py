@@ -1,17 +1,24 @@
-"""Where agents keep what is theirs, by this user's environment; the directories need not exist."""
-
-from __future__ import annotations
+"""The directories in which this user's agents keep their files; they need not exist."""
 
 import os
 
 
 def openclaw_agents() -> str:
-    """Return where OpenClaw keeps the agents of this user."""
-    home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
-    return os.path.join(os.path.abspath(os.path.expanduser(home)), "agents")
+    return os.path.join(_home("OPENCLAW_STATE_DIR", "~/.openclaw"), "agents")
 
 
 def claude_code() -> str:
-    """Return the home of Claude Code of this user."""
-    named = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~/.claude"
-    return os.path.abspath(os.path.expanduser(named))
+    return _home("CLAUDE_CONFIG_DIR", "~/.claude")
+
+
+def codex() -> str:
+    return _home("CODEX_HOME", "~/.codex")
+
+
+def pi() -> str:
+    return _home("PI_CODING_AGENT_DIR", "~/.pi/agent")
+
+
+def _home(variable: str, default: str) -> str:
+    path = os.environ.get(variable, "").strip() or default
+    return os.path.abspath(os.path.expanduser(path))

@@ -1,155 +1,133 @@
-"""OpenClaw on this machine: where its sessions lie, and how they are named."""
-
-from __future__ import annotations
+"""OpenClaw's session files: their names, their locks and the registry `sessions.json`."""
 
 import errno
+import math
 import os
 import re
-import sqlite3
 import stat
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, BinaryIO
 
-from brainsurgeon.formats.base import parse
-from brainsurgeon.hosts.home_paths import openclaw_agents
 from brainsurgeon.hosts.processes import lives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+from brainsurgeon.hosts.sqlite import AgentDatabaseError, connected
+from brainsurgeon.model.parsing import parse
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 # Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`).
 _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
-# How the agents begin whose sessions pi writes: they share the format, not the directories.
-PI = "pi:"
-# Where OpenClaw (2026.9.6) keeps the files whose sessions it took over into a database.
+PI = "pi:"  # prefix of the agents whose sessions pi writes: they share OpenClaw's format
+# The directory of session files that were imported into a database (OpenClaw 2026.9.6).
 _IMPORTED = "session-sqlite-import-archive"
-# Directories in which no session stands.
+# Directories without sessions.
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 
 
-def agents_directory() -> str:
-    """Return where OpenClaw keeps the agents of this user."""
-    return openclaw_agents()
-
-
-def has_agents() -> bool:
-    """Check whether OpenClaw keeps agents of this user."""
-    return os.path.isdir(agents_directory())
-
-
 def is_session_name(name: str) -> bool:
-    """Check whether a file of this name is a live session."""
     return name.endswith(".jsonl") and len(name) > len(".jsonl") and not _SIDE_FILE.search(name)
 
 
 def is_archive_name(name: str) -> bool:
-    """Check whether a file of this name is a session or one that its agent put away."""
+    """Check whether a file of this name is a live session or an agent's archive of one."""
     return is_session_name(name) or _ARCHIVE.search(name) is not None
 
 
 def owner(directory: str) -> str | None:
-    """Return the directory of the agent whose sessions stand in this directory.
+    """Return the directory of the agent that has its sessions in this directory, or None.
 
-    `<agent>/sessions/*.jsonl` belongs to `<agent>`, whatever the format and wherever above it the
-    root was put. None where the directory is not laid out so.
+    Files `<agent>/sessions/*.jsonl` belong to `<agent>`, whatever their format and root.
     """
     home, name = os.path.split(directory)
     return home if name in ("sessions", _IMPORTED) else None
 
 
 def agent_names(agent: str) -> tuple[str, ...]:
-    """Return the names of an agent: the one of today, and the one that earlier versions printed."""
+    """Return the name of an agent, and the name that earlier versions printed."""
     return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
 def migrated(agent_directory: str) -> bool:
     """Check whether OpenClaw keeps this agent's transcripts in SQLite (since 2026.8.1).
 
-    What cannot be read for certain counts as migrated: then nothing is written.
+    A database that cannot be read counts as migrated: then nothing is written.
     """
     path = os.path.join(agent_directory, "agent", "openclaw-agent.sqlite")
     if not os.path.lexists(path):
         return False
     if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
         return True
-    # Without a write-ahead log the file alone is the truth, and `immutable` keeps SQLite from
-    # creating side files in the agent's directory; with a log, reading would create its index.
+    # Without a write-ahead log, `immutable` keeps SQLite from creating side files in the agent's
+    # directory. With a log, reading would create its index.
     logged = os.path.exists(path + "-wal")
     if logged and not os.path.exists(path + "-shm"):
         return True
-    alone = "" if logged else "&immutable=1"
-    uri = f"file:{quote(os.fsencode(path))}?mode=ro{alone}"
     try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=1)) as database:
+        with closing(connected(path, "ro" if logged else "ro&immutable=1")) as database:
             table = database.execute(
                 "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'transcript_events'"
             ).fetchone()
             return bool(
                 table and database.execute("SELECT 1 FROM transcript_events LIMIT 1").fetchone()
             )
-    except sqlite3.Error:
+    except AgentDatabaseError:
         return True
 
 
-# What OpenClaw does was observed with versions 2026.2.19 and 2026.7.35: the lock is taken for a run
-# and let go at each model call for 30 to 110 ms; `sessions.json` says `running` meanwhile (gateway
-# only); an empty lock file is one whose payload comes a millisecond later. Read the lock first,
-# then the status, then the lock again. We never create an agent's lock.
+# Observed with OpenClaw 2026.2.19 and 2026.7.35: the lock is taken for a run and released at each
+# model call for 30 to 110 ms; `sessions.json` has the status `running` meanwhile (gateway only); an
+# empty lock file gets its payload a millisecond later. So read the lock, then the status, then the
+# lock again. We never create an agent's lock.
 
-
-# Where the gateway keeps what it knows of an agent's sessions.
-REGISTRY = "sessions.json"
-# Bytes; a larger registry is not read.
-LARGEST_REGISTRY = 64 << 20
-# Seconds a lock whose owner cannot be told counts as held (another container's pid, say).
-UNREADABLE_LOCK = 1800.0
+REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
+LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read
+UNREADABLE_LOCK = 1800.0  # seconds for which a lock of an unknown owner counts as held
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class Signs:
-    """What shows whether an agent is at work on a session.
+class OpenClawSigns:
+    """An agent's lock and registry entry of a session.
 
-    It is read before a lease is taken, and only compared under it, by status alone: whoever waits
-    in an open then must not wait for a registry of many megabytes to be parsed.
+    They are read before a lease is taken. Under the lease only their `stat` is compared: a process
+    that is blocked in open(2) then must not wait until a registry of many megabytes is parsed.
     """
 
     def __init__(
         self, directory: int, name: str, clock: Callable[[], float], abandoned: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._directory, self._name = directory, name
         self._clock, self._abandoned = clock, abandoned
         self._marks: list[object] = []
 
     def read(self) -> str | None:
-        """Return what shows that the agent is at work, or None."""
         self._marks = self._status()
         return agent_busy(self._directory, self._name, self._clock(), self._abandoned)
 
     def changed(self) -> str | None:
-        """Say that the agent's lock or registry is not what was read, or None."""
-        return None if self._status() == self._marks else "its agent's signs changed just now"
+        return (
+            None
+            if self._status() == self._marks
+            else "its agent's lock file or sessions.json changed just now"
+        )
 
     def _status(self) -> list[object]:
         return [_mark(self._directory, name) for name in (f"{self._name}.lock", REGISTRY)]
 
 
 def _mark(directory: int, name: str) -> object:
-    """Return what tells two states of a file apart, or why it has none."""
+    """Return the `stat` of a file as far as it shows changes, or the error number."""
     try:
-        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError as error:
         return error.errno
-    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times, status.st_mode
 
 
 def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Return what shows that the agent is at work on this session, or None."""
+    """Return why the agent may be at work on this session, or None."""
     return (
         lock_held(directory, name, now)
         or _marked_running(directory, name, now, abandoned)
@@ -158,48 +136,40 @@ def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str |
 
 
 def lock_held(directory: int, name: str, now: float) -> str | None:
-    """Return who holds the agent's lock on a session, or None; the lock is only ever looked at."""
+    """Return a text about the agent's lock on a session if it is held, else None."""
     try:
-        with _opened(name + ".lock", directory) as descriptor:
-            modified = os.fstat(descriptor).st_mtime
-            payload = parse(os.read(descriptor, 65536)) or {}
+        with _opened(name + ".lock", directory) as lock:
+            modified = os.fstat(lock.fileno()).st_mtime
+            payload = parse(os.read(lock.fileno(), 65536)) or {}
     except FileNotFoundError:
         return None
-    except OSError as error:  # a directory serves some programs as a lock
+    except OSError as error:  # some programs use a directory as a lock
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        return "a lock stands that cannot be read"
+        return "there is a lock file that cannot be read"
     pid = payload.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
-        return "a lock stands" if now - modified < UNREADABLE_LOCK else None
+        return "there is a lock file" if now - modified < UNREADABLE_LOCK else None
     return f"locked by process {pid}" if lives(pid, payload.get("starttime")) else None
 
 
-@contextmanager
-def _opened(name: str, directory: int) -> Iterator[int]:
-    descriptor = os.open(name, _READ, dir_fd=directory)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _opened(name: str, directory: int) -> BinaryIO:
+    return open(name, "rb", opener=lambda path, _: os.open(path, _READ, dir_fd=directory))
 
 
 class OddRegistryError(OSError):
-    """`sessions.json` is there and does not say in a way we know who is at work."""
+    """`sessions.json` has an unknown format."""
 
 
 def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the session keys of `sessions.json` with their entries; nothing without the file.
+    """Yield the session keys and entries of `sessions.json`; nothing without the file.
 
-    Raise OSError where it cannot be read, OddRegistryError where it is torn or of another shape.
+    Raises OSError if it cannot be read, OddRegistryError if it is torn or has an unknown format.
     """
     try:
-        with (
-            _opened(REGISTRY, directory) as descriptor,
-            open(descriptor, "rb", closefd=False) as handle,
-        ):
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OddRegistryError(errno.EINVAL, "no regular file")
+        with _opened(REGISTRY, directory) as handle:
+            if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+                raise OddRegistryError(errno.EINVAL, "not a regular file")
             raw = handle.read(LARGEST_REGISTRY + 1)
     except FileNotFoundError:
         return
@@ -213,79 +183,65 @@ def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def names_session(entry: dict[str, Any], name: str) -> bool:
-    """Check whether an entry of `sessions.json` speaks of the session file `name`."""
+    """Check whether an entry of `sessions.json` belongs to the session file `name`."""
     file = entry.get("sessionFile")
-    if isinstance(file, str) and os.path.basename(file) == name:
-        return True
-    return entry.get("sessionId") == name.removesuffix(".jsonl")
+    by_file = isinstance(file, str) and os.path.basename(file) == name
+    return by_file or entry.get("sessionId") == name.removesuffix(".jsonl")
 
 
 def _marked_running(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Say that the registry marks this session as running; one that cannot be read may do so."""
+    """Return a text if the registry marks the session as running, or cannot be understood."""
     try:
-        return next(
-            (
-                "marked as running by its agent"
-                for _, entry in registry(directory)
-                if _may_run(entry, name) and _age(entry, now) < abandoned
-            ),
-            None,
-        )
+        for _, entry in registry(directory):
+            if _may_run(entry, name):
+                updated = entry.get("updatedAt")  # in milliseconds; without one: just now
+                if not isinstance(updated, int | float) or isinstance(updated, bool):
+                    updated = math.inf
+                if now - updated / 1000 < abandoned:
+                    return "marked as running by its agent"
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         return "its agent may be at work: sessions.json cannot be read or understood"
+    return None
 
 
 def _may_run(entry: dict[str, Any], name: str) -> bool:
-    """Check whether an entry says that this session is running; one that is odd may say so."""
+    """Check whether an entry marks this session as running; raise OddRegistryError if unclear."""
     status = entry.get("status")
     if status is not None and not isinstance(status, str):
         raise OddRegistryError(errno.EINVAL, "an odd status")
     if status != "running":
         return False
-    named = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
-    if not named or not all(isinstance(value, str) for value in named):
+    names = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
+    if not names or not all(isinstance(value, str) for value in names):
         raise OddRegistryError(errno.EINVAL, "it does not say which session runs")
     return names_session(entry, name)
 
 
-def _age(entry: dict[str, Any], now: float) -> float:
-    """Return how long ago (seconds) an entry was updated: just now where it does not say."""
-    updated = entry.get("updatedAt")
-    if isinstance(updated, bool) or not isinstance(updated, int | float):
-        return 0.0
-    return now - updated / 1000
-
-
 def keyed(directory: str, key: str) -> list[dict[str, Any]]:
-    """Return what `sessions.json` in a directory says under a key; nothing where it is odd."""
-    return [entry for listed, entry in _listed(directory) if listed == key]
+    """Return the entries of a key in a `sessions.json`; [] if it is unreadable or malformed."""
+    return [entry for listed, entry in _entries(directory) if listed == key]
 
 
 def keys_of(directory: str, name: str) -> list[str]:
-    """Return the keys under which `sessions.json` lists a session file; none where it is odd."""
-    return [key for key, entry in _listed(directory) if names_session(entry, name)]
+    """Return the keys of a session file in `sessions.json`; [] if it is unreadable or malformed."""
+    return [key for key, entry in _entries(directory) if names_session(entry, name)]
 
 
 def context_tokens(directory: str, name: str) -> int | None:
-    """Return how many tokens the model of a session takes, where `sessions.json` says so."""
-    said = (
-        entry.get("contextTokens")
-        for _, entry in _listed(directory)
-        if names_session(entry, name)
-    )  # fmt: skip
-    return next((one for one in said if type(one) is int and one > 0), None)
+    """Return the context window (tokens) of a session's model, if `sessions.json` has it."""
+    entries = (entry for _, entry in _entries(directory) if names_session(entry, name))
+    sizes = (entry.get("contextTokens") for entry in entries)
+    return next((size for size in sizes if type(size) is int and size > 0), None)
 
 
-def _listed(directory: str) -> list[tuple[str, dict[str, Any]]]:
+def _entries(directory: str) -> list[tuple[str, dict[str, Any]]]:
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return list(registry(descriptor))
+        finally:
+            os.close(descriptor)
     except OSError:
         return []
-    try:
-        return list(registry(descriptor))
-    except OSError:
-        return []
-    finally:
-        os.close(descriptor)

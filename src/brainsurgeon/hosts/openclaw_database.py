@@ -1,60 +1,133 @@
-"""Find the databases in which OpenClaw keeps its agents' sessions, below a root of agents.
+"""The databases with the sessions of OpenClaw's agents: places, processes, and settings.
 
-The standard layout is `<state directory>/agents/<agent>/agent/openclaw-agent.sqlite`, so that a
-root is the directory `agents`. A database anywhere else (`session.store`) is neither read nor
-written: what OpenClaw does there was not tried.
+The standard layout is `<state directory>/agents/<agent>/agent/openclaw-agent.sqlite`: a root is the
+directory `agents`. A database anywhere else (`session.store`) is neither read nor written:
+OpenClaw's behaviour with it was not tested.
 """
-
-from __future__ import annotations
 
 import json
 import os
 import re
 import sqlite3
 import stat
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self, TypeGuard
+
+from msgspec import Struct
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.processes import lives
-from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.sessions import SessionFile, Unreadable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+NAME = "openclaw-agent.sqlite"
+# Placements of sessions on which no worker on another machine works.
+_HERE = ("local", "reclaimed", "failed")
+_FOR_EVER = 9_000_000_000_000_000  # milliseconds since 1970, later than any clock
 
-    from brainsurgeon.model.sessions import SessionFile
+
+class Database(Struct, frozen=True):
+    """The database of one agent; `root` is the directory of agents."""
+
+    root: str
+    agent: str
+    path: str
+
+    @classmethod
+    def of(cls, file: SessionFile) -> Self:
+        return cls(file.root, file.agent, file.directory)
+
+    @property
+    def agent_directory(self) -> str:
+        return os.path.join(self.root, self.agent)
+
+    @property
+    def state_directory(self) -> str:
+        """The directory with all of OpenClaw's own files."""
+        return os.path.dirname(self.root)
 
 
-# `<state directory>/state/openclaw.sqlite` lists where each agent's database lies and which
-# processes have one open, with the time at which each process started (openclaw 2026.9.6,
+def databases(root: str) -> Iterator[Database | Unreadable]:
+    """Yield the databases below a root, and the places that cannot be read.
+
+    No link below the root is followed. A root that is no directory of agents has none.
+    """
+    top = os.path.realpath(root)
+    try:
+        agents = sorted(os.listdir(top))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # the discovery of files reports the root
+    except OSError as error:
+        yield Unreadable(top, top, error.strerror or "cannot be listed")
+        return
+    for agent in agents:
+        directory = os.path.join(top, agent, "agent")
+        database = Database(top, agent, os.path.join(directory, NAME))
+        try:
+            outer, inner, file = (
+                os.lstat(path).st_mode
+                for path in (database.agent_directory, directory, database.path)
+            )
+        except OSError:
+            continue
+        if stat.S_ISDIR(outer) and stat.S_ISDIR(inner):
+            is_file = stat.S_ISREG(file)
+            yield database if is_file else Unreadable(top, database.path, "not a plain file")
+
+
+def copies(database: Database) -> list[str]:
+    """Return the paths of the copies that OpenClaw made before it migrated a database."""
+    directory = os.path.dirname(database.path)
+    return [
+        os.path.join(directory, name)
+        for name in sorted(os.listdir(directory))
+        if name.startswith(f"{NAME}.") and name.endswith(".bak")
+    ]
+
+
+def misplaced(database: Database) -> str | None:
+    """Return why the database does not contain all and only this agent's sessions, or None."""
+    listed = registered(database.state_directory) or ()
+    paths = {path for agent, path in listed if agent == database.agent}
+    if paths and paths != {database.path}:
+        return "OpenClaw keeps this agent's sessions elsewhere, too (session.store)"
+    if any(agent != database.agent and path == database.path for agent, path in listed):
+        return "OpenClaw keeps the sessions of several agents in this database"
+    store = selected(database.state_directory).store
+    standard = "/agents/{agentId}/sessions/sessions.json"
+    if store and not store.replace("\\", "/").endswith(standard):
+        return "OpenClaw keeps its sessions elsewhere (session.store)"
+    return None
+
+
+def unwritable(path: str) -> str | None:
+    """Return why this user may not write a database, or None.
+
+    The agent could not open the side files that another user's process creates.
+    """
+    owner = os.stat(path, follow_symlinks=False).st_uid
+    return None if os.geteuid() in (0, owner) else "the database belongs to another user"
+
+
+# `<state directory>/state/openclaw.sqlite` lists the path of each agent's database and the
+# processes that have one open, with the time at which each process started (openclaw 2026.9.6,
 # `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6).
 
 
-_Said = TypeVar("_Said")
-# The placements of a session that no worker on another machine carries on.
-_HERE = ("local", "reclaimed", "failed")
-# Milliseconds since 1970, further away than any clock.
-_FOR_EVER = 9_000_000_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A living process that has an agent's database open, since when (milliseconds, 1970)."""
+class Owner(Struct, frozen=True):
+    """A living process that has an agent's database open since `since` (milliseconds, 1970)."""
 
     pid: int
     since: int
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """Who is at work on one agent's database.
+class Presence(Struct, frozen=True):
+    """The processes that work on one agent's database.
 
-    `owners` is None where that cannot be known, also where a lease says what cannot be understood:
-    then no claim of a run counts as dead.
-    `maintained` is until when (seconds since 1970) OpenClaw's doctor is at work, 0 without one;
-    `elsewhere` are the sessions that a worker on another machine carries on.
+    `owners` is None if unknown, also if a lease cannot be parsed: then no run's claim counts as
+    dead. `maintained` is the time (seconds since 1970) until which OpenClaw's doctor works on the
+    database, 0 if it does not. `elsewhere` are the sessions of workers on other machines.
     """
 
     owners: tuple[Owner, ...] | None
@@ -63,77 +136,75 @@ class Presence:
 
     @property
     def nobody(self) -> bool:
-        """Whether certainly no process has the database open."""
+        """Whether it is certain that no process has the database open."""
         return self.owners == ()
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """An agent's database as the state database lists it; the path is absolute."""
-
-    agent: str
-    path: str
-
-
-def state_database(state_directory: str) -> str:
-    return os.path.join(state_directory, "state", "openclaw.sqlite")
-
-
-def registered(state_directory: str) -> tuple[Registered, ...] | None:
-    """Return the databases that the state database lists, or None where it cannot be understood."""
-
-    def ask(connection: sqlite3.Connection) -> tuple[Registered, ...] | None:
+def registered(state_directory: str) -> list[tuple[str, str]] | None:
+    """Return the agent and path of each database in the state database, None if unknown."""
+    with suppress(OSError, BusyError), _state(state_directory) as connection:
         rows = connection.execute("SELECT agent_id, path FROM agent_databases").fetchall()
-        if not all(isinstance(agent, str) and _is_path(path) for agent, path in rows):
-            return None
-        return tuple(
-            Registered(agent, os.path.normpath(os.path.join(state_directory, path)))
-            for agent, path in sorted(rows)
-        )
-
-    return _asked(state_directory, ask)
-
-
-def presence(state_directory: str, path: str, *, opened: bool = False) -> Presence:
-    """Return who is at work on the database at `path`.
-
-    `opened` says that this thread has that database open: then only what is listed is seen, not
-    processes of another container.
-    """
-
-    def ask(connection: sqlite3.Connection) -> Presence:
-        leases = connection.execute(
-            "SELECT path, owner_pid, owner_start_time, opened_at FROM agent_database_leases"
-        ).fetchall()
-        owners = _owners(state_directory, path, leases)
-        return Presence(owners, _maintained(connection), _elsewhere(connection))
-
-    found = _asked(state_directory, ask) or Presence(None)
-    if opened or found.owners:
-        return found
-    if sqlite.mode_of(path) is not None or sqlite.held_open(path):
-        return Presence(None, found.maintained, found.elsewhere)  # a process out of our sight
-    return found
-
-
-def _asked(state_directory: str, ask: Callable[[sqlite3.Connection], _Said | None]) -> _Said | None:
-    path = state_database(state_directory)
-    with suppress(sqlite3.Error, OSError, BusyError):
-        owned = sqlite.held_open(path)
-        with sqlite.reading(path, owned=owned) as connection:
-            return ask(connection)
+        if all(isinstance(agent, str) and _is_path(path) for agent, path in rows):
+            return [
+                (agent, os.path.normpath(os.path.join(state_directory, path)))
+                for agent, path in sorted(rows)
+            ]
     return None
 
 
+def presence(state_directory: str, path: str, *, opened: bool = False) -> Presence:
+    """Return the processes that work on the database at `path`.
+
+    `opened` means that this thread has it open: then processes of other containers are not seen.
+    """
+    known = Presence(None)
+    with suppress(OSError, BusyError):
+        with _state(state_directory) as connection:
+            listed = _listed_presence(connection, state_directory, path)
+        known = listed
+    if opened or known.owners:
+        return known
+    if sqlite.mode_of(path) is not None or sqlite.held_open(path):
+        return Presence(None, known.maintained, known.elsewhere)  # open in another container
+    return known
+
+
+def _state_path(state_directory: str) -> str:
+    return os.path.join(state_directory, "state", "openclaw.sqlite")
+
+
+@contextmanager
+def _state(state_directory: str) -> Iterator[sqlite3.Connection]:
+    path = _state_path(state_directory)
+    with sqlite.reading(path, owned=sqlite.held_open(path)) as connection:
+        yield connection
+
+
+def _listed_presence(connection: sqlite3.Connection, state_directory: str, path: str) -> Presence:
+    leases = connection.execute(
+        "SELECT path, owner_pid, owner_start_time, opened_at FROM agent_database_leases"
+    ).fetchall()
+    maintenance = connection.execute(
+        "SELECT expires_at FROM state_leases WHERE scope = 'core:agent-database-maintenance'"
+    )
+    ends = [end if isinstance(end, int) else _FOR_EVER for (end,) in maintenance]
+    query = "SELECT session_id, state FROM worker_session_placements"
+    table = "SELECT 1 FROM sqlite_master WHERE name = 'worker_session_placements'"
+    placements = connection.execute(query) if connection.execute(table).fetchone() else ()
+    elsewhere = frozenset(session for session, state in placements if state not in _HERE)
+    owners = _owners(leases, state_directory, os.path.realpath(path))
+    return Presence(owners, max(ends, default=0) / 1000, elsewhere)
+
+
 def _owners(
-    state_directory: str, path: str, leases: Iterable[tuple[object, ...]]
+    leases: Iterable[tuple[Any, ...]], state_directory: str, path: str
 ) -> tuple[Owner, ...] | None:
-    """Return the living processes that have a database open, None where one cannot be told."""
+    """Return the living processes that have a database open, None if one is unknown."""
     owners = []
     for leased, pid, started, since in leases:
         if not _is_path(leased):
             return None
-        if _same(os.path.join(state_directory, leased), path):
+        if os.path.realpath(os.path.join(state_directory, leased)) == path:
             if not (isinstance(pid, int) and pid > 0 and isinstance(since, int)):
                 return None
             if lives(pid, started):
@@ -141,42 +212,15 @@ def _owners(
     return tuple(owners)
 
 
-def _is_path(said: object) -> TypeGuard[str]:
-    return isinstance(said, str) and "\0" not in said
+def _is_path(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and "\0" not in value
 
 
-def _maintained(connection: sqlite3.Connection) -> float:
-    """Return until when (seconds since 1970) a doctor is at work: for ever where that is unsaid."""
-    leases = connection.execute(
-        "SELECT expires_at FROM state_leases WHERE scope = 'core:agent-database-maintenance'"
-    )
-    ends = [until if isinstance(until, int) else _FOR_EVER for (until,) in leases]
-    return max(ends, default=0) / 1000
-
-
-def _elsewhere(connection: sqlite3.Connection) -> frozenset[str]:
-    table = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE name = 'worker_session_placements'"
-    ).fetchone()
-    if table is None:
-        return frozenset()
-    rows = connection.execute("SELECT session_id, state FROM worker_session_placements")
-    return frozenset(session for session, state in rows if state not in _HERE)
-
-
-def _same(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
-
-
-# OpenClaw's own configuration is read that way by its program (JSON5). Each piece is turned into
-# its plain form and the whole is given to the standard parser, so that what is understood here is
-# understood as it was meant, or not at all.
-
-
+# OpenClaw's configuration is JSON5. Each token is converted to JSON, and the standard parser parses
+# the whole, so it is understood correctly or not at all.
 _PIECE = re.compile(
     r"""
-      (?P<space>[\s\ufeff]+)
-    | (?P<comment>//[^\n]*|/\*.*?\*/)
+      (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
     | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<number>[+-]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))
@@ -184,22 +228,19 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# What cannot stand in a plain string as it is: an escape, a quote, a tab.
+# The parts of a JSON5 string that JSON writes differently: an escape, a quote, a tab.
 _INNER = re.compile(r"\\(\r\n|.)|[\"\t]", re.DOTALL)
-_PLAIN = {"'": "'", "0": "\\u0000", "v": "\\u000b", "\n": "", "\r\n": "", "\r": ""}
-_WORDS = ("true", "false", "null")
+_PLAIN = {"0": "\\u0000", "v": "\\u000b", "x": "\\u00", "\n": "", "\r\n": "", "\r": ""}
 
 
 def loads(text: str) -> object:
-    """Parse a text; raise ValueError for what is no JSON5, and for its Infinity and NaN."""
+    """Parse JSON5; raise ValueError for invalid text, Infinity and NaN."""
     pieces: list[str] = []
-    at = 0
-    while at < len(text):
-        match = _PIECE.match(text, at)
-        if match is None:
-            raise ValueError("not JSON5")
-        at = match.end()
-        if match.lastgroup in ("space", "comment"):
+    matches = list(_PIECE.finditer(text))
+    if "".join(match[0] for match in matches) != text:
+        raise ValueError("not JSON5")
+    for match in matches:
+        if match.lastgroup == "space":
             continue
         if match[0] in ("}", "]") and pieces and pieces[-1] == ",":
             pieces.pop()
@@ -210,22 +251,16 @@ def loads(text: str) -> object:
 def _plain(kind: str, piece: str) -> str:
     if kind == "string":
         return f'"{_INNER.sub(_escape, piece[1:-1])}"'
-    if kind == "word":
-        return piece if piece in _WORDS else f'"{piece}"'
-    if kind == "number":
-        return _number(piece)
-    return piece
+    if kind == "word" and piece not in ("true", "false", "null"):
+        return f'"{piece}"'
+    return _number(piece) if kind == "number" else piece
 
 
 def _escape(match: re.Match[str]) -> str:
     letter = match[1]
     if letter is None:
         return '\\"' if match[0] == '"' else "\\t"
-    if letter in _PLAIN:
-        return _PLAIN[letter]
-    if letter == "x":
-        return "\\u00"
-    return match[0] if letter in '"\\/bfnrtu' else letter
+    return _PLAIN.get(letter, match[0] if letter in '"\\/bfnrtu' else letter)
 
 
 def _number(piece: str) -> str:
@@ -234,27 +269,21 @@ def _number(piece: str) -> str:
     if digits[:2] in ("0x", "0X"):
         return f"{sign}{int(digits, 16)}"
     whole, dot, rest = digits.partition(".")
-    if dot and not rest[:1].isdigit():
-        rest = f"0{rest}"
-    return sign + (whole or "0") + dot + rest
+    zero = "0" if dot and not rest[:1].isdigit() else ""
+    return sign + (whole or "0") + dot + zero + rest
 
 
 # `session.store` moves the sessions elsewhere, and `plugins.slots.contextEngine` selects another
 # engine that may keep turns of its own (openclaw 2026.9.6, `dist/slots-*.mjs`, `dist/session-
-# sqlite-target-*.mjs`). A value that is brought in from another file is not looked up.
+# sqlite-target-*.mjs`). Included files are not read.
+
+_LARGEST = 16 << 20  # bytes read of a configuration
 
 
-# The context engine that OpenClaw brings along.
-OWN_ENGINE = "legacy"
-_INCLUDE = "$include"
-_LARGEST = 16 << 20
+class Selected(Struct, frozen=True):
+    """The store and the context engine in the configuration; None means OpenClaw's own.
 
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """What the configuration selects; None stands for OpenClaw's own way.
-
-    `unreadable` says why the configuration could not be read for certain, or None.
+    `unreadable` is the reason why the configuration cannot be read reliably, or None.
     """
 
     store: str | None = None
@@ -263,32 +292,32 @@ class Selected:
 
 
 def selected(state_directory: str) -> Selected:
-    """Read the configuration of a state directory; without one nothing is selected.
+    """Read the configuration of a state directory. Without a file, nothing is selected.
 
-    Where not even OpenClaw's state database stands, as in a container that was given the agents
-    alone, the configuration may be anything.
+    If OpenClaw's state database is missing, too, the configuration is unknown: a container may
+    contain only the agents.
     """
     try:
-        with open(path(state_directory), encoding="utf-8") as handle:
-            configured = loads(handle.read(_LARGEST))
+        with open(config_path(state_directory), encoding="utf-8") as handle:
+            config = loads(handle.read(_LARGEST))
     except FileNotFoundError:
-        known = os.path.exists(state_database(state_directory))
+        known = os.path.exists(_state_path(state_directory))
         return Selected(unreadable=None if known else "its configuration is out of sight")
     except (OSError, ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
         return Selected(unreadable="its configuration cannot be read")
-    if not isinstance(configured, dict):
-        return Selected(unreadable="its configuration cannot be read")
-    plugins = _table(configured, "plugins")
-    places = (configured, _table(configured, "session"), plugins, _table(plugins, "slots"))
-    if any(_INCLUDE in place for place in places):
+    session, plugins = _table(config, "session"), _table(config, "plugins")
+    slots = _table(plugins, "slots")
+    if any("$include" in table for table in (config, session, plugins, slots)):
         return Selected(unreadable="its configuration includes other files")
-    engine = _word(places[3].get("contextEngine"))
-    own = engine is None or engine.lower() in (OWN_ENGINE, "none")
-    return Selected(_word(places[1].get("store")), None if own else engine)
+    engine = _word(slots.get("contextEngine"))
+    own = engine is None or engine.lower() in ("legacy", "none")  # OpenClaw's own engine
+    return Selected(_word(session.get("store")), None if own else engine)
 
 
-def path(state_directory: str) -> str:
-    """Return the configuration's path; an environment that names one speaks of its own home."""
+def config_path(state_directory: str) -> str:
+    """Return the path of the configuration. OPENCLAW_CONFIG_PATH applies only to its own home."""
     named = os.environ.get("OPENCLAW_CONFIG_PATH", "").strip()
     home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
     if named and os.path.realpath(os.path.expanduser(home)) == os.path.realpath(state_directory):
@@ -297,119 +326,9 @@ def path(state_directory: str) -> str:
 
 
 def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    table = value.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def _word(value: object) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
-
-
-NAME = "openclaw-agent.sqlite"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """The database of one agent; `root` is the directory of agents that it was found below."""
-
-    root: str
-    agent: str
-    path: str
-
-    @classmethod
-    def of(cls, file: SessionFile) -> Database:
-        """Return the database that a session lies in."""
-        return cls(file.root, file.agent, file.directory)
-
-    @property
-    def agent_directory(self) -> str:
-        return os.path.join(self.root, self.agent)
-
-    @property
-    def state_directory(self) -> str:
-        """The directory in which OpenClaw keeps everything of its own."""
-        return os.path.dirname(self.root)
-
-
-def databases(root: str) -> Iterator[Database | Unreadable]:
-    """Yield the databases below a root, and every place that could not be looked into.
-
-    No link is followed below the root. A root that is no directory of agents has none.
-    """
-    top = os.path.realpath(root)
-    try:
-        at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return  # the walk over the files says what is wrong with a root
-    try:
-        for agent in sorted(os.listdir(at)):
-            found = _stands(agent, at)
-            if found is None:
-                continue
-            database = Database(top, agent, os.path.join(top, agent, "agent", NAME))
-            yield database if found else Unreadable(top, database.path, "not a plain file")
-    except OSError as error:
-        yield Unreadable(top, top, error.strerror or "cannot be listed")
-    finally:
-        os.close(at)
-
-
-def _stands(agent: str, top: int) -> bool | None:
-    """Return whether an agent's database is a plain file; None where there is none."""
-    try:
-        own = os.open(agent, _DIRECTORY, dir_fd=top)
-    except OSError:
-        return None
-    try:
-        inner = os.open("agent", _DIRECTORY, dir_fd=own)
-    except OSError:
-        return None
-    finally:
-        os.close(own)
-    try:
-        return stat.S_ISREG(os.stat(NAME, dir_fd=inner, follow_symlinks=False).st_mode)
-    except OSError:
-        return None
-    finally:
-        os.close(inner)
-
-
-def copies(database: Database) -> list[str]:
-    """Name the copies that OpenClaw made of a database before it brought it up to date."""
-    directory = os.path.dirname(database.path)
-    return [
-        os.path.join(directory, name)
-        for name in sorted(os.listdir(directory))
-        if name.startswith(f"{NAME}.") and name.endswith(".bak")
-    ]
-
-
-def misplaced(database: Database) -> str | None:
-    """Return why this is not where OpenClaw keeps the agent's sessions now, or None."""
-    listed = registered(database.state_directory)
-    if listed is not None:
-        places = {one.path for one in listed if one.agent == database.agent}
-        if places and places != {database.path}:
-            return "OpenClaw keeps this agent's sessions elsewhere, too (session.store)"
-        shared = {one.agent for one in listed if one.path == database.path} - {database.agent}
-        if shared:
-            return "OpenClaw keeps the sessions of several agents in this database"
-    chosen = selected(database.state_directory)
-    if chosen.store is not None and not _standard(chosen.store):
-        return "OpenClaw keeps its sessions elsewhere (session.store)"
-    return None
-
-
-def _standard(store: str) -> bool:
-    """Return whether a configured store leads to the standard place."""
-    return store.replace("\\", "/").endswith("/agents/{agentId}/sessions/sessions.json")
-
-
-def unwritable(path: str) -> str | None:
-    """Return why a database may not be written by this user, or None.
-
-    Side files that another user's process creates could not be opened by their agent.
-    """
-    owner = os.stat(path, follow_symlinks=False).st_uid
-    return None if os.geteuid() in (0, owner) else "the database belongs to another user"

@@ -1,30 +1,25 @@
-"""Which layouts of OpenClaw's agent database this program knows, by the statements that made them.
+"""The known layouts of OpenClaw's agent database, and the events in it.
 
-The versions 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6) were read and
-tried; a database that was brought up to 23 from 19 keeps the older `session_nodes`. Anything else
-may be read, if it can be, and is never written.
+The versions 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6) were examined and
+tested. A database migrated from 19 to 23 keeps the older `session_nodes`. Other layouts are never
+written.
 """
-
-from __future__ import annotations
 
 import hashlib
 import re
 import sqlite3
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from brainsurgeon.formats.base import parse
+from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from brainsurgeon.hosts.sqlite import AgentDatabaseError
+from brainsurgeon.model.parsing import parse
 
 VERSIONS = (19, 21, 23)
-# The first version whose events may be stored compressed.
-COMPRESSING = 23
+COMPRESSING = 23  # the first version whose events may be stored compressed
 
 _PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
-# The tables that are written: digest of the statement that made each, by version.
+# The tables that are written: digests of their CREATE statements, by version.
 _WRITTEN = {
     "transcript_events": {19: _PLAIN, 21: _PLAIN, 23: _COMPRESSED},
     "transcript_rewrite_watermarks": dict.fromkeys(VERSIONS, "ca41667e0ab5"),
@@ -38,7 +33,7 @@ _TRIGGERS = {
     "session_windows_canonical_pending_after_delete": "a7fc5a118b39",
 }
 
-# The tables that are asked: their columns in every known version.
+# The tables that are read: their columns in every known version.
 _READ = {
     "schema_meta": "meta_key role schema_version agent_id app_version created_at updated_at",
     "session_transcript_active_events":
@@ -60,50 +55,55 @@ _READ = {
         "advancement_key engine_id owner_plugin_id session_id payload_json attempt_count"
         " last_attempt_at last_error created_at",
 }  # fmt: skip
-# Columns that some of the known versions have, too.
+# Columns that only some of the known versions have.
 _SOMETIMES = {
     "session_nodes": {"legacy_acp_migration_json"},
     "session_pending_inputs": {"consumed_event_id"},
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """The layout of one database as it was examined.
+class Schema(Struct, frozen=True):
+    """The layout of one database; `program` is the version of OpenClaw that wrote it.
 
     `unknown` is the reason why it may not be written, or None. `cookie` changes with every change
-    of the schema, so that comparing it later replaces a second examination.
+    of the schema: comparing it replaces a second examination. `empty` is set if there are no tables
+    for sessions: `openclaw doctor` of 2026.7 creates such a database beside sessions in files.
     """
 
     version: int
     cookie: int
     program: str | None
     unknown: str | None
+    empty: bool = False
 
     @property
     def compressing(self) -> bool:
-        """Whether events may be stored compressed, with columns of their own."""
+        """Whether events may be stored compressed, in additional columns."""
         return self.version >= COMPRESSING
 
 
 def examine(connection: sqlite3.Connection) -> Schema:
-    """Examine the layout of an open database."""
-    version = int(_pragma(connection, "user_version"))
+    version, meta = int(_pragma(connection, "user_version")), None
     try:
         meta = connection.execute(
             "SELECT role, schema_version, app_version FROM schema_meta WHERE meta_key = 'primary'"
         ).fetchone()
-    except sqlite3.OperationalError:
-        meta = None
+    except AgentDatabaseError as error:
+        if error.code != "SQLITE_ERROR":  # else it has no such table or columns
+            raise
     unknown = _unknown(connection, version, meta)
     cookie = int(_pragma(connection, "schema_version"))
-    return Schema(version, cookie, meta[2] if meta else None, unknown)
+    tables = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
+    )
+    empty = tables.fetchone() is None
+    return Schema(version, cookie, meta[2] if meta else None, unknown, empty)
 
 
 def still(connection: sqlite3.Connection, schema: Schema) -> bool:
-    """Return whether the layout is the one that was examined; cheap enough for a transaction.
+    """Check, inside a transaction, whether the layout is unchanged.
 
-    Ask it where the database is open for writing: only there does it tell how it is logged.
+    The database must be open for writing: only then is its journal mode known.
     """
     return (
         _pragma(connection, "schema_version") == schema.cookie
@@ -119,11 +119,12 @@ def _unknown(
         return "not the database of an OpenClaw agent"
     made = f"version {version} (OpenClaw {meta[2] or 'unknown'})"
     if version not in VERSIONS or meta[1] != version:
-        return f"its layout, {made}, is not known to this program; it is only read"
+        return f"its layout, {made}, is not known to this program; the database is only read"
     if _pragma(connection, "encoding") != "UTF-8":
-        return f"its layout, {made}, is not in UTF-8; it is only read"
+        return "its text encoding is not UTF-8; the database is only read"
     if different := next(_differences(connection, version), None):
-        return f"its layout, {made}, differs in {different}; it is only read"
+        text = f"its layout, {made}, differs from the known one in {different}"
+        return f"{text}; the database is only read"
     return None
 
 
@@ -140,16 +141,13 @@ def _differences(connection: sqlite3.Connection, version: int) -> Iterator[str]:
         if table in _WRITTEN and _TRIGGERS.get(name) != _digest(made):
             yield f"trigger {name}"
     for table, listed in _READ.items():
-        columns = {
-            name
-            for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-        }
-        if columns - _SOMETIMES.get(table, set()) != set(listed.split()):
+        rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        if {name for (name,) in rows} - _SOMETIMES.get(table, set()) != set(listed.split()):
             yield f"table {table}"
 
 
 def _digest(statement: str) -> str:
-    """Digest a statement, but for its quotes, its case and its spaces."""
+    """Return the digest of a statement without its quotes, case and spaces."""
     plain = re.sub(r"\s+", " ", statement.replace('"', "").lower())
     plain = re.sub(r"\s*([(),])\s*", r"\1", plain).strip()
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
@@ -160,24 +158,21 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
     return value
 
 
-# An event is kept as its text, or (layout 23) compressed with zstd, with a digest for navigation
-# beside it that OpenClaw derives from the text itself. A text may always be kept as it is, whatever
-# its size, with no digest: then OpenClaw derives it when it reads (openclaw 2026.9.6,
-# `prepareTranscriptPayload` and the table's constraints). So what we write is either the four
-# columns as they were, or the text alone.
+# An event is stored as its text, or (layout 23) compressed with zstd, with navigation data
+# (`navigation_json`) that OpenClaw derives from the text. A text of any size may always be stored
+# uncompressed and without this data: then OpenClaw derives it when it reads (openclaw 2026.9.6,
+# `prepareTranscriptPayload` and the table's constraints). So we write either the four columns as
+# they were, or the text alone.
 
-
-# Bytes of the longest event that OpenClaw compresses.
-LARGEST_COMPRESSED = 4 << 20
+LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _STOPS = ("stop", "length", "error", "aborted")
 
 
 class UnreadableEventError(Exception):
-    """An event's row does not hold what its columns promise."""
+    """The row of an event is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """The four columns that hold one event; the last three are None in layouts before 23."""
 
     text: bytes | None
@@ -185,81 +180,72 @@ class Payload:
     size: int | None
     navigation: bytes | None
 
-    @property
-    def weight(self) -> int:
-        """How many bytes the columns hold together."""
-        return sum(len(one) for one in (self.text, self.packed, self.navigation) if one)
-
     def is_plain(self, *, compressing: bool) -> bool:
-        """Return whether they hold the text just as we would write it."""
+        """Check whether the columns are as `plain` returns them for their text."""
         return self.text is not None and self == plain(self.text, compressing=compressing)
 
     def event(self) -> bytes:
-        """Return the event's text; raise UnreadableEventError where the row is damaged."""
+        """Return the event's text; raise UnreadableEventError if the row is damaged."""
         if self.text is not None:
             return self.text
-        if self.packed is None or not 0 < (self.size or 0) <= LARGEST_COMPRESSED:
+        size = self.size or 0
+        if self.packed is None or not 0 < size <= LARGEST_COMPRESSED:
             raise UnreadableEventError
-        return _unpacked(self.packed, self.size or 0)
+        import zstandard  # noqa: PLC0415  slow to import, and needed for compressed rows only
+
+        try:
+            text = zstandard.ZstdDecompressor().decompress(self.packed, max_output_size=size)
+        except zstandard.ZstdError as error:
+            raise UnreadableEventError from error
+        if len(text) != size:
+            raise UnreadableEventError
+        return text
 
 
 def plain(text: bytes, *, compressing: bool) -> Payload:
-    """Return the columns that hold a text as it is."""
+    """Return the columns that store a text uncompressed."""
     return Payload(text, None, len(text) if compressing else None, None)
 
 
-def _unpacked(packed: bytes, size: int) -> bytes:
-    import zstandard  # noqa: PLC0415  commands that meet no compressed row should not wait for it
-
-    try:
-        text = zstandard.ZstdDecompressor().decompress(packed, max_output_size=size)
-    except zstandard.ZstdError as error:
-        raise UnreadableEventError from error
-    if len(text) != size:
-        raise UnreadableEventError
-    return text
-
-
-_PLAIN_COLUMNS = "CAST(e.event_json AS BLOB), NULL, NULL, NULL"
-_COMPRESSING = (
-    "CAST(e.event_json AS BLOB), e.event_zstd, e.event_utf8_bytes, CAST(e.navigation_json AS BLOB)"
-)
+# The columns of an event and the size of its text, by `Schema.compressing`.
+_EVENT = {
+    False: "CAST(e.event_json AS BLOB), NULL, NULL, NULL",
+    True: "CAST(e.event_json AS BLOB), e.event_zstd, e.event_utf8_bytes,"
+          " CAST(e.navigation_json AS BLOB)",
+}  # fmt: skip
 _SIZE = {False: "length(CAST(e.event_json AS BLOB))",
          True: "coalesce(e.event_utf8_bytes, length(CAST(e.event_json AS BLOB)))"}  # fmt: skip
 
 
 def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[int, int]]:
-    """Return the sequence number of each event of a session and the bytes of its text."""
-    rows = connection.execute(
+    """Return the sequence number and the size of the text (bytes) of each event of a session."""
+    return connection.execute(
         f"SELECT e.seq, {_SIZE[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? ORDER BY e.seq",
         (session,),
-    )
-    return rows.fetchall()
+    ).fetchall()
 
 
 def sessions(connection: sqlite3.Connection) -> list[str]:
-    """Name the sessions that have events, described or not."""
+    """Return the ids of the sessions that have events, even without a row in `session_windows`."""
     rows = connection.execute("SELECT DISTINCT session_id FROM transcript_events")
-    return [session for (session,) in rows.fetchall()]
+    return [session for (session,) in rows]
 
 
 def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
-    """Return the bytes of each session's events, a newline after each counted."""
-    rows = connection.execute(
+    """Return the size (bytes) of each session's events, counting a newline after each."""
+    return dict(connection.execute(
         f"SELECT e.session_id, sum(1 + {_SIZE[schema.compressing]}) FROM transcript_events e"  # noqa: S608
         " GROUP BY e.session_id"
-    )
-    return dict(rows.fetchall())
+    ).fetchall())  # fmt: skip
 
 
 def payloads(
     connection: sqlite3.Connection, schema: Schema, session: str, first: int, last: int
 ) -> list[tuple[int, Payload]]:
-    """Return the rows of a session between two sequence numbers, both included, in order."""
-    columns = _COMPRESSING if schema.compressing else _PLAIN_COLUMNS
+    """Return the events from sequence number `first` to `last`, both included, in order."""
     rows = connection.execute(
-        f"SELECT e.seq, {columns} FROM transcript_events e"  # noqa: S608
+        f"SELECT e.seq, {_EVENT[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
         (session, first, last),
     )
@@ -268,9 +254,8 @@ def payloads(
 
 def last_message(connection: sqlite3.Connection, schema: Schema, session: str) -> bytes | None:
     """Return the last message of the branch that the model sees, or None without one."""
-    columns = _COMPRESSING if schema.compressing else _PLAIN_COLUMNS
     row = connection.execute(
-        f"SELECT {columns} FROM session_transcript_active_events a"  # noqa: S608
+        f"SELECT {_EVENT[schema.compressing]} FROM session_transcript_active_events a"  # noqa: S608
         " JOIN transcript_events e"
         " ON e.session_id = a.session_id AND e.seq = a.event_seq"
         " WHERE a.session_id = ? AND a.message_position IS NOT NULL"
@@ -281,25 +266,18 @@ def last_message(connection: sqlite3.Connection, schema: Schema, session: str) -
 
 
 def open_turn(event: bytes | None) -> str | None:
-    """Say that the turn which ends with this message is open, or None; silence closes none."""
+    """Return why the turn that ends with this message is open, or None."""
     if event is None:
         return "it has no message yet"
     message = (parse(event) or {}).get("message")
-    if not isinstance(message, dict) or message.get("role") != "assistant":
-        role = message.get("role") if isinstance(message, dict) else None
-        named = {"user": "a user message", "toolResult": "a tool result"}
-        return f"the last turn is open: {named.get(str(role), 'no answer of the assistant')}"
-    if any(_is_call(block) for block in _blocks(message)):
+    message = message if isinstance(message, dict) else {}
+    if (role := message.get("role")) != "assistant":
+        names = {"user": "a user message", "toolResult": "a tool result"}
+        return f"the last turn is open: {names.get(str(role), 'no answer from the assistant')}"
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    if any(isinstance(block, dict) and block.get("type") == "toolCall" for block in blocks):
         return "the last turn is open: a tool call"
     if message.get("stopReason") not in _STOPS:
         return "the last turn is open: the assistant has not stopped"
     return None
-
-
-def _blocks(message: dict[str, object]) -> Iterator[object]:
-    content = message.get("content")
-    yield from content if isinstance(content, list) else ()
-
-
-def _is_call(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") == "toolCall"

@@ -1,27 +1,22 @@
-"""Processes of this machine: whether one lives, when it began, and who started it."""
-
-from __future__ import annotations
+"""Processes of this machine: existence, start, ancestors. Also the boot clock."""
 
 import os
+import signal
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 
 _MOST_ANCESTORS = 64
-# Fields 3, 4 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
-_STATE_FIELD, _PARENT_FIELD, _START_FIELD = 0, 1, 19
+_MOST_ROUNDS = 10  # of killing what was started meanwhile
+# Fields 3, 4, 6 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
+_STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
 
 def lives(pid: int, started: object = None) -> bool:
-    """Check whether a process lives and began at `started`.
+    """Check whether a process lives and, if `started` is an int, began then (ticks since boot).
 
-    In ticks since boot where that is known.
-
-    What the system does not tell counts as yes. One that has ended and waits to be collected by
-    its parent does not live.
+    Returns True if unknown. A zombie (ended, not yet waited for) does not live.
     """
     if not exists(pid):
         return False
@@ -32,24 +27,24 @@ def lives(pid: int, started: object = None) -> bool:
 
 
 def exists(pid: int) -> bool:
-    """Check whether a process has this number, also one of somebody else."""
+    """Check whether any user has a process with this id."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # somebody else's process may have got the number, which its start time tells
+        pass  # another user's process; only its start time tells whether it is the one sought
     return True
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a process began, in ticks since boot; None where the system does not tell."""
+    """Return the start of a process in ticks since boot, None if unknown."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
 
 def ancestors() -> Iterator[int]:
-    """Yield this process, the one that started it, and so on, as far as the system tells."""
+    """Yield this process, its parent, and so on, as far as they are known."""
     pid = os.getpid()
     for _ in range(_MOST_ANCESTORS):
         yield pid
@@ -59,11 +54,34 @@ def ancestors() -> Iterator[int]:
             return
 
 
-def _status_of(pid: int) -> list[bytes]:
-    """Return what the kernel says of a process, from after its name on.
+def kill_with_descendants(leader: int) -> None:
+    """Kill the first process of a process session, and all that it and they started.
 
-    Nothing where it does not.
+    Programs such as timeout(1) give what they start a process group of its own, others a session.
     """
+    for _ in range(_MOST_ROUNDS):
+        children, members = defaultdict[int, list[int]](list), [leader]
+        for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+            fields = _status_of(int(name)) if name.isascii() and name.isdigit() else []
+            if fields and fields[_STATE_FIELD] not in (b"Z", b"X"):
+                children[int(fields[_PARENT_FIELD])].append(int(name))
+                if int(fields[_SESSION_FIELD]) == leader:
+                    members.append(int(name))
+        doomed: set[int] = set()
+        while members:
+            doomed.add(pid := members.pop())
+            members += [child for child in children[pid] if child not in doomed]
+        with suppress(OSError):
+            os.killpg(leader, signal.SIGKILL)
+        for pid in doomed - {leader}:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if doomed == {leader}:
+            return
+
+
+def _status_of(pid: int) -> list[bytes]:
+    """Return the fields of /proc/<pid>/stat after the name, [] if they cannot be read."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as handle:
             fields = handle.read().rsplit(b")", 1)[-1].split()
@@ -78,7 +96,7 @@ def boot_clock() -> float:
 
 
 def boot_id() -> str:
-    """Name this boot, as far as the system tells."""
+    """Return the kernel's id of this boot, "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
             return handle.read().strip()

@@ -1,86 +1,77 @@
-"""How each agent is told of our server and taught to use it, by commands and places of its own.
+"""How each agent's MCP server and skill are installed.
 
-Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. What an agent noted is only
-read, to tell what is there already; the change is its own command's.
+Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. The agents' configurations are
+only read; the agents' own commands change them.
 """
-
-from __future__ import annotations
 
 import json
 import os
 import tomllib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from brainsurgeon.hosts import openclaw_database
-from brainsurgeon.hosts.home_paths import claude_code, openclaw_agents
-from brainsurgeon.hosts.homes import codex_home
+from brainsurgeon.hosts import home_paths, openclaw_database
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-# The agents that can be given the tool; each is the name of its command.
-AGENTS = ("openclaw", "claude", "codex")
+# The supported agents, by the names of their commands.
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
 NAME = "brainsurgeon"
 _SKILL = "skills/brainsurgeon/SKILL.md"
-_FOR_CLAUDE = "deploy/claude-code/" + _SKILL
-# Where the skills lie in a clone; Codex gives the tool the name that Claude Code gives it.
-_SKILLS = {
-    "openclaw": "deploy/openclaw/" + _SKILL, "claude": _FOR_CLAUDE, "codex": _FOR_CLAUDE,
-}  # fmt: skip
+# The keys of the server in an agent's configuration.
+_KEYS = {
+    "openclaw": ("mcp", "servers", NAME),
+    "claude": ("mcpServers", NAME),
+    "codex": ("mcp_servers", NAME),
+}
 
 
-def words(agent: str) -> tuple[str, ...]:
-    """Return the words after `mcp` that bind a server to what this agent may see."""
+def server_options(agent: str) -> tuple[str, ...]:
+    """Return the options of `mcp` that limit a server to the sessions this agent may see."""
     if agent == "claude":
         return ("--agent", ".")  # the project of the directory that it is started in
-    if agent == "openclaw" and (first := next(iter(openclaw_names()), None)):
-        return ("--agent", first)
+    if agent == "openclaw" and (names := openclaw_names()):
+        return ("--agent", names[0])
     return ()
 
 
 def openclaw_names() -> list[str]:
-    """Name OpenClaw's agents, the one that it has from the start first."""
+    """Return the names of OpenClaw's agents, its default agent `main` first."""
     try:
-        names = [item.name for item in os.scandir(openclaw_agents()) if item.is_dir()]
+        names = [item.name for item in os.scandir(home_paths.openclaw_agents()) if item.is_dir()]
     except OSError:
         return []
     return sorted(names, key=lambda name: (name != "main", name))
 
 
-def adding(agent: str, server: Sequence[str]) -> tuple[str, ...]:
-    """Return the agent's own command that adds our server, for all that its user does."""
+def add_command(agent: str, server: Sequence[str]) -> tuple[str, ...]:
+    """Return the agent's command that adds the server for all projects of the user."""
     if agent == "openclaw":
-        described = json.dumps({"command": server[0], "args": list(server[1:])})
-        return (agent, "mcp", "set", NAME, described)
+        entry = json.dumps({"command": server[0], "args": list(server[1:])})
+        return (agent, "mcp", "set", NAME, entry)
     scope = ("--scope", "user") if agent == "claude" else ()
     return (agent, "mcp", "add", *scope, NAME, "--", *server)
 
 
-def removing(agent: str) -> tuple[str, ...]:
-    """Return the agent's own command that takes our server away again."""
-    if agent == "openclaw":
-        return (agent, "mcp", "unset", NAME)
-    scope = ("--scope", "user") if agent == "claude" else ()
-    return (agent, "mcp", "remove", *scope, NAME)
+def remove_command(agent: str) -> tuple[str, ...]:
+    """Return the agent's command that removes the server."""
+    action = {"openclaw": ("unset",), "claude": ("remove", "--scope", "user")}
+    return (agent, "mcp", *action.get(agent, ("remove",)), NAME)
 
 
-def noted(agent: str) -> list[str] | None:
-    """Return how an agent would start the server of our name now; None where it knows none.
+def configured(agent: str) -> list[str] | None:
+    """Return the command line of the server in an agent's configuration, None without a server.
 
-    What cannot be read is an empty list: something is there, and it is not what we would write.
+    Returns an empty list if the configuration cannot be understood.
     """
-    path = _configuration(agent)
     try:
-        with open(path, encoding="utf-8") as handle:
+        with open(_configuration(agent), encoding="utf-8") as handle:
             text = handle.read()
         table: Any = tomllib.loads(text) if agent == "codex" else openclaw_database.loads(text)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
         return []
-    for step in _STEPS[agent]:
-        table = table.get(step) if isinstance(table, dict) else None
+    for key in _KEYS[agent]:
+        table = table.get(key) if isinstance(table, dict) else None
     if table is None:
         return None
     try:
@@ -89,32 +80,20 @@ def noted(agent: str) -> list[str] | None:
         return []
 
 
-def skill(agent: str) -> tuple[str, str] | None:
-    """Return where the text of an agent's skill lies in a clone.
-
-    Where the agent looks for it.
-    """
-    if agent not in _SKILLS:
-        return None
-    if agent == "codex":
-        home = codex_home()
-    else:
-        home = os.path.dirname(openclaw_agents()) if agent == "openclaw" else claude_code()
-    return _SKILLS[agent], os.path.join(home, _SKILL)
-
-
-# Where in its configuration an agent notes a server.
-_STEPS = {
-    "openclaw": ("mcp", "servers", NAME),
-    "claude": ("mcpServers", NAME),
-    "codex": ("mcp_servers", NAME),
-}
+def skill(agent: str) -> tuple[str, str]:
+    """Return the path of the agent's skill in a clone, and the path at which the agent reads it."""
+    if agent == "openclaw":
+        home = os.path.dirname(home_paths.openclaw_agents())
+        return f"deploy/openclaw/{_SKILL}", os.path.join(home, _SKILL)
+    # Codex and Claude Code share a skill: they give the tool the same name.
+    home = home_paths.codex() if agent == "codex" else home_paths.claude_code()
+    return f"deploy/claude-code/{_SKILL}", os.path.join(home, _SKILL)
 
 
 def _configuration(agent: str) -> str:
     if agent == "openclaw":
-        return openclaw_database.path(os.path.dirname(openclaw_agents()))
+        return openclaw_database.config_path(os.path.dirname(home_paths.openclaw_agents()))
     if agent == "codex":
-        return os.path.join(codex_home(), "config.toml")
+        return os.path.join(home_paths.codex(), "config.toml")
     home = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~"
     return os.path.join(os.path.abspath(os.path.expanduser(home)), ".claude.json")

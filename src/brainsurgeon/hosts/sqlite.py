@@ -1,18 +1,17 @@
-"""Open another program's SQLite database so that looking leaves nothing behind.
+"""Open another program's SQLite database so that reading leaves no files behind.
 
 SQLite creates a write-ahead log and its index as soon as a database in WAL mode is opened for
-reading, and leaves both there (seen with SQLite 3.40.1). Where nobody has the database open and
-no log holds anything, the file alone is the truth and `immutable` reads it without a trace. Where
-there is a log, `immutable` would miss what stands in it, so the database is opened read-only;
-the index of the log may change then.
+reading, and leaves both there (seen with SQLite 3.40.1). If no process has the database open and
+the log is empty, the file alone is complete and `immutable` reads it without a trace. If there is a
+log, `immutable` would miss its content, so the database is opened read-only; the index of the log
+may change then.
 
-One thread of a process has a database open at a time: closing any descriptor of a file lets go of
-all locks that the process holds on it, and SQLite knows only its own. That thread may open it for
-reading once more, by SQLite, which knows those.
+Only one thread of this process may have a database open at a time: closing any descriptor of a file
+releases all locks of the process on it, and SQLite knows only its own descriptors. That thread may
+open it once more through SQLite, for reading.
 """
 
-from __future__ import annotations
-
+import errno
 import fcntl
 import os
 import sqlite3
@@ -20,82 +19,123 @@ import stat
 import struct
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Self
+from urllib.parse import quote
+
+from msgspec import Struct
 
 from brainsurgeon.errors import BusyError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+LOG = "-wal"  # suffix of the write-ahead log
+PATIENCE = 1.0  # seconds to wait for another process while reading
+_TURN = 10.0  # seconds to wait for another thread of this process
 
-
-# What the name of a write-ahead log ends with.
-LOG = "-wal"
-# Seconds to wait for another process while reading.
-PATIENCE = 1.0
-
-# Held by the one thread of this process that has the database at a path open.
-_OURS: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-# Which thread that is, and the mode in which it has the database open.
+# Locks by path, held by the thread of this process that has the database open.
+_OURS = defaultdict[str, threading.Lock](threading.Lock)
+# The id of that thread, and the mode in which it has the database open.
 _holders: dict[str, tuple[int, str]] = {}
-# Seconds to wait for another thread of this process.
-_TURN = 10.0
 # The byte of the log's index on which every open connection holds a lock (SQLite `os_unix.c`).
 _DEAD_MAN_SWITCH = 128
 _LOCK = "hhqqi4x"
+_NO_TEXT = "text that is not UTF-8"
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """Which file it was and in what state, by `stat` alone."""
+class AgentDatabaseError(OSError):
+    """An agent's database cannot be used, for the reason `code`: SQLite's name of the error.
 
+    SQLite's message is left out, since it may quote content.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(errno.EIO, f"its database cannot be read ({code})")
+        self.code = code
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", None)
+        raise AgentDatabaseError(code or _decoding(error)) from error
+    except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8
+        raise AgentDatabaseError(_NO_TEXT) from error
+
+
+def _decoding(error: sqlite3.Error) -> str:
+    """Return the reason of an error of Python's own module, which has no code of SQLite."""
+    return _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
+
+
+class _Cursor(sqlite3.Cursor):
+    def execute(self, *arguments: Any) -> Self:
+        with _translated():
+            return super().execute(*arguments)
+
+    def fetchone(self) -> Any:
+        with _translated():
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with _translated():
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with _translated():
+            return super().__next__()
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that raises AgentDatabaseError for whatever the database does."""
+
+    def execute(self, *arguments: Any) -> _Cursor:
+        return self.cursor(_Cursor).execute(*arguments)
+
+
+class FileStat(Struct, frozen=True):
     device: int
     inode: int
     size: int
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseState:
-    """The state of a database and of its write-ahead log; None where there is no log."""
+class DatabaseState(Struct, frozen=True):
+    """The states of a database and of its write-ahead log, if there is one."""
 
-    main: FileState
-    log: FileState | None
+    main: FileStat
+    log: FileStat | None
 
     @property
     def logged(self) -> bool:
-        """Whether the log holds anything that the database does not."""
         return self.log is not None and self.log.size > 0
 
 
 def state_of(path: str) -> DatabaseState:
-    """Look at a database with two calls of `stat` and without opening it.
+    """Return the state of a database without opening it.
 
-    Raise FileNotFoundError where it is gone, and IsADirectoryError for what is not a plain file.
+    Raises FileNotFoundError if it is gone, IsADirectoryError if it is no regular file.
     """
-    return DatabaseState(_file_state(path), _log_state(path + LOG))
+    main = _file_state(path)
+    try:
+        return DatabaseState(main, _file_state(path + LOG))
+    except FileNotFoundError:
+        return DatabaseState(main, None)
 
 
-def _file_state(path: str) -> FileState:
+def _file_state(path: str) -> FileStat:
     status = os.stat(path, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         raise IsADirectoryError(path)
-    return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _log_state(path: str) -> FileState | None:
-    try:
-        return _file_state(path)
-    except FileNotFoundError:
-        return None
+    return FileStat(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def held_open(path: str) -> bool:
-    """Return whether another process has the database open, in whatever container it runs.
+    """Check whether another process, in any container, has the database open.
 
-    Every connection to a database in WAL mode holds a lock on one byte of the log's index. Never
-    call it from a thread that has the database open itself.
+    Every connection to a database in WAL mode holds a lock on one byte of the log's index. Must not
+    be called by a thread that has the database open itself.
     """
     with _turn(path):
         try:
@@ -103,15 +143,15 @@ def held_open(path: str) -> bool:
         except FileNotFoundError:
             return False
         try:
-            question = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, _DEAD_MAN_SWITCH, 1, 0)
-            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, question)
+            request = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, _DEAD_MAN_SWITCH, 1, 0)
+            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, request)
             return bool(struct.unpack(_LOCK, answer)[0] != fcntl.F_UNLCK)
         finally:
             os.close(descriptor)
 
 
 def mode_of(path: str) -> str | None:
-    """Return the mode in which this very thread has the database open, or None."""
+    """Return the mode in which this thread has the database open, or None."""
     thread, mode = _holders.get(path, (0, ""))
     return mode if thread == threading.get_ident() else None
 
@@ -130,12 +170,12 @@ def _turn(path: str, mode: str = "") -> Iterator[None]:
 
 @contextmanager
 def reading(path: str, *, owned: bool) -> Iterator[sqlite3.Connection]:
-    """Open a database for looking; `owned` tells whether another process has it open.
+    """Open a database for reading; `owned` is set if another process has it open.
 
-    Raise BusyError when it was read without locks and changed meanwhile.
+    Raises BusyError if it was read without locks and changed meanwhile.
     """
     if (outer := mode_of(path)) is not None:
-        with closing(_connected(path, "ro" if outer == "rw" else outer, PATIENCE)) as connection:
+        with closing(connected(path, "ro" if outer == "rw" else outer)) as connection:
             yield connection
         return
     before = state_of(path)
@@ -148,29 +188,23 @@ def reading(path: str, *, owned: bool) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def opened(path: str, mode: str, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
-    """Connect in a mode that never creates a database; statements commit by themselves."""
-    with _turn(path, mode), closing(_connected(path, mode, timeout)) as connection:
+    """Connect in a mode that does not create a database, with autocommit."""
+    with _turn(path, mode), closing(connected(path, mode, timeout)) as connection:
         yield connection
 
 
-def _connected(path: str, mode: str, timeout: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{_quoted(path)}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
-    )
+def connected(path: str, mode: str, timeout: float = PATIENCE) -> sqlite3.Connection:
+    uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
+    with _translated():
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=timeout, isolation_level=None, factory=_Connection
+        )
     if sqlite3.sqlite_version_info < (3, 43):
-        # OpenClaw's table calls it in a constraint; older SQLite does not have it.
+        # A constraint of OpenClaw's table calls this function, which older SQLite does not have.
         connection.create_function("octet_length", 1, _octet_length, deterministic=True)
     return connection
 
 
 def _octet_length(value: object) -> int | None:
-    if value is None:
-        return None
-    return len(value if isinstance(value, bytes) else str(value).encode())
-
-
-def _quoted(path: str) -> str:
-    return "".join(
-        chr(byte) if (chr(byte).isalnum() and byte < 128) or chr(byte) in "/._-" else f"%{byte:02X}"  # noqa: PLR2004
-        for byte in os.fsencode(path)
-    )
+    text = value if isinstance(value, bytes) else str(value).encode()
+    return None if value is None else len(text)

@@ -1,20 +1,13 @@
 """The catalogue of sessions: the path of each, and the placeholders in it."""
 
-from __future__ import annotations
-
-import errno
 import os
-from typing import TYPE_CHECKING
 
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions.opening import identity_of, look_at
+from brainsurgeon.sessions.opening import AnyOpen, identity_of, look_at
+from brainsurgeon.store import Store
 from brainsurgeon.store.columns import path_text
-
-if TYPE_CHECKING:
-    from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.sessions.opening import AnyOpen
-    from brainsurgeon.store import Store
 
 
 def find(store: Store, session: AnyOpen) -> SessionRecord | None:
@@ -25,8 +18,8 @@ def find(store: Store, session: AnyOpen) -> SessionRecord | None:
 def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
     """Return the row of a session file, or None. Writes nothing.
 
-    The row of the path comes first, unless it belongs to a session with another id. Otherwise it
-    is a row of the same session id whose session has left its last known path.
+    Prefers the row with this path, unless its session id differs. Otherwise it is a row with the
+    same session id whose session is no longer at its last known path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -41,19 +34,16 @@ def _has_left(record: SessionRecord) -> bool:
     in_database = False
     try:
         os.stat(record.path, follow_symlinks=False)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno != errno.ENOTDIR:
-            return False
+    except NotADirectoryError:
         in_database = True
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
     if not in_database and os.path.realpath(record.path) != record.path:
-        return True  # behind a link, which is not followed
+        return True  # reached through a link; links are not followed
     file = look_at([Root(record.root)], record.path)
     if not isinstance(file, SessionFile):
         return in_database and file is None
-    identity = identity_of(file)
-    return identity not in (None, record.identity)  # another session took its path
+    return identity_of(file) not in (None, record.identity)  # another session took its path
 
 
 def update(store: Store, session: AnyOpen) -> SessionRecord | None:
@@ -87,19 +77,17 @@ def lies_there(record: SessionRecord, file: SessionFile, identity: str | None) -
     )
 
 
-def record_look(store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan,
-                now: float) -> None:  # fmt: skip
+def record_look(
+    store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan, now: float
+) -> None:
     """Record the placeholders seen in an idle session, and end requests that need no edit.
 
     A session with placeholders gets a row. Writes nothing if the store is up to date.
     """
-    if record is None and not plan.sighted:
+    placed = store.placements.of_session(record.id) if record else frozenset()
+    is_new = any(ident not in placed for ident in plan.sighted)
+    if not (is_new or (record and (plan.gone or plan.missing or plan.requests))):
         return
-    if record is not None:
-        placed = store.placements.of_session(record.id)
-        is_new = any(ident not in placed for ident in plan.sighted)
-        if not (is_new or plan.gone or plan.missing or plan.requests):
-            return
     with store.transaction():
         record = record or note_within(store, session)
         store.requests.end(plan.requests, "nothing left to do")

@@ -1,12 +1,13 @@
 """Lookup of the extracted values of an entry, by entry id or placeholder."""
 
-from __future__ import annotations
-
-import os
+import json
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from functools import cache
 
+from msgspec import Struct
+
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     AmbiguousError,
     BusyError,
@@ -14,8 +15,7 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
-from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
+from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
 from brainsurgeon.lookup.values import chosen, newest
 from brainsurgeon.model.entries import (
     PLACEHOLDER,
@@ -24,21 +24,14 @@ from brainsurgeon.model.entries import (
     is_placeholder,
     placeholder_named,
 )
+from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.records import Extraction
-    from brainsurgeon.store import Store
+from brainsurgeon.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class EntryValues:
+class EntryValues(Struct, frozen=True):
     """The extracted values of one entry in one session."""
 
     session: Session
@@ -52,29 +45,49 @@ def entry_named(
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
 
-    `session` limits the lookup to one session. With `to_show`, several sessions may hold the
-    values if these are equal. Raises NotFoundError, or AmbiguousError with the candidates.
+    The beginning of an id will do if it names one entry only. `session` limits the lookup to one
+    session. With `to_show`, several sessions may hold the values if these are equal. Raises
+    NotFoundError, or AmbiguousError with the candidates.
     """
     wanted = id_named(reference)
     if store is None:
         raise NotFoundError(f"nothing is extracted from entry {wanted!r}: the store is still empty")
-    if not is_placeholder(reference):
-        reference = wanted
-    if session:
-        chosen = session_named(settings, store, session, beyond=True)
-        named = _of_session(store, chosen, reference)
-        if not to_show:
-            _check_all_owned(store, named)
-        return named
-    return _of_any_session(settings, store, reference, to_show=to_show)
-
-
-def is_extracted_from(
-    settings: Settings, store: Store | None, session: Session, reference: str
-) -> bool:
-    """Check whether a session has extracted values of an entry."""
+    if is_placeholder(reference):
+        return _exactly(settings, store, reference, session, to_show=to_show)
     try:
-        entry_named(settings, store, reference, session, to_show=True)
+        return _exactly(settings, store, wanted, session, to_show=to_show)
+    except NotFoundError:
+        idents = store.extractions.entries_beginning(wanted)
+        if session:
+            session = session_named(settings, store, session, beyond=True)
+            idents = [ident for ident in idents if is_extracted_from(store, session, ident)]
+        if not idents:
+            raise
+        if len(idents) > 1:
+            raise AmbiguousError(f"entry {wanted!r}", idents, "say more of its id") from None
+        named = _exactly(settings, store, idents[0], session, to_show=to_show)
+        whole = json.dumps(wanted).encode()
+        if any(whole in raw for raw in _lines_of(named.session)):  # an entry of its own
+            raise
+        return named
+
+
+def _exactly(
+    settings: Settings, store: Store, reference: str, session: str | Session | None,
+    *, to_show: bool,
+) -> EntryValues:  # fmt: skip
+    if not session:
+        return _of_any_session(settings, store, reference, to_show=to_show)
+    named = _of_session(store, session_named(settings, store, session, beyond=True), reference)
+    if not to_show:
+        _check_all_owned(store, named)
+    return named
+
+
+def is_extracted_from(store: Store, session: Session, ident: str) -> bool:
+    """Check whether values of an entry, by its whole id or placeholder, are of a session."""
+    try:
+        _of_session(store, session, ident)
     except NotFoundError:
         return False
     return True
@@ -84,14 +97,8 @@ def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[
     """Return the values that the caller may see: all, or those of the session's agent."""
     if not session.only_owned:
         return list(values)
-    agents: dict[int, str] = {}
-    visible = []
-    for value in values:
-        if value.session_id not in agents:
-            agents[value.session_id] = store.sessions.known(value.session_id).agent_directory
-        if agents[value.session_id] == session.agent_directory:
-            visible.append(value)
-    return visible
+    owner = cache(lambda session_id: store.sessions.known(session_id).agent_directory)
+    return [value for value in values if owner(value.session_id) == session.agent_directory]
 
 
 def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
@@ -105,7 +112,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
         standing = _placeholders_in(session)
         here = [value for value in values if value.placeholder.encode() in standing]
     if not here:
-        raise _nothing_extracted(session, id_named(reference))
+        raise _nothing_extracted(id_named(reference), session)
     return EntryValues(session, here[-1].entry_id, newest(here))
 
 
@@ -120,17 +127,17 @@ def _check_all_owned(store: Store, named: EntryValues) -> None:
     values = store.extractions.of_entry(named.entry_id)
     own = {(value.name, value.path, value.digest) for value in owned(store, session, values)}
     foreign = [value for value in values if (value.name, value.path, value.digest) not in own]
-    if not foreign:
-        return
-    placed = store.placements.of_session(session.record.id) if session.record else frozenset()
-    standing = _placeholders_in(session)
-    if any(value.id in placed or value.placeholder.encode() in standing for value in foreign):
-        raise _nothing_extracted(session, named.entry_id)
+    if foreign:
+        placed = store.placements.of_session(session.record.id) if session.record else frozenset()
+        standing = _placeholders_in(session)
+        if any(value.id in placed or value.placeholder.encode() in standing for value in foreign):
+            raise _nothing_extracted(named.entry_id, session)
 
 
-def _nothing_extracted(session: Session, wanted: str) -> NotFoundError:
+def _nothing_extracted(wanted: str, session: Session | None = None) -> NotFoundError:
+    where = f" in {session.title}" if session else ""
     return NotFoundError(
-        f"nothing is extracted from entry {wanted!r} in {session.title}; "
+        f"nothing is extracted from entry {wanted!r}{where}; "
         "`brainsurgeon context SESSION` lists what is"
     )
 
@@ -141,22 +148,28 @@ def _of_any_session(
     """Return the values in the calling session, else in the only session that has them."""
     wanted, values = id_named(reference), store.extractions.of_entry(reference)
     if not values:
-        raise NotFoundError(
-            f"nothing is extracted from entry {wanted!r}; `brainsurgeon context SESSION` lists "
-            "what is"
-        )
+        raise _nothing_extracted(wanted)
     listed = all_sessions(settings, store, beyond=True)
-    own = _in_calling_session(store, listed, reference)
-    if own is not None:
-        return own
+    for session in of_calling_process(listed):
+        # A fork has the entry ids of its origin, so that a lookup by id alone would match both.
+        try:
+            return _of_session(store, session, reference)
+        except NotFoundError:
+            if any(wanted.encode() in raw for raw in _lines_of(session)):
+                raise
     held: dict[int, list[Extraction]] = defaultdict(list)
     for value in values:
         for ident in store.placements.sessions_of([value.id]) or {value.session_id}:
             held[ident].append(value)
-    known = [(one, held[one.record.id]) for one in listed if one.record and one.record.id in held]
+    known = [
+        (session, held[session.record.id]) for session in listed
+        if session.record and session.record.id in held
+    ]  # fmt: skip
     live = [pair for pair in known if pair[0].file] or known
-    if len(live) > 1 and not (to_show and _agree(values)):
-        several = len({one.name for one in values}) > 1
+    # Several sessions may contain the values to show if values with the same path are equal.
+    equal = len({(v.path, v.digest) for v in values}) == len({v.path for v in values})
+    if len(live) > 1 and not (to_show and equal):
+        several = len({value.name for value in values}) > 1
         shown = [
             f"{session.title}  {placeholder_named(here[-1].name)}" if several else session.title
             for session, here in live
@@ -165,31 +178,6 @@ def _of_any_session(
         raise AmbiguousError(f"entry {wanted!r}", shown, hint)
     session, here = live[0]
     return EntryValues(session, here[-1].entry_id, newest(here))
-
-
-def _agree(values: Iterable[Extraction]) -> bool:
-    """Check whether extractions with the same path have the same value."""
-    digests: dict[KeyPath, bytes] = {}
-    return all(digests.setdefault(value.path, value.digest) == value.digest for value in values)
-
-
-def _in_calling_session(
-    store: Store, listed: Iterable[Session], reference: str
-) -> EntryValues | None:
-    """Return the values in the session whose agent runs this command, None without the entry.
-
-    A fork has the entry ids of its origin, so that a lookup by id alone would match both.
-    """
-    here = claude_code.calling_session()
-    for session in listed:
-        if here is None or session.path != os.path.realpath(here):
-            continue
-        try:
-            return _of_session(store, session, reference)
-        except NotFoundError:
-            if any(id_named(reference).encode() in raw for raw in _lines_of(session)):
-                raise
-    return None
 
 
 def _placeholders_in(session: Session) -> frozenset[bytes]:
@@ -219,28 +207,21 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
             f"no extracted value of {named.entry_id!r} is called that; there are {paths}"
         )
     if all(value.blob_id is None for value in wanted):
-        raise ExpiredError(named.entry_id, [tombstone(value) for value in wanted])
+        raise ExpiredError(named.entry_id, [
+            {
+                "entry_id": value.entry_id,
+                "path": dotted(value.path),
+                "size_bytes": value.size,
+                "extracted_at": iso(value.extracted_at),
+                "expired_at": iso(value.expired_at or 0.0),
+                "reason": value.expired_why or "retention",
+            }
+            for value in wanted
+        ])  # fmt: skip
     return tuple(value for value in wanted if value.blob_id is not None)
 
 
 def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Return the extraction of the archive in an entry; with `undone` also of a former one."""
+    """Return the extraction of the archive in an entry; with `undone` also of an undone one."""
     parts = (part for part in named.values if part.archive_id is not None and not part.links)
     return next((part for part in parts if undone or part.state == "standing"), None)
-
-
-def expired(named: EntryValues, keys: Iterable[str]) -> list[Extraction]:
-    """Return the expired values among those that `keys` name."""
-    return [value for value in chosen(named.values, keys) if value.blob_id is None]
-
-
-def tombstone(value: Extraction) -> dict[str, object]:
-    """Return the metadata of an expired value."""
-    return {
-        "entry_id": value.entry_id,
-        "path": dotted(value.path),
-        "size_bytes": value.size,
-        "extracted_at": iso(value.extracted_at),
-        "expired_at": iso(value.expired_at or 0.0),
-        "reason": value.expired_why or "retention",
-    }

@@ -1,38 +1,34 @@
 """Resolve which sessions a caller may see and which one it names."""
 
-from __future__ import annotations
-
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from os import path as paths
 from os import sep
-from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
-from brainsurgeon.formats.base import parse
+from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
-from brainsurgeon.lookup import sessions as names
-from brainsurgeon.lookup.sessions import all_sessions, session_among
+from brainsurgeon.lookup.sessions import (
+    Session,
+    all_sessions,
+    calls_itself,
+    is_called,
+    of_calling_process,
+    session_among,
+)
+from brainsurgeon.model.entries import Entry, Lines
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.formats.base import Format
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.entries import Entry, Lines
-    from brainsurgeon.store import Store
+from brainsurgeon.store import Store
 
 
-# Seconds between two checks for a call that is not written yet.
-_GLANCE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """One agent, one session, or, with neither, every session.
 
     `agent` is a name, the agent's own directory, or the working directory of a Claude Code
@@ -47,8 +43,8 @@ class Scope:
 def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope, str | None]:
     """Return a scope with its names resolved to paths, and a warning if one matches nothing.
 
-    Raises AmbiguousError if a name matches several: the person who starts a server sees it, no
-    agent does.
+    Raises AmbiguousError if a name matches several agents or sessions. Only the user who starts a
+    server sees this error, agents do not.
     """
     listed = [item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)]
     directories = sorted({session.agent_directory for session in _of_live_agents(listed)})
@@ -68,25 +64,23 @@ def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope,
 
 def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[Session]:
     """Return the sessions that a caller may see, none if the agent's name has become ambiguous."""
-    listed = _of_live_agents(
-        item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)
-    )
+    listed = [item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)]
+    listed = _of_live_agents(listed)
     if scope.agent and len({session.agent_directory for session in listed}) > 1:
         return []
     if scope.agent or scope.session:
         listed = [replace(session, only_owned=True) for session in listed]
     if scope.session is None:
         return listed
-    named = scope.session
+    name = scope.session
     return [
-        item for item in listed
-        if named == item.path or names.is_called(item, named) or names.calls_itself(item, named)
+        session for session in listed
+        if name == session.path or is_called(session, name) or calls_itself(session, name)
     ]  # fmt: skip
 
 
-def _of_live_agents(sessions: Iterable[Session]) -> list[Session]:
+def _of_live_agents(listed: list[Session]) -> list[Session]:
     """Drop sessions that the store knows only from an agent's earlier directory."""
-    listed = list(sessions)
     live = {(session.agent, session.agent_directory) for session in listed if session.file}
     names = {agent for agent, _ in live}
     return [
@@ -111,9 +105,10 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session that is named, or that made the call, or that has the entry.
 
-    `call` holds the arguments of the tool call; `holds` checks whether a session has the entry
-    that they name. Raises NotFoundError for a session that does not exist or is out of scope,
-    UntoldError if no name is given and several sessions are possible.
+    `call` contains the arguments of the tool call; `holds` checks whether a session has the entry
+    that they name. Waits for calls that Claude Code has not written yet. Raises NotFoundError for
+    a session that does not exist or is out of scope, UntoldError if no name is given and several
+    sessions are possible.
     """
     listed = sessions_in(settings, store, scope)
     if name:
@@ -122,81 +117,59 @@ def session_for(
         raise NotFoundError("no session is known here")
     if scope.session:
         return listed[0]
-    caller, meant = _caller(settings, store, scope, listed, call, clock, holds)
-    if caller:
-        return caller
-    if holds is not None:
-        meant = [session for session in meant if holds(session)]
-        if not meant:
-            raise NotFoundError("no session here has that entry")
-        if len(meant) == 1:
-            return meant[0]
-    newest = sorted(meant, key=_last_change, reverse=True)
-    raise UntoldError([session.title for session in newest])
-
-
-def _caller(
-    settings: Settings, store: Store | None, scope: Scope, listed: list[Session], call: Entry,
-    clock: Callable[[], float], holds: Callable[[Session], bool] | None,
-) -> tuple[Session | None, list[Session]]:  # fmt: skip
-    """Return the session that made a call, or None, and the sessions that may have made it.
-
-    Waits for calls that Claude Code has not written yet.
-    """
     deadline = time.monotonic() + claude_code.LATEST_LINE
     while True:
-        calling = [item for item in listed if _is_calling(settings, item, call, clock())]
+        now = clock()
+        calling = [item for item in listed if _is_calling(settings, item, call, now)]
         if len(calling) == 1:
-            return calling[0], calling
-        if (starter := _starter_among(calling or listed, holds)) is not None:
-            return starter, calling
-        late = any(_may_be_late(settings, session, clock()) for session in listed)
+            return calling[0]
+        for starter in of_calling_process(calling or listed):
+            # Its call may not be written yet. `holds` needs a row; a session without one may be a
+            # new fork.
+            if holds is None or starter.record is None or holds(starter):
+                return starter
+        late = any(
+            claude_code.place(item.path) and _is_active(settings, item, now) for item in listed
+        )
         if calling or not late or time.monotonic() > deadline:
-            return None, calling or listed
-        time.sleep(_GLANCE)
+            return _only_one(calling or listed, holds)
+        time.sleep(0.1)
         listed = sessions_in(settings, store, scope) or listed
 
 
-def _starter_among(
-    sessions: Iterable[Session], holds: Callable[[Session], bool] | None
-) -> Session | None:
-    """Return the session whose process started this one; its call may not be written yet.
+def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:
+    """Return the only session that has the entry. Without an entry, raise UntoldError."""
+    if holds is not None:
+        sessions = list(filter(holds, sessions))
+        if not sessions:
+            raise NotFoundError("no session here has that entry")
+        if len(sessions) == 1:
+            return sessions[0]
+    newest = sorted(
+        sessions, reverse=True,
+        key=lambda session: session.file.fingerprint.mtime_ns if session.file else 0,
+    )  # fmt: skip
+    raise UntoldError([session.title for session in newest])
 
-    A session without a row is accepted: it may be a new fork, and `holds` needs the row.
-    """
-    here = claude_code.calling_session()
-    for session in sessions:
-        at = here is not None and paths.realpath(session.path) == paths.realpath(here)
-        if at and (holds is None or session.record is None or holds(session)):
-            return session
-    return None
 
-
-def _may_be_late(settings: Settings, session: Session, now: float) -> bool:
-    """Check whether this is a live session of Claude Code, which writes calls with a delay."""
-    if session.file is None or claude_code.place(session.path) is None:
+def _is_active(settings: Settings, session: Session, now: float) -> bool:
+    """Check whether a session changed too recently for an open turn to count as abandoned."""
+    if session.file is None:
         return False
     return silence(session.file.fingerprint, now, now) < settings.abandoned_after_seconds
 
 
-def _last_change(session: Session) -> int:
-    return session.file.fingerprint.mtime_ns if session.file else 0
-
-
 def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:
     """Check whether a session's open turn waits for the answer to this call."""
-    if session.file is None:
-        return False
-    if silence(session.file.fingerprint, now, now) >= settings.abandoned_after_seconds:
+    if session.file is None or not _is_active(settings, session, now):
         return False
     try:
         with open_session(session.file) as opened:
-            form = opened.format
-            survey = form.survey(opened.lines, 0)
+            survey = opened.format.survey(opened.lines, 0)
             if survey.open_turn is None:
                 return False
-            waiting = _unanswered(opened.lines, form, survey.last_user)
-            return any(_means(arguments, call) for arguments in waiting)
+            waiting = _unanswered(opened.lines, opened.format, survey.last_user)
+            return any(_is_same_call(arguments, call) for arguments in waiting)
     except (OSError, RefusedError, BusyError):
         return False
 
@@ -204,21 +177,20 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
     """Return the arguments of the last calls after the prompt that have no answer yet.
 
-    Calls before a failed answer are closed, although their round goes on for the provider.
+    Calls before a failed answer count as closed, although their round goes on for the provider.
     """
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False
     for line in lines.backward():
         if last_user is not None and line.offset <= last_user:
             break
-        entry = parse(line.raw) if line.raw else None
-        if entry is None:
+        if not line.raw or (entry := parse(line.raw)) is None:
             continue
-        said = form.said(entry)
-        if said and (said.role == "prompt" or (said.cut_short and not said.asked)):
+        step = form.turn_step(entry)
+        if step and (step.role == "prompt" or (step.cut_short and not step.calls)):
             break
         answers, calls = list(form.answers(entry)), list(form.calls(entry))
-        ident = form.identity(entry, line.raw or b"", line.number)
+        ident = form.identity(entry, line.raw, line.number)
         if seen_call and form.counts(entry) and not calls:
             break  # the previous round
         answered |= {answer.call_id for answer in answers if answer.call_id}
@@ -231,13 +203,12 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
     return waiting
 
 
-def _means(written: Entry, call: Entry) -> bool:
+def _is_same_call(written: Entry, call: Entry) -> bool:
     """Check whether arguments in a file equal the arguments of the call; some hosts wrap them."""
-    return _said(written) == _said(call) or any(
-        isinstance(inner, dict) and _said(inner) == _said(call) for inner in written.values()
+    inner = (value for value in written.values() if isinstance(value, dict))
+    # Null arguments do not count: some hosts pass every argument by name.
+    wanted, *candidates = (
+        {key: value for key, value in arguments.items() if value is not None}
+        for arguments in (call, written, *inner)
     )
-
-
-def _said(arguments: Entry) -> Entry:
-    """Drop null arguments: some hosts pass every argument by name."""
-    return {key: value for key, value in arguments.items() if value is not None}
+    return wanted in candidates

@@ -1,30 +1,24 @@
 """Lookup of sessions by path, id, prefix or session key."""
 
-from __future__ import annotations
-
 import os
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from functools import cache
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.lookup import catalogue
-from brainsurgeon.lookup.catalogue import find_row
-from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
+from brainsurgeon.model.records import SessionRecord
+from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.opening import failing, identity_of, look_at, open_session
-from brainsurgeon.sessions.row_listing import NOTHING_OWN, list_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Fingerprint
-    from brainsurgeon.store import Store
-
+from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.store import Store
 
 # pi and Codex name their files by the start time of a session and its id.
 _AFTER_TIME = re.compile(
@@ -34,66 +28,7 @@ _AFTER_TIME = re.compile(
 )
 
 
-def is_called(session: Session, name: str) -> bool:
-    """Check whether a session's file name equals `name`, with or without its start time."""
-    return name in _said(session, _of_file(session.name))
-
-
-def calls_itself(session: Session, name: str) -> bool:
-    """Check whether a session's header has this id; read the file if the store has no id."""
-    bare = name.rpartition("/")[2]
-    if not bare:
-        return False
-    identity = session.record.identity if session.record else None
-    identity = identity or (identity_of(session.file) if session.file else None)
-    return identity is not None and name in _said(session, [identity])
-
-
-def begins_with(session: Session, name: str) -> bool:
-    """Check whether a file name or id of a session begins with `name`."""
-    ids = _of_file(session.name)
-    identity = session.record.identity if session.record else None
-    if identity:
-        ids.append(identity)
-    return bool(name) and any(
-        own.startswith(name) for own in _said(session, ids) if ("/" in own) == ("/" in name)
-    )
-
-
-def _of_file(name: str) -> list[str]:
-    after = _AFTER_TIME.fullmatch(name)
-    return [name, after[1] or after[2]] if after else [name]
-
-
-def _said(session: Session, ids: list[str]) -> set[str]:
-    """Return ids, alone and with `agent/` before them, both as stored and as printed."""
-    agents = openclaw.agent_names(session.agent)
-    names = {*ids, *(f"{agent}/{ident}" for agent in agents for ident in ids)}
-    return names | {readable(name) for name in names}
-
-
-class ByKey:
-    """Matches sessions by session key; reads each `sessions.json` once."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._keyed: dict[str, list[dict[str, Any]]] = {}
-
-    def fits(self, session: Session, _name: str) -> bool:
-        file = session.file
-        if file is None:
-            return False
-        if file.in_database:
-            return file.key == self._key
-        if file.directory not in self._keyed:
-            self._keyed[file.directory] = openclaw.keyed(file.directory, self._key)
-        return any(
-            openclaw.names_session(entry, file.name) for entry in self._keyed[file.directory]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """A session: `file` if it is on disk, `record` if it has a row in the store.
 
     `beyond` is true if its file is below no configured root. `unseen` is the reason why the
@@ -118,15 +53,18 @@ class Session:
         return self.title.rpartition("/")[2]
 
     @property
+    def identity(self) -> str | None:
+        """The id of its conversation, as stored."""
+        return self.record.identity if self.record else None
+
+    @property
     def agent_directory(self) -> str:
         """The directory of its agent; agents below different roots may have the same name."""
-        if self.file:
-            return self.file.agent_directory
-        return self.record.agent_directory if self.record else ""
+        owner = self.file or self.record
+        return owner.agent_directory if owner else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(Struct, frozen=True):
     """All known sessions, and the places below the roots that could not be read."""
 
     sessions: tuple[Session, ...]
@@ -138,78 +76,51 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
 
     With `beyond`, also look for sessions that were last seen below a former root.
     """
-    known = _Known(store)
     roots = settings.root_directories()
-    own = store.rows.own_times() if store else NOTHING_OWN
-    discovered = discover(roots, format_of=known.format_of, recorded=known.is_below)
-    items = [*discovered, *list_rows(roots, own)]
+    records = list(store.sessions.all()) if store else []
+    by_path = {record.path: record for record in records if not record.displaced}
+
+    def format_of(path: str, _fingerprint: Fingerprint) -> str | None:
+        return by_path[path].format if path in by_path else None
+
+    recorded = store.sessions.is_below if store else None
+    own = store.rows.own_times() if store else {}
+    items = [*discover(roots, format_of=format_of, recorded=recorded), *list_rows(roots, own)]
     problems = [item for item in items if isinstance(item, Unreadable)]
     files = [item for item in items if not isinstance(item, Unreadable)]
-    known.expect(files)
-    live = [known.session(file) for file in files]
-    return Walk((*live, *known.rest(live, problems, beyond=beyond)), tuple(problems))
+    paths = {file.path for file in files}
+    # Only in this case are files read for their ids.
+    moved = any(row.displaced or row.path not in paths for row in records if row.identity)
 
-
-class _Known:
-    """The sessions in the store at the beginning of a walk."""
-
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
-        self._records = list(store.sessions.all()) if store else []
-        self._by_path = {record.path: record for record in self._records if not record.displaced}
-        self._moved = False
-        self._inodes: set[tuple[int, int]] = set()
-
-    def is_below(self, path: str) -> bool:
-        """Check whether a session was last seen at a path or below it."""
-        return self._store is not None and self._store.sessions.is_below(path)
-
-    def format_of(self, path: str, _fingerprint: Fingerprint) -> str | None:
-        record = self._by_path.get(path)
-        return record.format if record else None
-
-    def expect(self, files: list[SessionFile]) -> None:
-        """Store the paths and inodes of all files, before the first call of `session`."""
-        paths = {file.path for file in files}
-        self._inodes = {(file.fingerprint.device, file.fingerprint.inode) for file in files}
-        self._moved = any(
-            row.displaced or row.path not in paths for row in self._records if row.identity
-        )
-
-    def session(self, file: SessionFile, *, beyond: bool = False) -> Session:
-        """Return the session of a file, which is read only if it may have been moved."""
-        record = self._by_path.get(file.path)
-        if record is None and self._moved and self._store:
-            record = find_row(self._store, file, identity_of(file))
+    def session_of(file: SessionFile, *, beyond: bool = False) -> Session:
+        record = by_path.get(file.path)
+        if record is None and moved and store:
+            record = catalogue.find_row(store, file, identity_of(file))
         return Session(file.title, file.path, file, record, beyond=beyond)
 
-    def rest(
-        self, live: Iterable[Session], problems: Iterable[Unreadable], *, beyond: bool
-    ) -> Iterator[Session]:
-        """Yield the sessions whose files the walk did not find."""
-        live_ids = {session.record.id for session in live if session.record}
-        for record in self._records:
-            if record.id in live_ids:
-                continue
-            file = None
-            second_name = self._is_second_name(record)
-            if second_name or (beyond and not record.displaced):
-                file = look_at([Root(record.root)], record.path)
-            if isinstance(file, SessionFile):
-                yield self.session(file, beyond=not second_name)
-            else:
-                unseen = _unseen(record.path, problems)
-                yield Session(record.title, record.path, None, record, unseen=unseen)
+    sessions = [session_of(file) for file in files]
+    seen = {session.record.id for session in sessions if session.record}
+    places = {file.fingerprint.place for file in files}
+    for record in records:
+        if record.id in seen:
+            continue
+        linked = not record.displaced and _place_of(record.path) in places  # by a hard link
+        looked_for = linked or (beyond and not record.displaced)
+        file = look_at([Root(record.root)], record.path) if looked_for else None
+        if isinstance(file, SessionFile):
+            sessions.append(session_of(file, beyond=not linked))
+        else:
+            unseen = _unseen(record.path, problems)
+            sessions.append(Session(record.title, record.path, None, record, unseen=unseen))
+    return Walk(tuple(sessions), tuple(problems))
 
-    def _is_second_name(self, record: SessionRecord) -> bool:
-        """Check whether the walk found a hard link to a recorded file."""
-        if record.displaced:
-            return False
-        try:
-            status = os.lstat(record.path)
-        except OSError:
-            return False
-        return (status.st_dev, status.st_ino) in self._inodes
+
+def _place_of(path: str) -> tuple[int, int] | None:
+    """Return device and inode of a file, or None if it cannot be seen."""
+    try:
+        return Fingerprint.of(os.lstat(path)).place
+    except OSError:
+        return None
 
 
 def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
@@ -230,21 +141,42 @@ def session_named(
 ) -> Session:
     """Return a session by path, id or prefix of it (also after `agent/`), or session key.
 
-    A session is returned as it is. Raises NotFoundError or AmbiguousError.
+    A Session is returned unchanged. Raises NotFoundError or AmbiguousError.
     """
     if isinstance(name, Session):
         return name
     return session_among(all_sessions(settings, store, beyond=beyond), name)
 
 
+def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
+    """Return the Claude Code session whose process started this process, if it is listed."""
+    here = claude_code.calling_session()
+    path = os.path.realpath(here) if here else None
+    return [session for session in sessions if session.path == path]
+
+
 def session_among(sessions: list[Session], name: str) -> Session:
     """Like `session_named`, among the given sessions."""
-    by_key = ByKey(name)
-    fitting: tuple[Callable[[Session, str], bool], ...] = (
-        _by_exact_path, _by_path, is_called, calls_itself, by_key.fits, begins_with,
-    )  # fmt: skip
-    for fits in fitting:
-        candidates = _living([session for session in sessions if fits(session, name)])
+    keyed = cache(lambda directory: openclaw.keyed(directory, name))
+
+    def has_key(session: Session) -> bool:
+        file = session.file
+        if file is None or file.in_database:
+            return file is not None and file.key == name
+        return any(openclaw.names_session(entry, file.name) for entry in keyed(file.directory))
+
+    is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
+    path = os.path.realpath(name) if is_path else None
+    ways: tuple[Callable[[Session], bool], ...] = (
+        lambda session: name in (session.path, readable(session.path)),
+        lambda session: path is not None and os.path.realpath(session.path) == path,
+        lambda session: is_called(session, name),
+        lambda session: calls_itself(session, name),
+        has_key,
+        lambda session: _begins_with(session, name),
+    )
+    for fits in ways:
+        candidates = _living(list(filter(fits, sessions)))
         if len(candidates) == 1:
             return candidates[0]
         if candidates:
@@ -254,7 +186,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Drop missing sessions whose name a present one has, and files whose name a row has.
+    """Drop missing sessions with the name of a present one, and files with that of a database one.
 
     An agent that moves to a database keeps the names of its sessions.
     """
@@ -267,19 +199,43 @@ def _living(sessions: list[Session]) -> list[Session]:
     ]  # fmt: skip
 
 
-def _by_exact_path(session: Session, name: str) -> bool:
-    return name in (session.path, readable(session.path))
+def is_called(session: Session, name: str) -> bool:
+    """Check whether a session's file name equals `name`, with or without its start time."""
+    return name in _names(session, _ids_in(session.name))
 
 
-def _by_path(session: Session, name: str) -> bool:
-    is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
-    return is_path and os.path.realpath(name) == os.path.realpath(session.path)
+def calls_itself(session: Session, name: str) -> bool:
+    """Check whether a session's header has this id; read the file if the store has no id."""
+    if name.endswith("/") or not name:
+        return False
+    identity = session.identity or (identity_of(session.file) if session.file else None)
+    return identity is not None and name in _names(session, [identity])
+
+
+def _begins_with(session: Session, name: str) -> bool:
+    ids = [*_ids_in(session.name), *filter(None, [session.identity])]
+    return bool(name) and any(
+        own.startswith(name) for own in _names(session, ids) if ("/" in own) == ("/" in name)
+    )
+
+
+def _ids_in(name: str) -> list[str]:
+    """Return a file name, and the id after its start time."""
+    after = _AFTER_TIME.fullmatch(name)
+    return [name, after[1] or after[2]] if after else [name]
+
+
+def _names(session: Session, ids: list[str]) -> set[str]:
+    """Return ids, alone and with `agent/` before them, both as stored and as printed."""
+    agents = openclaw.agent_names(session.agent)
+    names = {*ids, *(f"{agent}/{ident}" for agent in agents for ident in ids)}
+    return names | {readable(name) for name in names}
 
 
 def identified(store: Store, session: Session) -> Session:
-    """Return the session with the row that its own id leads to; writes nothing.
+    """Return the session with the row that belongs to its own id. Writes nothing.
 
-    Sessions that changed places have each other's rows until they are looked at.
+    Sessions that swapped paths have each other's rows until their files are read.
     """
     file = session.file
     if file is None or session.record is None or file.in_database:
@@ -310,7 +266,7 @@ def noted(store: Store, session: Session) -> Session:
 
 
 def file_of(session: Session) -> SessionFile:
-    """Return the file of a session; raise GoneError if it is gone or cannot be seen."""
+    """Return the file of a session. Raises GoneError if it is gone or cannot be seen."""
     if session.file is not None:
         return session.file
     why = session.unseen

@@ -1,64 +1,48 @@
 """Extracted values of an entry, as raw JSON tokens and as decoded content."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.records import Extraction
+from brainsurgeon.store import Store
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.records import Extraction
-    from brainsurgeon.store import Store
-
-# Path steps below which an agent keeps its own copy of what its model reads elsewhere in the entry.
+# Path steps below which an agent keeps its own copy of a text that its model gets from elsewhere
+# in the entry.
 ASIDE = frozenset({"details", "toolUseResult"})
-# Path steps below which Claude Code keeps results for its screen, each in another form.
+# Path steps below which Claude Code keeps results for its screen, in another form.
 SCREEN = frozenset({"toolUseResult", "attachment"})
 
 
-class Contents(NamedTuple):
-    """The distinct values of an entry by path.
-
-    `same_as` maps the path of each copy to the path of its value.
-    """
-
-    values: dict[str, Any]
-    same_as: dict[str, str]
-
-
 def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Return one extraction for each path: the last."""
+    """Return the last extraction for each path."""
     return tuple({value.path: value for value in values}.values())
 
 
 def chosen(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the values named by `keys` (a whole path or one step of it), or all without keys."""
-    wanted = list(keys)
+    """Return the values named by `keys` (a whole path or one step of it), or all without keys.
+
+    A key may be several with commas between them.
+    """
+    wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
     return tuple(
         value for value in values
-        if not wanted or any(_matches(value.path, key) for key in wanted)
+        if not wanted or not wanted.isdisjoint([dotted(value.path), *value.path])
     )  # fmt: skip
 
 
-def _matches(path: KeyPath, key: str) -> bool:
-    return key == dotted(path) or any(step == key for step in path if isinstance(step, str))
-
-
 def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Drop values that only the agent's screen shows, unless named or the only ones.
+    """Drop values for the agent's screen, unless `keys` are given or there are no others.
 
-    Entries often hold a result twice: in the form for the model and in the form for the user.
+    Entries often contain a result twice: once for the model and once for the user.
     """
     sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
     return values if list(keys) else sent or values
 
 
 def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Sort the copies kept by the agent after the values that the model had."""
+    """Sort the agent's own copies after the values that the model got."""
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
 
@@ -71,10 +55,13 @@ def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
     }
 
 
-def contents(values: Iterable[Extraction], tokens: dict[int, bytes]) -> Contents:
-    """Return each distinct value once, by path, at the place where the model had it if possible.
+def contents(
+    values: Iterable[Extraction], tokens: dict[int, bytes]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the distinct values by path, and for the path of each copy the path of its original.
 
-    Values are strings; whole blocks are objects.
+    The original is the value that the model got, if possible. Values are strings, or objects for
+    whole blocks.
     """
     by_path: dict[str, Any] = {}
     same_as: dict[str, str] = {}
@@ -83,12 +70,12 @@ def contents(values: Iterable[Extraction], tokens: dict[int, bytes]) -> Contents
         if value.id not in tokens:
             continue
         path, content = dotted(value.path), decode(tokens[value.id])
-        first_path = first.setdefault(json.dumps(content), path)
-        if first_path == path:
+        original = first.setdefault(json.dumps(content), path)
+        if original == path:
             by_path[path] = content
         else:
-            same_as[path] = first_path
-    return Contents(by_path, same_as)
+            same_as[path] = original
+    return by_path, same_as
 
 
 def decode(token: bytes) -> Any:

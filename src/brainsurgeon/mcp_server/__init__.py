@@ -1,4 +1,4 @@
-"""The door for agents: one tool, purge_control, over MCP on stdin and stdout."""
+"""The MCP server: one tool, purge_control, on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def serve(settings: Settings, scope: Scope | None) -> None:
-    """Answer calls until stdin ends; one after the other, since each may open the store.
+    """Answer calls until stdin ends, one after the other, since each may open the store.
 
     Without a scope every session is meant.
     """
@@ -44,7 +44,7 @@ def serve(settings: Settings, scope: Scope | None) -> None:
 
 
 def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
-    """Make the server, bound to no transport yet."""
+    """Return the server, without a transport."""
     from anyio import CapacityLimiter, to_thread  # noqa: PLC0415
     from mcp import types  # noqa: PLC0415
     from mcp.server.lowlevel import Server  # noqa: PLC0415
@@ -82,7 +82,7 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
 def _answer(
     settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str
 ) -> tuple[str, bool]:
-    """Answer a call; what that needs is imported with the first, not before the server is there."""
+    """Answer a call; the first one imports what that needs, so that the server starts sooner."""
     from brainsurgeon.lookup.scope import Scope as Every  # noqa: PLC0415
     from brainsurgeon.mcp_server.answering import answer  # noqa: PLC0415
 

@@ -1,18 +1,26 @@
-"""The answers of purge_control: one function an action, over the same verbs as the commands."""
-
-from __future__ import annotations
+"""The answers of purge_control: one function for each action, over the commands' operations."""
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from brainsurgeon import render
-from brainsurgeon.errors import BrainsurgeonError, ExpiredError, NotFoundError, UsageError
-from brainsurgeon.lookup.entries import is_extracted_from
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import (
+    AmbiguousError,
+    BrainsurgeonError,
+    ExpiredError,
+    NotFoundError,
+    UsageError,
+)
+from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Scope, session_for
-from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, understood
+from brainsurgeon.lookup.sessions import Session
+from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, Call, understood
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.restore import note_answer, restore
@@ -22,17 +30,9 @@ from brainsurgeon.operations.show import show, show_turn
 from brainsurgeon.render import context as taken_apart
 from brainsurgeon.render import printable, sessions, turns, unexpected
 from brainsurgeon.rewrite.recover import recover
-from brainsurgeon.store import open_store, open_to_read
+from brainsurgeon.store import Store, open_store, open_to_read
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.mcp_server.call import Call
-    from brainsurgeon.store import Store
-
-# One sentence for what is unknown, another agent's or expired: it must tell nothing more.
+# One sentence for entries that are unknown, expired or of another agent: it must reveal no more.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
 
 
@@ -40,58 +40,63 @@ def answer(
     settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float],
     tool: str = TOOL,
 ) -> tuple[str, bool]:  # fmt: skip
-    """Do what a call of a tool asks for; give the text of the answer and whether it is an error."""
+    """Do what a call of a tool asks for; return the answer's text and whether it is an error."""
     try:
         call = understood(arguments if tool == TOOL else {**arguments, "action": "restore"})
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
-        return (NOT_HERE if hidden else _storable(_in_words_of_the_tool(str(error)))), True
-    except Exception as error:  # noqa: BLE001  the last door, as of the command line
+        return NOT_HERE if hidden else printable(_in_words_of_the_tool(str(error))), True
+    except Exception as error:  # noqa: BLE001  as on the command line: no traceback
         return unexpected(error), True
     return text, False
 
 
-_COMMAND = re.compile(r"`brainsurgeon (context|restore|set-extractable|show)[^`]*`")
-_OPTION = re.compile(r"--([a-z]+)")
-
-
-def _in_words_of_the_tool(said: str) -> str:
-    """Say the same with our actions and arguments in the place of commands and options."""
+def _in_words_of_the_tool(message: str) -> str:
+    """Return a message with the names of commands and options replaced by those of the tool."""
     names = {"context": "get_context", "set-extractable": "set_extractable"}
-    said = _COMMAND.sub(lambda command: f"the action `{names.get(command[1], command[1])}`", said)
-    return _OPTION.sub(r"`\1`", said)
+    message = re.sub(
+        r"`brainsurgeon (context|restore|set-extractable|show)[^`]*`",
+        lambda command: f"the action `{names.get(command[1], command[1])}`",
+        message,
+    )
+    return re.sub(r"--([a-z]+)", r"`\1`", message)
 
 
-class _Asked:
-    """One call with all that it takes to answer it."""
+class _Asked(NamedTuple):
+    """One call, and what is needed to answer it."""
 
-    def __init__(
-        self, settings: Settings, scope: Scope, call: Call, arguments: dict[str, Any],
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
-        self.settings, self.scope, self.call, self.clock = settings, scope, call, clock
-        self._arguments = arguments
+    settings: Settings
+    scope: Scope
+    call: Call
+    arguments: dict[str, Any]
+    clock: Callable[[], float]
 
     @property
     def entry(self) -> str:
-        """The entry that is named."""
         return self.call.entry or ""
 
     def session(self, store: Store | None) -> Session:
-        """Find the session that is named, or makes this call, or alone holds the entry."""
+        """Return the named session, else the calling one, else the only one with the entry."""
+
+        def has_entry(session: Session) -> bool:
+            if self.call.action == "set_extractable":
+                return store is not None and stands_in(store, session, self.entry)
+            try:
+                entry_named(self.settings, store, self.entry, session, to_show=True)
+            except NotFoundError:
+                return False
+            except AmbiguousError:  # several begin like that
+                return True
+            return True
+
         return session_for(
-            self.settings, store, self.scope, self.call.session, self._arguments, self.clock,
-            self._holds(store) if self.call.entry else None,
+            self.settings, store, self.scope, self.call.session, self.arguments, self.clock,
+            has_entry if self.call.entry else None,
         )  # fmt: skip
 
-    def _holds(self, store: Store | None) -> Callable[[Session], bool]:
-        if self.call.action == "set_extractable":
-            return lambda one: store is not None and stands_in(store, one, self.entry)
-        return lambda one: is_extracted_from(self.settings, store, one, self.entry)
-
     def given(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return values as far as they were asked for."""
+        """Return the parts of values that the call asks for."""
         limit = self.call.limit or LIMIT
         if self.call.offset is None:
             return render.fitted(content, limit)
@@ -105,23 +110,23 @@ def _get_context(asked: _Asked) -> str:
     now, settings = asked.clock(), asked.settings
     with open_to_read(settings.state_dir) or nullcontext() as store:
         chosen = asked.session(store)
-        one = context(settings, store, chosen, now)
+        content = context(settings, store, chosen, now)
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
-        newest = one.extracted[::-1][start : start + most]
-        listed = [described(settings, store, one, value, now, preview=True) for value in newest]
-    whole = taken_apart.context_json(one, listed)
-    more = start + most < len(one.extracted)
+        newest = content.extracted[::-1][start : start + most]
+        listed = [described(settings, store, content, value, now, preview=True) for value in newest]
+    whole = taken_apart.context_json(content, listed)
+    more = start + most < len(content.extracted)
     return _text({
         **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
-        "extracted_total": len(one.extracted),
+        "extracted_total": len(content.extracted),
         "extracted": listed,
         "archives": whole["archives"][::-1][:most],
         "fullness": whole["fullness"],
         "next_offset": start + most if more else None,
-        "would_extract_total": len(one.next),
+        "would_extract_total": len(content.next),
         "would_extract": whole["would_extract"][:most],
-        "would_archive": [turn for turn in whole["turns"] if turn["folds"]][:most],
-        "gain_bytes": one.gain,
+        "would_archive": [turn for turn in whole["turns"] if turn["archivable"]][:most],
+        "gain_bytes": content.gain,
         "keep_after_restore_seconds": settings.keep_after_restore_seconds,
     })  # fmt: skip
 
@@ -148,7 +153,7 @@ def _restore(asked: _Asked) -> str:
             asked.settings, store, asked.entry, clock=asked.clock, session=asked.session(store),
             keys=asked.call.keys or (), give=asked.given,
         )  # fmt: skip
-        # Whoever asks by the tool is in a turn, which may not stand in the file yet.
+        # The caller is in a turn, which may not be in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         if asked.settings.log_level == "debug":
             from brainsurgeon import log  # noqa: PLC0415  no other level says anything here
@@ -156,7 +161,7 @@ def _restore(asked: _Asked) -> str:
             log.set_up(asked.settings)
             log.restored(done)
         text = _text(sessions.restored_json(done, content=True))
-        note_answer(store, done)
+        note_answer(store, done, text)
     return text
 
 
@@ -182,8 +187,8 @@ def _done(asked: _Asked) -> str:
 def _search(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         session = asked.session(store)
-        found = search(asked.settings, store, asked.call.text or "", session)
-    return _text(turns.hits_json(found))
+        hits = search(asked.settings, store, asked.call.text or "", session)
+    return _text(turns.hits_json(hits))
 
 
 _ACTIONS: dict[str, Callable[[_Asked], str]] = {
@@ -197,18 +202,10 @@ _ACTIONS: dict[str, Callable[[_Asked], str]] = {
 
 
 def _text(value: dict[str, Any]) -> str:
-    """Write JSON as the characters it is about; half of one, which UTF-8 has not, is escaped."""
+    """Return JSON; if it contains a lone surrogate, all non-ASCII characters are escaped."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if _is_text(text) else json.dumps(value)
-
-
-def _storable(text: str) -> str:
-    return text if _is_text(text) else str(printable(text))
-
-
-def _is_text(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return json.dumps(value)
+    return text

@@ -1,4 +1,4 @@
-"""What one line of a session says: its entry, the parts of it, and the shape of a placeholder."""
+"""A line of a session: its entry, the entry's parts, and the form of a placeholder."""
 
 from __future__ import annotations
 
@@ -6,69 +6,62 @@ import hashlib
 import json
 import re
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from msgspec import Struct
 
 PREFIX, SUFFIX = "[[extracted-", "]]"
-# The id in a placeholder; the number behind a tilde tells equal ids of different values apart.
+# The id in a placeholder; the number after a tilde distinguishes equal ids of different values.
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
 
 def placeholder_named(ident: str) -> str:
-    """Return the text of the placeholder in which this very id stands."""
+    """Return the text of the placeholder with exactly this id."""
     return f"{PREFIX}{ident}{SUFFIX}"
 
 
 def unnumbered(name: str) -> str:
-    """Return the entry's id in a placeholder's id: all but a number behind a tilde."""
+    """Return the entry's id in a placeholder's id: the part before a tilde with a number."""
     at = name.rfind("~")
     return name[:at] if at > 0 else name
 
 
 def id_named(reference: str) -> str:
-    """Return the entry id out of what was typed or pasted.
-
-    An id, or a whole placeholder, also in quotes.
-    """
+    """Return the id in the user's input: an id, or a whole placeholder, also in quotes."""
     bare = reference.strip(" \t\r\n`")
     match = WHOLE_PLACEHOLDER.fullmatch(bare.strip("'\""))
     return match[1] if match else bare
 
 
 def is_placeholder(reference: str) -> bool:
-    """Check whether what was typed or pasted is a whole placeholder, also in quotes."""
+    """Check whether the user's input is a whole placeholder, also in quotes."""
     return WHOLE_PLACEHOLDER.fullmatch(reference.strip(" \t\r\n`'\"")) is not None
 
 
 def dotted(path: KeyPath) -> str:
-    """Write a path as people do: `message.content.0.text`."""
+    """Return a path with dots: `message.content.0.text`."""
     return ".".join(str(step) for step in path)
 
 
 KeyPath = tuple[str | int, ...]
 Kind = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
-KINDS: tuple[Kind, ...] = (
-    "thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom",
-)  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Entry = dict[str, Any]
 
 # The position of an entry that is beyond every window, or not on the active branch.
 OLD = sys.maxsize
 
-# The fields of ours that may stand at the top level of an entry.
+# The fields that we may add at the top level of an entry.
 EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redacted")
 
 
 class Line(NamedTuple):
-    """One line of a session file, without its newline; a tuple, since every line becomes one.
+    """One line of a session file, without its newline; a tuple, since one is made for every line.
 
-    `raw` is None for a line longer than is ever held in memory: it is copied, never looked into.
-    The last line is not `terminated` while it has no newline yet.
+    `raw` is None for a line too long for memory: it is copied without being parsed. `terminated` is
+    False for a last line without a newline.
     """
 
     number: int
@@ -80,23 +73,20 @@ class Line(NamedTuple):
 class Lines(Protocol):
     """The lines of one file, readable from either end as often as needed."""
 
-    def __iter__(self) -> Iterator[Line]:
-        """Yield the lines from the first to the last."""
+    def __iter__(self) -> Iterator[Line]: ...
 
     def backward(self) -> Iterator[Line]:
         """Yield the lines from the last to the first; their `number` is 0, since it is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One value inside an entry that could be cut.
+class Part(Struct, frozen=True):
+    """One value inside an entry that could be extracted.
 
-    `block` says that the whole object at `path` gives way to a text block, because a placeholder
-    inside it would be refused by the provider (images, signed thinking). `locked` is the reason why
-    the value must stay whatever the rules say, or None. A `dead` part is never sent to a model,
-    even where its entry is: only the agent's own screen shows it. `instead` is the token that
-    stands there afterwards where that is no placeholder, because a model would imitate it (signed
-    thinking).
+    With `block`, a text block replaces the whole object at `path`, because the provider would
+    refuse a placeholder inside it (images, signed thinking). `locked` is the reason why the value
+    must stay whatever the rules say, or None. A `dead` part is never sent to a model, even if its
+    entry is: only the agent's own screen shows it. `instead` is a token that replaces it in place
+    of a placeholder, which a model would imitate (signed thinking).
     """
 
     path: KeyPath
@@ -110,7 +100,7 @@ class Part:
 
 
 def value_at(entry: Entry, path: KeyPath) -> Any:
-    """Return the value at `path`, or None where there is none."""
+    """Return the value at `path`, or None if there is none."""
     value: Any = entry
     for step in path:
         try:
@@ -121,25 +111,22 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
 
 
 _REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
-# How the text of every placeholder begins.
 PLACEHOLDER_PREFIX = PREFIX.encode()
-# The text of a placeholder, wherever it stands in a file's bytes.
+# A placeholder's text anywhere in a file's bytes.
 PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
-# Bytes of the longest text that is a placeholder.
+# Length of the longest placeholder in bytes.
 LONGEST_PLACEHOLDER = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
 
 
 def is_safe(entry_id: str) -> bool:
-    """Check whether an id is URL-safe and short enough to stand in a placeholder as it is."""
+    """Check whether an id is URL-safe and short enough to be used in a placeholder unchanged."""
     return _REAL_ID.fullmatch(entry_id) is not None
 
 
 def placeholder_id(entry_id: str) -> str:
-    """Return the id that stands in the placeholder.
+    """Return the id for an entry's placeholder: the entry's own, or a derived one.
 
-    The entry's own, or a derived one that starts with ~.
-
-    A tilde cannot start a URL-safe id, so that a derived id never equals a real one.
+    A derived one starts with a tilde, so that it never equals a real, URL-safe one.
     """
     if is_safe(entry_id):
         return entry_id
@@ -148,14 +135,8 @@ def placeholder_id(entry_id: str) -> str:
 
 def is_own_placeholder(value: object, entry_id: str) -> bool:
     """Check whether a string is a placeholder that names this entry, with or without a number."""
-    if (
-        not isinstance(value, str)
-        or not value.startswith(PREFIX)
-        or len(value) > LONGEST_PLACEHOLDER
-    ):
-        return False
-    named = WHOLE_PLACEHOLDER.fullmatch(value)
-    return named is not None and unnumbered(named[1]) == placeholder_id(entry_id)
+    match = WHOLE_PLACEHOLDER.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and unnumbered(match[1]) == placeholder_id(entry_id)
 
 
 def placeholder_token(placeholder: str, *, block: bool) -> bytes:
@@ -164,11 +145,6 @@ def placeholder_token(placeholder: str, *, block: bool) -> bytes:
     return (f'{{"type":"text","text":{token}}}' if block else token).encode()
 
 
-def stands(value: object, placeholder: str, *, block: bool) -> bool:
-    """Check whether `value`, as parsed, is exactly this placeholder."""
-    return value == ({"type": "text", "text": placeholder} if block else placeholder)
-
-
 def placeholder_in(value: object) -> str | None:
-    """Return the placeholder's text when the whole value has the shape of one."""
+    """Return the value if all of it has the form of a placeholder, else None."""
     return value if isinstance(value, str) and WHOLE_PLACEHOLDER.fullmatch(value) else None

@@ -1,27 +1,22 @@
-"""What the store says: sessions, extractions, fields of ours, requests, rewrites under way."""
-
-from __future__ import annotations
+"""Records of the store: sessions, extractions, our fields, requests, rewrites under way."""
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any, Self
 
-from brainsurgeon.model.entries import EXTRACTABLE, placeholder_named
-from brainsurgeon.model.turns import LINK
+from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.sessions import End, Fingerprint
-    from brainsurgeon.model.turns import ArchiveRecord
+from brainsurgeon.model.entries import EXTRACTABLE, Entry, KeyPath, placeholder_named, value_at
+from brainsurgeon.model.sessions import End, Fingerprint
+from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRecord:
-    """A session in the catalogue: where its file was last seen, and whose it is.
+class SessionRecord(Struct, frozen=True):
+    """A session in the catalogue: where its file was last seen, and its agent.
 
-    `identity` is the id that its agent gave it, None where its file says none. A session is
-    `displaced` while another one has its path. `missed_at` is when a retention run first found
-    nothing there (seconds since 1970), None while there is something.
+    `identity` is the id that the agent gave it, if the file contains one. A session is `displaced`
+    while another one has its path. `missed_at` is when a retention run first found no file there.
     """
 
     id: int
@@ -38,23 +33,22 @@ class SessionRecord:
 
     @property
     def title(self) -> str:
-        """The session as people address it."""
+        """The session's title: `agent/name`."""
         return f"{self.agent}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """A value that was extracted from an entry: what stands in its place, and where the value is.
+class Extraction(Struct, frozen=True):
+    """A value that was extracted from an entry: its replacement and its stored value.
 
-    `name` is the id in its placeholder. Where a JSON token stands there instead (`replacement`:
-    emptied thinking, a shortened restore call, an archive) it is the entry's id, or the one that
-    the archive's text names. `chars` is the value's length in characters, `size` that of its bytes
-    as they stood in the line, of which `digest` is the digest. `state` is `standing` (it was last
-    seen to stand in some session), `restored` (in none) or `expired` (`blob_id` is None: only this
-    tombstone is left). `anchor` is the id of the tool call that the value belongs to; of the link
-    of an archive, that of the entry that was continued. `rest` is a digest of what else the line
-    says, None where entry ids are random. `run_id` names the run that extracted it, `archive_id`
-    the archive that it is a part of. `damaged` is set where reading the stored value failed.
+    `name` is the id in its placeholder. If another JSON token replaced it (`replacement`: emptied
+    thinking, a shortened restore call, an archive), `name` is the entry's id, or the id in the
+    archive's text. `size` and `digest` are those of the value's bytes in the line. `state` is
+    `standing` (last seen in some session), `restored` (in none) or `expired` (`blob_id` is None:
+    only this tombstone is left). `anchor` is the id of the value's tool call, or of the entry that
+    an archive's link continued. `rest` is a digest of the rest of the line, None if entry ids are
+    random. `run_id` is the run that extracted it, `archive_id` the archive that it is a part of.
+    `tokens` are those that it took off the next request. `damaged` means that reading the stored
+    value failed.
     """
 
     id: int
@@ -74,6 +68,7 @@ class Extraction:
     blob_id: int | None
     run_id: int | None
     archive_id: int | None
+    tokens: int
     extracted_at: float
     restored_at: float | None
     expired_at: float | None
@@ -81,28 +76,40 @@ class Extraction:
     state: str
     damaged: bool = False
 
+    def shows_in(self, entry: Entry) -> bool:
+        """Check whether an entry has exactly the placeholder or replacement of the value."""
+        value = value_at(entry, self.path)
+        if self.replacement is not None:
+            return bool(value == json.loads(self.replacement))
+        text = self.placeholder
+        return bool(value == ({"type": "text", "text": text} if self.block else text))
+
     @property
     def placeholder(self) -> str:
-        """The placeholder's text, empty where something else stands for the value."""
+        """The placeholder's text, empty if another text replaced the value."""
         return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
+    def left(self) -> str:
+        """The text that requests carry instead: the placeholder's, or the archive's."""
+        return self.placeholder if self.archive_id is None else json.loads(self.replacement or '""')
+
+    @property
     def links(self) -> bool:
-        """Whether it is the link of an archive: which entry the closing one continues."""
+        """Whether it is the link of an archive: the parent of its closing entry."""
         return self.archive_id is not None and self.path == LINK
 
     @property
     def redacts(self) -> bool:
-        """Whether the agent's own call was shortened there, which a field of the entry says."""
+        """Whether it was part of a shortened restore call; a field of the entry says so."""
         return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRecord:
-    """A field of ours that was set in a session, and what undoing it puts back.
+class FieldRecord(Struct, frozen=True):
+    """One of our fields that was set in a session, and the value that undoing it restores.
 
-    `before` is the value, as JSON, that stood there first (None: the field was absent), `after`
-    the bytes that stand there now, `value` the value that we set, as JSON, `rest` as in `Cut`.
+    `before` is the original value as JSON (None if the field was absent), `after` the bytes there
+    now, `value` the value that we set, as JSON. `rest` is as in `Removal`.
     """
 
     id: int
@@ -116,16 +123,46 @@ class FieldRecord:
     rest: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Something asked for that waits until its session is idle.
+class PrintedAnswer(Struct, frozen=True):
+    """An answer of ours to a restore, as it was printed, to be found again in what a tool said.
 
-    Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it speaks of
-    every entry, without `paths` of every value of the entry. `action` is `restore`, `set` (the
+    `ident` is the random id in it, which stands `before` characters after its beginning, `length`
+    the number of its characters, `digest` that of its text.
+    """
+
+    ident: str
+    before: int
+    length: int
+    digest: str
+
+    @classmethod
+    def of(cls, text: str, ident: str) -> Self:
+        text = text.strip()  # as many hosts do
+        return cls(ident, text.index(ident), len(text), _digest(text))
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where exactly this answer stands in a text: the first character, and the end."""
+        at = text.find(self.ident)
+        while at != -1:
+            start = at - self.before
+            end = start + self.length
+            if start >= 0 and _digest(text[start:end]) == self.digest:
+                yield start, end
+            at = text.find(self.ident, max(at + 1, end))
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class Request(Struct, frozen=True):
+    """A request that waits until its session is idle.
+
+    Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it is for
+    every entry, without `paths` for every value of the entry. `action` is `restore`, `set` (the
     field `_extractable`, to `value`), `relieve` (the session, as `value` says) or `redact` (the
-    call whose answer is recognised by `answer`, a random id in it). A `pristine` restore takes the
-    fields of ours out again, too. One that `rolls_back` a run is pristine, and speaks only of what
-    that run cut and set.
+    call whose result holds `answer`). A `pristine` restore also removes the fields of
+    ours. One that `rolls_back` a run is pristine, and only for what that run extracted and set.
     """
 
     id: int | None
@@ -137,31 +174,33 @@ class Request:
     pristine: bool
     asked_at: float
     lapses_at: float | None
-    answer: bytes | None = None
+    answer: PrintedAnswer | None = None
     rolls_back: int | None = None
 
     def speaks_of(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
 
-    def wants(self, one: Extraction) -> bool:
-        """Check whether it is about this value."""
+    def wants(self, value: Extraction) -> bool:
         return (
-            self.speaks_of(one.entry_id)
-            and (self.paths is None or one.path in self.paths)
-            and self.rolls_back in (None, one.run_id)
+            self.speaks_of(value.entry_id)
+            and (self.paths is None or value.path in self.paths)
+            and self.rolls_back in (None, value.run_id)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
-    """What the store says of one session, `own` by the id of its row, and of what its file holds.
+# Restores all values and removes all fields of one session; the caller sets `session_id`.
+EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
+
+
+class Records(Struct, frozen=True):
+    """The store's records of one session, whose row has the id `own`, and of its file's values.
 
     `extractions` are those that the file's placeholders, archives and emptied or shortened parts
-    may stand for, whatever session they were taken from, and all that the session was last seen to
-    hold (`placed`, by their ids). `alike` are the rows of sessions with the same id. `fields` are
-    the fields of ours that stand in the session, and those that we set on its entries anywhere
-    else. `restores` says when each entry was last restored; `asked_until` is the newest request
-    there is, open or not, and 0 without any.
+    may stand for, of whatever session, and all that the session was last seen to hold (`placed`, by
+    their ids). `alike` are the rows of sessions with the same id. `fields` are the fields of ours
+    in the session, and those that we set on its entries elsewhere. `restores` are the times at
+    which entries were last restored. `asked_until` is the newest request, open or not, or 0. `rate`
+    is the number of tokens for a character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -173,13 +212,11 @@ class Records:
     asked_until: int = 0
     own: int | None = None
     archives: tuple[ArchiveRecord, ...] = ()
+    rate: float = RATE
 
     @property
     def to_archive(self) -> dict[str, str | None]:
-        """What was asked to be archived: by the prompts of the turns, what is to be said there.
-
-        What was asked of a session is not asked of its forks.
-        """
+        """The notes of the turns to archive, by prompt id; forks do not inherit requests."""
         return {
             one.prompt_id: one.note
             for one in self.archives
@@ -188,7 +225,7 @@ class Records:
 
     @property
     def pins(self) -> dict[str, bool | int]:
-        """What we set `_extractable` to, by entry; it holds although the agent drops the field."""
+        """Our values of `_extractable` by entry; they stay valid if the agent drops the field."""
         return {
             one.entry_id: json.loads(one.value)
             for one in self.fields
@@ -196,9 +233,8 @@ class Records:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """A file as a scan last saw it, under which rules, and when a decision next changes.
+class FileState(Struct, frozen=True):
+    """A file at its last scan, the rules then, and when a decision next changes.
 
     `first_seen` is when it was first seen in this state, `looked_at` when a scan last opened it.
     """
@@ -213,39 +249,37 @@ class FileState:
     looked_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """What becomes true once a rewrite has happened.
+class Confirmation(Struct, frozen=True):
+    """The facts to record when a rewrite has happened.
 
-    The ids of the extractions that were put back, of the field records that are no longer true and
-    of the requests that are fulfilled, the ids of the entries that were restored, and the moment.
-    `rows` are those that a rewrite in a database changes: the number of each event, and digests
-    (as hexadecimal text) of what it says before and afterwards. `run_id` is the run that does it.
-    `folded` are the prompts of the turns that fold beside the first of each archive.
+    `restored_ids` are the restored extractions, `fields_gone` the field records that are no longer
+    valid, `requests` the fulfilled requests, `restored` the restored entries (all by id), `at` is
+    the time. `rows` are the events that a rewrite changes in a database: number, and hexadecimal
+    digests before and after. `joined` are the prompts of the archived turns other than the first of
+    each archive.
     """
 
-    put_back: list[int] = field(default_factory=list)
+    restored_ids: list[int] = field(default_factory=list)
     fields_gone: list[int] = field(default_factory=list)
     requests: list[int] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     at: float = 0.0
     rows: list[tuple[int, str, str]] = field(default_factory=list)
     run_id: int | None = None
-    folded: list[str] = field(default_factory=list)
+    joined: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRewrite:
-    """A rewrite under way, or interrupted, as the journal has it.
+class OpenRewrite(Struct, frozen=True):
+    """A rewrite under way, or interrupted, as recorded in the journal.
 
-    `inode` is the old file's, `new_inode` that of the new one (None until that is whole), `ends`
-    are where the old and the new file ended. `confirmed` says that the rewrite has happened: what
-    remains to be done is to remove the old file. `moving_to` is the inode of the file to which
-    lines of the other were being moved, `stays` is why the old file could not go, if that was
-    tried, `ended_at` since when no try could change that.
+    `inode` is the inode of the old file, `new_inode` that of the new file (None until it is
+    complete), `ends` are the ends of both. `confirmed` means that only the old file remains to be
+    removed. `moving_to` is the inode of the file to which lines of the other were being moved.
+    `stays` is why the old file could not be removed, `ended_at` the time from which no further
+    attempt can change that.
 
-    Of a rewrite in a database `directory` is its path, `name` the session's id, and there is no
-    temporary file.
+    A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
+    no `temporary` file.
     """
 
     id: int
@@ -265,7 +299,7 @@ class OpenRewrite:
 
     @property
     def beside(self) -> str:
-        """The path of the file that stands beside the session meanwhile."""
+        """The path of the temporary file beside the session."""
         return f"{self.directory}/{self.temporary}"
 
     @property
@@ -275,18 +309,16 @@ class OpenRewrite:
 
     @property
     def in_database(self) -> bool:
-        """Whether it changes rows of a database, not a file."""
         return not self.temporary
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a run knows of a stored value, in seconds since 1970 (UTC).
+class Held(Struct, frozen=True):
+    """The times that decide when a stored value expires.
 
-    `activity` is when a session changed in which its placeholder stands, `missed_at` when one of
-    its sessions or entries was first missed; None where there is none. Both may be known, of
-    several sessions; neither, when its placeholder was in sight and stands nowhere any more. Of one
-    `unseen` nobody can say whether its sessions are there.
+    `activity` is when a session with its placeholder last changed, `missed_at` when one of its
+    sessions or entries was first missed. Both may be known, from different sessions. Neither is
+    known if its placeholder was in a session and is in none any more. `unseen` means that it cannot
+    be known whether its sessions exist.
     """
 
     id: int

@@ -1,19 +1,24 @@
-"""What the verbs answer: what a run saw and did, what became of what was asked for."""
+"""The results of commands, as the JSON documents and the printed texts show them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
 
-if TYPE_CHECKING:
-    from brainsurgeon.model.plans import Amount, Outcome
-    from brainsurgeon.model.sessions import Unreadable
-    from brainsurgeon.model.turns import Fullness
+from msgspec import Struct, field
+
+from brainsurgeon.model.plans import Amount, KeptPart, Outcome, Removal
+from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.text import counted
+from brainsurgeon.model.turns import NO_LOADS, ArchiveRecord, Fullness, Loads, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseStatus:
-    """A database of an agent: what wrote it, and why it is not written by us (None: it is)."""
+class DatabaseStatus(Struct, frozen=True):
+    """A database of an agent. `program` wrote it.
+
+    `left_alone` is the reason why nothing is extracted from it, else None.
+    """
 
     agent: str
     path: str
@@ -22,14 +27,12 @@ class DatabaseStatus:
     left_alone: str | None
 
 
-@dataclass(slots=True)
-class ScanReport:
-    """What a run over the sessions saw and did; in a dry run, what it would do.
+class ScanReport(Struct):
+    """What a run over the sessions did; in a dry run, what it would do.
 
-    `problems` are places that could not be looked into, `recovered` what had been interrupted
-    earlier and was dealt with first, `interrupted` what is still unfinished. `fresh` says that the
-    run before found extraction enabled, so that a disabled one is news.
-    `homes` are named before the first run.
+    `problems` are places that could not be read, `recovered` interrupted rewrites that were
+    completed or undone first, `interrupted` those still open. `fresh` is true if extraction was
+    enabled in the run before. `databases` are set in a dry run, `homes` before the first run.
     """
 
     dry_run: bool
@@ -52,18 +55,15 @@ class ScanReport:
     problems: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)
     interrupted: list[str] = field(default_factory=list)
-    # The databases that a dry run speaks of.
     databases: list[DatabaseStatus] = field(default_factory=list)
     stopped: bool = False
     homes: list[UnusedHome] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Check whether some session or root failed."""
         return self.files_failed > 0 or any(problem.failed for problem in self.problems)
 
     def count(self, outcome: Outcome) -> None:
-        """Add one session's outcome to the figures."""
         self.files_scanned += outcome.seen
         self.files_deferred += outcome.outcome == "deferred"
         self.files_failed += outcome.outcome == "failed"
@@ -79,9 +79,8 @@ class ScanReport:
             self.sessions.append(outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedHome:
-    """Where an agent keeps sessions that no root covers, and the lines that would add them."""
+class UnusedHome(Struct, frozen=True):
+    """A directory with sessions that no root covers; `config` is the lines that add it."""
 
     agent: str
     path: str
@@ -89,12 +88,11 @@ class UnusedHome:
     config: str
 
 
-@dataclass(slots=True)
-class RetentionReport:
+class RetentionReport(Struct):
     """What a retention run did; in a dry run, what it would do. Sizes are of the originals.
 
-    `reasons` counts the values that expired under each rule; `held_back` says of roots why nothing
-    was deleted that was extracted below them.
+    `reasons` counts the expired values by rule. `held_back` has, by root, why nothing was deleted.
+    `values_damaged` counts the values known to be damaged: each run checks some.
     """
 
     dry_run: bool
@@ -102,40 +100,36 @@ class RetentionReport:
     values_deleted: int = 0
     bytes_deleted: int = 0
     blobs_deleted: int = 0
+    values_damaged: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     held_back: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCopy:
-    """A copy of a store that was read back whole: its size in bytes and how many values it has."""
+class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "values_held"}):
+    """A copy of a store, read back completely: its size in bytes and number of values."""
 
     path: str
     size: int
     values: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """One interrupted rewrite: which session's, and what became of it."""
+class Recovery(Struct, frozen=True):
+    """One interrupted rewrite: the path of its session, and the outcome."""
 
     path: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreAnswer:
+class RestoreAnswer(Struct, frozen=True):
     """The answer to a restore of one entry.
 
-    `pending` says that the file waits to be written, for the reason `why_pending`. `at` is when it
-    was restored, `previous` when the entry had been restored before. `already` says that the
-    values stood there before, since `at`, so that nothing was done. `content` are the values by
-    path. `redacts` says that the call which asked is to be shortened in its session later;
-    `answer_id` is random: by it the answer is recognised where it stands in a session. `already`
-    says that the values stood there before, since `at`, so that nothing was done; `why_pending`
-    why the session is not idle, so that whoever asked may be at work in it. `others` counts
-    the values of other entries that went back with it.
+    `pending` is true if the restore waits for an idle session, and `why_pending` is the reason why
+    the session is not idle. `at` is the time of the restore, `previous` that of an earlier one.
+    `already` is true if nothing was done because the values have been in place since `at`.
+    `content` has the values by path. `redacts` is true if the agent's tool call that requested the
+    restore will be shortened later; the random `answer_id` identifies its answer in the session.
+    `others` counts the restored values of other entries.
     """
 
     entry_id: str
@@ -153,22 +147,26 @@ class RestoreAnswer:
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     why_pending: str = ""
-    put_back_by: Literal["daemon", "scan --once"] = "scan --once"
+    restored_by: Literal["daemon", "scan --once"] = "scan --once"
     redacts: bool = False
     already: bool = False
     others: int = 0
 
     @property
     def delivers(self) -> bool:
-        """Check whether the values belong into the answer: who is at work waits for them."""
+        """Whether the answer contains the values: an agent at work needs them at once."""
         return self.pending or bool(self.why_pending)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRestore:
-    """What `--all` did with one session; `note` is what there is to know of its seals.
+# The state of an agent's archive that cannot be changed.
+PUT_AWAY = "archived by its agent"
 
-    `left` names the entries in which a placeholder of ours stays.
+
+class SessionRestore(Struct, frozen=True):
+    """The result of `--all` for one session; `note` is about its signatures.
+
+    `state` is restored, pending, nothing restored, nothing to undo, gone, failed or `PUT_AWAY`.
+    `left` names the entries that still have a placeholder.
     """
 
     session: str
@@ -182,16 +180,24 @@ class SessionRestore:
 
     @property
     def unfinished(self) -> bool:
-        """Check whether something of ours stays there, or may."""
-        return self.state == "failed" or bool(self.left)
+        return self.state in ("failed", "pending") or bool(self.left)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRollback:
+class OverfullSession(
+    Struct, frozen=True, rename={"load": "load_tokens", "window": "window_tokens"}
+):
+    """A session whose next request will exceed its window: the load and the window, in tokens."""
+
+    session: str
+    load: int
+    window: int
+
+
+class SessionRollback(Struct, frozen=True):
     """What a rollback did with one session, or would do.
 
-    `turns` counts the archived turns that came back. `since` counts, by reason, the values that
-    were no longer there to be put back; `missed` names what stands there and could not be undone.
+    `turns` counts the unarchived turns. `since` counts the values whose placeholders had
+    disappeared since the run, by reason; `missed` names changes that could not be undone.
     """
 
     session: str
@@ -205,13 +211,11 @@ class SessionRollback:
 
     @property
     def unfinished(self) -> bool:
-        """Check whether something of the run stays there that was to be undone."""
         return self.state == "failed" or bool(self.missed)
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackReport:
-    """What became of a run that was to be undone; `made` is the run that did it, if one did."""
+class RollbackReport(Struct, frozen=True):
+    """The result of a rollback of the run `undone`; `made` is the new run, if any."""
 
     undone: Run
     made: int | None
@@ -219,13 +223,15 @@ class RollbackReport:
     sessions: tuple[SessionRollback, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Relief:
-    """What a relief did to a session, or would do, or that it is `pending` for a `reason`.
+class Relief(Struct, frozen=True):
+    """What a relief did to a session, or would do; or that it is `pending` for a `reason`.
 
-    It `fits` where its load afterwards is at most `room` (tokens). `went` and `stays` are the
-    values that are sent to a model, `values` counts all that were cut, and `seals` the blocks of
-    signed thinking among them that did not fit what stands before them, or no more would.
+    It `fits` if its load afterwards is at most `room` (tokens). `went` and `stays` are the values
+    that are sent to a model, `values` counts all that were extracted, and `signatures` the blocks
+    of signed thinking among them that do not fit the content before them, or no longer would. Where
+    values restored a moment ago alone keep it from its goal, `protected_bytes` is their size and
+    `protected_until` when they may leave. `least` is the load that nothing can take off, if that is
+    more than the room: then nothing is extracted.
     """
 
     session: str
@@ -239,16 +245,18 @@ class Relief:
     went: tuple[Amount, ...] = ()
     stays: tuple[Amount, ...] = ()
     values: int = 0
-    seals: int = 0
+    signatures: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    protected_bytes: int = 0
+    protected_until: float | None = None
+    least: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FieldAnswer:
-    """What became of the request to set `_extractable`.
+class FieldAnswer(Struct, frozen=True):
+    """The answer to a request to set `_extractable`; `pending` for a `reason`, or done.
 
-    Carried out, or `pending` for a `reason`.
+    `extracted` values of an entry that is to keep them are out of it.
     """
 
     entry_id: str
@@ -256,21 +264,19 @@ class FieldAnswer:
     value: bool | int
     pending: bool
     reason: str = ""
+    extracted: int = 0
 
 
 EventKind = Literal[
     "extraction", "restoration", "redaction", "archive", "unarchive", "relief", "rollback",
     "expiry", "lapse", "summary_failed", "signal", "failure",
 ]  # fmt: skip
-# Every kind of event there is; a `lapse` is a request that nobody could carry out.
+# A `lapse` is a request that could not be carried out.
 KINDS: tuple[EventKind, ...] = get_args(EventKind)
-# What a character is taken for where nothing better is known: an estimate.
-TOKENS_PER_CHAR = 0.33
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a session, `session` by its title; `facts` hold no content."""
+class Event(Struct, frozen=True):
+    """An event of a session; `session` is its title, `facts` hold no content."""
 
     id: int
     at: float
@@ -281,13 +287,12 @@ class Event:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One run of a command that changed something.
 
-    `facts` are the counts of what it did: `sessions`, `extracted`, `redacted`, `restored` and
-    `expired` values, `fields`, turns `archived` and `unarchived`, and the `chars` and (estimated)
-    `tokens` of what was cut. That of a rollback `rolls_back` another.
+    `facts` are counts: `sessions`, `extracted`, `redacted`, `restored` and `expired` values,
+    `fields`, turns `archived` and `unarchived`, the `chars` that were extracted, and the `tokens`
+    that the next requests carry less. A rollback also has `rolls_back`, the id of the other run.
     """
 
     id: int
@@ -296,9 +301,12 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many values of one kind and tool went and came back, and how long those are."""
+class Tally(
+    Struct, frozen=True,
+    rename={"extracted": "values_extracted", "extracted_chars": "chars",
+            "restored": "values_restored", "restored_chars": "chars_restored"},
+):  # fmt: skip
+    """The extracted and restored values of one kind and tool, and their characters."""
 
     kind: str
     tool: str | None
@@ -306,3 +314,364 @@ class Tally:
     extracted_chars: int
     restored: int
     restored_chars: int
+
+
+class ArchiveAnswer(Struct, frozen=True):
+    """The turns that were archived and those that were not, each with the reason.
+
+    With `pending` the request is recorded until the session is idle; `reason` is why it waits.
+    """
+
+    session: str
+    archived: tuple[Verdict, ...]
+    kept: tuple[Verdict, ...]
+    dry_run: bool
+    pending: bool = False
+    reason: str = ""
+
+
+class ArchivedTurn(Struct, frozen=True):
+    """An archived turn: its lines as the agent wrote them, and an `index` of its tool calls."""
+
+    archive: ArchiveRecord
+    session: str
+    lines: tuple[bytes, ...]
+    index: tuple[str, ...]
+
+
+class StandingArchive(Struct, frozen=True):
+    session: str
+    archive: ArchiveRecord
+
+
+class Hit(Struct, frozen=True, rename={"text": "preview"}):
+    """A match: the value, the byte `offset` in it, and the text around the match.
+
+    A `held` value is in the store; the file has a placeholder or a summary in its place.
+    """
+
+    session: str
+    entry_id: str
+    path: str
+    offset: int
+    text: str
+    held: bool
+
+
+class ShownValues(Struct, frozen=True):
+    """The values of one entry by path, as the agent would read them; `missed` have expired.
+
+    Equal values are included once: `same_as` maps the path of a copy to the path of its value.
+    """
+
+    entry_id: str
+    session: str
+    content: dict[str, Any]
+    same_as: dict[str, str]
+    missed: tuple[str, ...] = ()
+
+
+class SessionSummary(
+    Struct, frozen=True,
+    rename={"size": "size_bytes", "extracted": "values_extracted", "saved": "bytes_saved"},
+):  # fmt: skip
+    """One session. `size` and `saved` are in bytes, `changed_at` in seconds since 1970.
+
+    `started_by` is the parent session of a sub-agent.
+    """
+
+    session: str
+    path: str
+    format: str | None
+    size: int
+    extracted: int
+    saved: int
+    state: str
+    reason: str
+    started_by: str | None = None
+    agent: str = ""
+    changed_at: float | None = None
+
+
+class Filling(Struct, frozen=True):
+    """Number and characters of the values of one kind and tool.
+
+    `live_chars` counts the characters that the next request will contain.
+    """
+
+    kind: str
+    tool: str | None
+    values: int
+    chars: int
+    live_chars: int
+
+
+class Context(Struct, frozen=True):
+    """The content of one session; `size` is in bytes.
+
+    `state` is "idle" or the reason why the session would be deferred, `deferred` why its plan
+    cannot be carried out now. `changed_at` is when its file last changed, None if it is gone;
+    `missed_at` is when a retention run first missed it. `unsent` is the number of values that
+    requests no longer contain, and their characters. `full` is the context load, if known. `turns`
+    has a verdict for each turn, if turns may be archived. `archives` are the existing archives.
+    """
+
+    session: str
+    path: str
+    format: str
+    size: int
+    state: str
+    filling: tuple[Filling, ...] = ()
+    extracted: tuple[Extraction, ...] = ()
+    next: tuple[Removal, ...] = ()
+    gain: int = 0
+    pays: bool = False
+    kept: tuple[KeptPart, ...] = ()
+    warnings: tuple[str, ...] = ()
+    changed_at: float | None = None
+    deferred: str | None = None
+    unsent: tuple[int, int] = (0, 0)
+    full: Fullness | None = None
+    turns: tuple[Verdict, ...] = ()
+    archives: tuple[ArchiveRecord, ...] = ()
+    missed_at: float | None = None
+
+
+class Replacement(Struct, frozen=True):
+    """A backup that replaces the store, or is about to; `kept` is the path of the previous store.
+
+    `newer` are the sessions with placeholders that have no record in the backup: they are newer.
+    """
+
+    source: str
+    size: int
+    values: int
+    newer: tuple[PlaceholdersLeft, ...]
+    kept: str | None = None
+
+
+class Purge(Struct, frozen=True):
+    """The outcome of removing the store.
+
+    `placeholders` are the placeholders that prevented it, `left` foreign files in its directory.
+    """
+
+    directory: str
+    placeholders: tuple[PlaceholdersLeft, ...]
+    removed: bool = False
+    left: tuple[str, ...] = ()
+
+
+class Sum(Struct, frozen=True):
+    """The number of items in a group, their size and the savings, in bytes."""
+
+    name: str
+    number: int
+    size: int
+    saved: int = 0
+
+
+class SessionPage(Struct, frozen=True):
+    """One session, with its largest extracted values, each with a preview if requested.
+
+    `more` counts the other values. `next_bytes` is None if the session was not read; `not_read` is
+    the reason, if there is one.
+    """
+
+    about: SessionSummary
+    values: tuple[tuple[Extraction, str | None], ...] = ()
+    more: int = 0
+    filling: tuple[Sum, ...] = ()
+    next_values: int = 0
+    next_bytes: int | None = None
+    not_read: str = ""
+
+
+class Report(Struct, frozen=True):
+    """The content of the page. Sizes are in bytes, times in seconds since 1970.
+
+    `days` has the number of each day since 1970, its values and their size. `unreached` are
+    copies of values in files from which nothing is extracted. `states` counts all sessions by
+    state. `smaller` is the sum of the sessions that are not in `sessions`.
+    """
+
+    made_at: float
+    status: Status
+    days: tuple[tuple[int, int, int], ...]
+    agents: tuple[Sum, ...]
+    kinds: tuple[Sum, ...]
+    tools: tuple[Sum, ...]
+    states: tuple[tuple[str, int], ...]
+    sessions: tuple[SessionPage, ...]
+    smaller: Sum
+    waiting: tuple[SessionSummary, ...]
+    unreached: tuple[Sum, ...]
+    previews: bool
+
+
+Level = Literal["ok", "note", "warning", "error"]
+
+
+class Finding(Struct, frozen=True):
+    level: Level
+    what: str
+    advice: str = ""
+
+
+class PlaceholdersLeft(Struct, frozen=True):
+    """The placeholders in one session: `led` with a record, `orphans` without (counts).
+
+    `sure` is false if the place could not be read; `note` is then the reason. `entries` are the
+    ids of the entries with placeholders, set for archives only.
+    """
+
+    session: str
+    led: int
+    orphans: int
+    note: str = ""
+    sure: bool = True
+    entries: tuple[str, ...] = ()
+
+    @property
+    def placeholders(self) -> int:
+        return self.led + self.orphans
+
+
+class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
+    """One root; `sessions` is a count, `protocol` the way in which files are replaced."""
+
+    path: str
+    sessions: int
+    protocol: str
+    problem: str | None
+
+
+class Leaving(Struct, frozen=True):
+    """The number of values that expire within a week because their sessions are missing.
+
+    `expires_at` is the time of the first, in seconds since 1970.
+    """
+
+    values: int
+    expires_at: float
+
+    @property
+    def message(self) -> str:
+        day = datetime.fromtimestamp(self.expires_at, UTC).date()
+        values = counted(self.values, "value")
+        return f"{values} of missing sessions expire from {day} (UTC) on"
+
+
+class Status(Struct, frozen=True):
+    """The content of `status`. Times are in seconds since 1970, None if unknown.
+
+    `tokens_saved` are those that the next requests carry less. `runs` are the newest runs.
+    `failures` are the failed sessions and lapsed reliefs since the oldest of these runs or of the
+    last day, whichever is longer. Both lists have the newest last. `blocked` has, by path, why
+    sessions have waited for over a day.
+    """
+
+    enabled: bool
+    daemon_pid: int | None
+    last_run_at: float | None
+    next_run_at: float | None
+    last_retention_run_at: float | None
+    next_retention_run_at: float | None
+    sessions_by_state: dict[str, int]
+    reasons: dict[str, int]
+    values_extracted: int
+    bytes_saved: int
+    store_path: str
+    store_bytes: int
+    leaving: Leaving | None
+    requests_open: int
+    interrupted: tuple[str, ...]
+    kept_beside: dict[str, str]
+    roots: tuple[RootStatus, ...]
+    held_back: dict[str, str]
+    databases: tuple[DatabaseStatus, ...]
+    homes: tuple[UnusedHome, ...]
+    loads: Loads = NO_LOADS
+    tokens_saved: int = 0
+    turns_archived: int = 0
+    runs: tuple[Run, ...] = ()
+    failures: tuple[Event, ...] = ()
+    values_damaged: int = 0
+    blocked: dict[str, str] = field(default_factory=dict)
+
+
+class Metric(Struct, frozen=True):
+    """One metric: name without prefix, help text, and value, or values by outcome."""
+
+    name: str
+    says: str
+    value: float | dict[str, int]
+    kind: Literal["counter", "gauge"] = "gauge"
+
+
+class Home(Struct, frozen=True):
+    """The directory with one agent's sessions of this user, with a note for the user."""
+
+    agent: str
+    path: str
+    note: str = ""
+
+
+# The target of a step is missing (new), an older version of ours (ours), already as wanted (there)
+# or not ours (other).
+State = Literal["new", "ours", "there", "other"]
+Command = tuple[str, ...]
+
+
+class FileStep(Struct, frozen=True):
+    """Write a file; the commands `after` run after it was written or removed."""
+
+    what: str
+    path: str
+    content: str
+    state: State
+    after: tuple[Command, ...] = ()
+
+
+class CommandStep(Struct, frozen=True):
+    """Run a command of another program; `undo` reverses it.
+
+    `server` is the command line in the configuration of an `agent`. The command depends on the
+    file `path`.
+    """
+
+    what: str
+    command: Command
+    undo: Command
+    state: State
+    agent: str = ""
+    server: Command = ()
+    path: str = ""
+
+
+Step = FileStep | CommandStep
+
+
+class Offer(Struct, frozen=True):
+    """Steps that a person accepts or rejects together, with advice in `note`.
+
+    `asked` is true if they were requested by an option.
+    """
+
+    title: str
+    steps: tuple[Step, ...]
+    asked: bool
+    note: str = ""
+
+    @property
+    def waiting(self) -> list[Step]:
+        """The steps that are not done yet and change no foreign file."""
+        return [step for step in self.steps if step.state in ("new", "ours")]
+
+
+class Done(Struct, frozen=True):
+    """The result of doing or undoing a step; `left` if it failed or was refused."""
+
+    what: str
+    result: str
+    left: bool = False

@@ -1,24 +1,21 @@
-"""Sessions in files and in databases, and what one look over a whole session says of it."""
+"""Sessions in files and in databases, and the survey of a whole session."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from brainsurgeon.model.entries import OLD
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-# Device and inode: which file it is. An agent that writes its file anew may change it.
+# Device and inode of a file; they may change if the agent rewrites it.
 Place = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """Which file it was and in what state, by `stat` alone."""
+class Fingerprint(Struct, frozen=True):
+    """The identity and state of a file, by `stat` alone."""
 
     device: int
     inode: int
@@ -28,25 +25,23 @@ class Fingerprint:
 
     @classmethod
     def of(cls, status: Any) -> Fingerprint:
-        """Reduce the answer of a `stat` to what tells two states of a file apart."""
         return cls(
             status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         )
 
     @property
     def place(self) -> Place:
-        """Which file it was, whatever its name and state."""
         return self.device, self.inode
 
 
-# A file as it was seen, as a plain row: device, inode, size, times of modification and change, when
-# something in it falls due, the rules under which it needs no look before that (None where every
-# run has to judge), the rules that it was seen under, and the outcome.
+# A file as last seen: device, inode, size, mtime, ctime, the time when something in it is due, the
+# rules under which it need not be read before that (None: every run has to judge it), the rules of
+# that scan, and the outcome.
 SeenRow = tuple[int, int, int, int, int, float | None, str | None, str, str]
 
 
 class Listing(NamedTuple):
-    """What stands in a directory in a certain state: directories and symbolic links apart."""
+    """The names in a directory in the state `mark`; directories and symbolic links are separate."""
 
     mark: Fingerprint
     names: list[str]
@@ -55,9 +50,10 @@ class Listing(NamedTuple):
 
 
 class Resting(Protocol):
-    """What is known of the files of a tree, so that nothing is built of those that rest.
+    """The known files of a tree: no object is created for a file that may rest.
 
-    `listings` is what the last run found in each directory, `listed` what this one does.
+    A file rests if it did not change and nothing in it is due. `listings` are the directories as of
+    the last run, `listed` as of this one.
     """
 
     rules: str
@@ -69,15 +65,14 @@ class Resting(Protocol):
         """Return the files of one directory that may rest, by name."""
 
     def rested(self, directory: str, names: list[str]) -> None:
-        """Hear which of them do."""
+        """Note the names of the files in a directory that do rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """A directory to walk. `required` roots are reported when they are missing.
+class Root(Struct, frozen=True):
+    """A directory to walk. A missing root is reported if it is `required`.
 
-    `exclusive` is the user's word that nobody writes there but through this very mount.
-    `databases` tells whether sessions in databases of their agents below it are looked at.
+    `exclusive` means that, as the user declares, all writes there go through this very mount. With
+    `databases`, sessions in agents' databases below it count as well.
     """
 
     path: str
@@ -87,29 +82,23 @@ class Root:
     databases: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a file ended: at which size, and a digest of its last bytes.
-
-    A file that still says the same there was at most appended to since.
-    """
+class End(Struct, frozen=True):
+    """The size of a file and a digest of its last bytes, to recognise a file that only grew."""
 
     size: int
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFile:
-    """A session file as the walk came upon it: by descriptor-safe steps, without leaving its root.
+class SessionFile(Struct, frozen=True):
+    """A session file, found by a walk through descriptors that does not leave its root.
 
-    `agent` is the name of the agent that owns it, `agent_directory` the directory that is that
-    agent's own. `hint` is the format that the configuration names for the root, or `auto`;
-    `exclusive` is what it says of the root.
+    `agent` is the name of the agent that owns it, `agent_directory` that agent's own directory.
+    `hint` is the root's format in the configuration, or `auto`; `exclusive` is that of the root.
 
-    A session that lies in a database of its agent is described as a file of its events would be:
-    `directory` is the path of the database, `name` the session's id, `key` what its agent calls
-    it (None for a file), and the fingerprint is drawn from columns of the database. `own_ms` is
-    the time (milliseconds) that our last write noted there, which is no activity of its agent.
+    A session in a database of its agent has the database's path as `directory`, the session's id as
+    `name`, the agent's name for it as `key` (None for a file), and a fingerprint made of columns of
+    the database. `own_ms` is the time (milliseconds) that our last write recorded there, which does
+    not count as activity of the agent.
     """
 
     root: str
@@ -125,7 +114,6 @@ class SessionFile:
 
     @property
     def in_database(self) -> bool:
-        """Whether it lies in a database of its agent."""
         return self.key is not None
 
     @property
@@ -139,25 +127,24 @@ class SessionFile:
 
     @property
     def title(self) -> str:
-        """The session as people address it: `agent/id`."""
+        """The session's title: `agent/id`."""
         return f"{self.agent}/{self.session}"
 
 
 class Signs(Protocol):
-    """What shows whether an agent is at work on the session."""
+    """The signs that an agent is at work on the session."""
 
     def read(self) -> str | None:
-        """Return what shows it at work, or None; this may take its time."""
+        """Return the sign that it is at work, or None; this may take long."""
 
     def changed(self) -> str | None:
-        """Say that something changed since it was read, or None; this takes no time."""
+        """Return what changed since the signs were read, or None; this is fast."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A place below a root that the walk could not look into, and why.
+class Unreadable(Struct, frozen=True, rename={"why": "reason"}):
+    """A place below a root that the walk could not read, and why.
 
-    It has not `failed` where nothing was expected there: a missing root that is not required.
+    A missing root that is not required has not `failed`.
     """
 
     root: str
@@ -172,23 +159,20 @@ BEFORE_RESET = "before the last reset"
 EDITED_AWAY = "taken out by a later edit of the context"
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What one look over a whole session says about its entries.
+class Survey(Struct, frozen=True):
+    """The facts about the entries of a session that are known only after reading all of it.
 
-    The position of an entry is the number of messages that stand after it. `positions` maps the
-    offset of a line to the position of its entry, for those less than `window` messages back; all
-    others are OLD. `open_turn` is the reason why the last turn is not closed, or None.
-    `last_user` is the offset of the user message that began the last round. `parent` names the
-    session that this one was forked from. `dead_entries` maps the offset of an entry that the
-    next request will not carry to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like).
-    `quiet` is for how many seconds the file must have been unchanged before its end can be
-    trusted. `appends_anew` tells
-    that the agent may write an entry anew under another id while the first one stays.
+    The position of an entry is the number of messages after it. `positions` maps the offset of a
+    line to the position of its entry, if that is less than `window`; all others are OLD.
+    `open_turn` is the reason why the last turn is not closed, or None. `last_user` is the offset of
+    the user message that began the last round. `dead_entries` maps the offset of an entry that the
+    next request will not contain to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like).
+    `quiet` is the number of seconds without a change after which the file's end can be trusted.
+    With `appends_anew`, the agent may write an entry again under another id and keep the first one.
 
-    `since` is the offset of the line that tells whether the last turn is closed, `cursor` what the
-    lines that were looked over say of any in front of them: as long as that is the same, so are
-    the branch there and what is dead. Both are None where a format cannot tell.
+    `since` is the offset of the line that tells whether the last turn is closed. `cursor` is the
+    part of the survey that affects earlier lines: as long as it stays the same, so do the branch
+    and the dead entries there. Both are None if a format cannot tell.
     """
 
     window: int
@@ -202,39 +186,32 @@ class Survey:
     cursor: str | None = None
 
     def position(self, offset: int | None) -> int:
-        """Return how many messages stand after the entry whose line starts at `offset`."""
         return OLD if offset is None else self.positions.get(offset, OLD)
 
     def dead(self, offset: int | None) -> str | None:
-        """Return why the next request does not carry the entry whose line starts at `offset`.
+        """Return why the next request does not contain the entry at an offset, or None.
 
-        None where it does. An entry off the active branch may come alive again when its user
-        steps back in the conversation.
+        An entry off the active branch comes alive again if its user steps back to it.
         """
         return None if offset is None else self.dead_entries.get(offset)
 
     def before_last_user(self, offset: int | None) -> bool:
-        """Check whether an entry stands before the last user message.
-
-        Without an offset, the entry is any that is old enough: before, if there is such a message.
-        """
+        """Check whether an entry is before the last user message; no offset counts as before."""
         return self.last_user is not None and (offset is None or offset < self.last_user)
 
 
-# For a session that nobody has looked over: every entry counts as old.
+# Without a survey every entry counts as old.
 NO_SURVEY = Survey(0, MappingProxyType({}), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """What a look at a whole session file leaves to the next, which then reads the tail alone.
+class Resume(Struct, frozen=True):
+    """Resume point of a scan: lets the next scan read only the tail of a session file.
 
-    Nothing in front of the line `number`, which begins at `offset`, can change its fate, however
-    many lines are appended and however long one waits, as long as what stands behind it says the
-    same of what stands in front of it (`cursor`). `fingerprint` is the file as it was looked at
-    and `mark` a digest of bytes of it, by which one that only grew is known. `rules` are those
-    that were looked with, `session_id` is the session's record and None where it had none.
-    `placeholders` tells whether something of ours may stand in front.
+    Neither appended lines nor time change decisions before the line `number`, at `offset`, as long
+    as the survey from there on has the same `cursor`. `fingerprint` is the state of the file, and
+    `mark` a digest of some of its bytes, to recognise a file that only grew. `rules` are the rules
+    of the scan, `session_id` is the id of the session's record, if it had one. `placeholders` means
+    that our placeholders may occur before the line.
     """
 
     fingerprint: Fingerprint
@@ -249,6 +226,6 @@ class Resume:
     placeholders: bool
 
     def may_go_on(self, now: Fingerprint) -> bool:
-        """Check whether a file in this state may be the same one, grown or not changed at all."""
+        """Check whether a file in this state may be the same one, unchanged or grown."""
         then = self.fingerprint
         return now == then or (now.place == then.place and now.size > then.size)

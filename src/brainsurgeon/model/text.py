@@ -1,53 +1,63 @@
-"""Texts of others, made fit to be shown."""
-
-from __future__ import annotations
+"""Make foreign text safe to show, and format numbers, times and durations."""
 
 import re
 from datetime import UTC, datetime
 
-# Half a character: a byte of a file name that is no UTF-8, or what truncation left of a pair.
-_HALF = re.compile("[\ud800-\udfff]")
-
 
 def whole(text: str) -> str:
-    """Escape half characters."""
-    return _HALF.sub(_escaped, text)
+    """Escape lone surrogates: bytes of a file name that is not UTF-8, or halves of a cut pair."""
+    return re.sub("[\ud800-\udfff]", _escaped, text)
 
 
 def readable(text: str) -> str:
-    """Escape what a name could do to a terminal: control characters and broken bytes."""
+    """Escape characters that could affect a terminal: control characters and broken bytes."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in whole(text)
     )
 
 
 def readable_lines(text: str) -> str:
-    """Escape the same in a text that is meant to have several lines."""
+    """Do the same as `readable` for a text of several lines."""
     return "\n".join(map(readable, text.split("\n")))
 
 
 def _escaped(half: re.Match[str]) -> str:
     code = ord(half[0])
-    byte = code - 0xDC00  # as os.fsdecode hides it
+    byte = code - 0xDC00  # as os.fsdecode encodes it
     return f"\\x{byte:02x}" if byte in range(0x80, 0x100) else f"\\u{code:04x}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Write a number of things: 1 session, 2,000 sessions; `many` where an s is not enough."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def counted(number: int, singular: str, many: str | None = None) -> str:
+    """Return a count with its noun: 1 session, 2,000 sessions; `many` is an irregular plural."""
+    return f"{number:,} {singular if number == 1 else many or singular + 's'}"
+
+
+def about(number: int) -> str:
+    """Return an estimate as text, rounded to two digits: 340, 34,000, 1.0 million."""
+    rounded = round(number, min(0, 2 - len(str(abs(number)))))
+    million = 1_000_000
+    return f"{number / million:,.1f} million" if abs(rounded) >= million else f"{rounded:,}"
 
 
 def iso(moment: float) -> str:
-    """Write a moment as ISO 8601 in UTC with a Z."""
+    """Return a moment as ISO 8601 in UTC with a Z."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment_said(text: object) -> float | None:
-    """Read an ISO 8601 time (UTC without a zone); None where it is not one."""
+    """Return the time in an ISO 8601 text (UTC if it has no zone), or None if it is not one."""
     if not isinstance(text, str):
         return None
     try:
-        read = datetime.fromisoformat(text)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def lasting(seconds: float) -> str:
+    """Format a duration in its largest unit, as a whole number: 12 s, 3 min, 5 h, 2 d."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"

@@ -1,44 +1,40 @@
-"""Turns of a session, what its requests carried, and how full it is."""
+"""Turns of a session, the load of its requests, and how full its context is."""
 
-from __future__ import annotations
+from typing import Literal
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from msgspec import Struct
 
-if TYPE_CHECKING:
-    from brainsurgeon.model.entries import KeyPath
+from brainsurgeon.model.entries import KeyPath
+from brainsurgeon.model.text import counted
 
-
-# How the text of every archive begins.
+# The first line of every archive's text.
 MARK = "[archived turn]"
-# Where a closing entry of the linked form says which entry it continues.
+# In the linked form, the field of a closing entry that names the entry it continues.
 LINK: KeyPath = ("parentId",)
-# What an agent writes that was stopped after too many steps.
+# Written by an agent that was stopped after too many steps.
 GAVE_UP = "[Max turns reached]"
 
-# How a turn folds: its middle leaves the active branch, or loses its values where it stands.
+# How a turn is archived: linked, its middle leaves the active branch; flat, its values are
+# extracted in place.
 ArchiveForm = Literal["linked", "flat"]
-# What an entry is in its turn.
-#
-# An `aside` is sent to the model and is no step of its own (a message of an extension), a `note` is
-# not sent and may be left behind, a `fixed` one has to stay on the active branch.
+# The role of an entry in its turn. An `aside` is sent to the model but is no step of its own (a
+# message of an extension). A `note` is not sent and may leave the active branch. A `fixed` entry
+# has to stay there.
 Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A tool call: its id, the tool, and the files that its arguments name."""
+class ToolCall(Struct, frozen=True):
+    """A tool call. `files` are the files that its arguments name."""
 
     call_id: str | None
     tool: str
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A tool's result: the call it answers, whether that failed, and its first line.
+class ToolResult(Struct, frozen=True):
+    """A tool's result. `finding` is its first line if it failed.
 
-    `exit_code` and `took_ms`, its time in milliseconds, are those that its agent recorded, if any.
+    `exit_code` and `took_ms` (milliseconds) are None if the agent did not record them.
     """
 
     call_id: str | None
@@ -48,14 +44,13 @@ class Answered:
     took_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What one entry says as a part of its turn.
+class TurnStep(Struct, frozen=True):
+    """One entry as a part of its turn.
 
-    `parent` is the id of the entry that it continues, `names` are the other entries that it names.
-    Of a reply `text` is its last block of text, at `text_path`; it `closes` its turn where it has
-    stopped, calls nothing and says something, and was `cut_short` where it stopped for another
-    reason than being done.
+    `parent` is the id of the entry that it continues, `names` are the ids of other entries that it
+    refers to. `text` is the last block of text of a reply, at `text_path`. A reply `closes` its
+    turn if it has stopped, calls nothing and has a text; it was `cut_short` if it stopped before it
+    was done.
     """
 
     role: Role
@@ -65,47 +60,25 @@ class Said:
     text_path: KeyPath | None = None
     closes: bool = False
     cut_short: bool = False
-    asked: tuple[Asked, ...] = ()
-    answered: tuple[Answered, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a turn comes to, as it was said: what a summary is made of.
+class Turn(Struct):
+    """One turn of a session, with all facts that decide whether it is archived.
 
-    `closing` is the text of its last answer, `note` what its agent says of it instead. `failures`
-    are the first lines of failed results, oldest first, `files` those touched with the tool that
-    touched them, `tools` the calls in order, each with whether it failed. Where not all of it is
-    kept, `closing` lacks so many bytes in its middle (`missing`) and `files` so many at the end
-    (`more`), and `questions` are those that `closing` asked.
-    """
-
-    closing: str
-    note: str | None = None
-    failures: tuple[str, ...] = ()
-    files: tuple[tuple[str, str], ...] = ()
-    tools: tuple[tuple[str, bool], ...] = ()
-    missing: int = 0
-    more: int = 0
-    questions: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn of a session, with all that decides about it.
-
-    `number` counts the turns of a session from 1, `after` is how many live turns follow it and
-    `position` how many messages stand after its closing entry. `unformed`, `open`, `dead`, `held`
-    and `referred` are reasons why it stays, or None; the one that holds it may end by time alone,
-    at `until`. `middle` counts the entries between its prompt and its closing entry, `leaves` and
-    `grows` are the characters that would leave and those by which the text would grow, `tokens`
-    and `calls` are those of the middle. `depth` is 0 where it is no archive.
+    `number` counts from 1, `after` is the number of live turns that follow, `position` the number
+    of messages after its closing entry. `unformed`, `open`, `dead`, `held` and `referred` are
+    reasons why it stays, or None; `held` ends at `until` by time alone. `middle` counts the entries
+    between its prompt and its closing entry, `tokens` and `calls` are those of the middle. An
+    archive removes `leaves` characters and makes the text `grows` characters longer. `depth` is 0
+    if the turn is no archive.
     """
 
     number: int
     prompt_id: str
-    closing_id: str | None
+    closing_id: str | None = None
     after: int = 0
     position: int = 0
     unformed: str | None = None
@@ -124,24 +97,21 @@ class Turn:
     cut_short: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a turn folds, and why; `until` is when time alone may change that."""
+class Verdict(Struct, frozen=True):
+    """Whether a turn is archived, and why; `until` is when time alone may change that."""
 
     turn: Turn
-    folds: bool
+    archived: bool
     reason: str
     until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """A turn that is folded: its closing entry's id, its prompt's, and what that changes.
+class Archive(Struct, frozen=True):
+    """An archive that a plan makes, named by the id of its closing entry.
 
-    `entries` counts those that stand between them, tokens are those that the model gets for it.
-    `takes_in` are the ids of the archives that it holds, `prompts` those of the prompts of all its
-    turns, of which it has `turns`, with `calls` of which so many `failed`; None where that is not
-    known of an older archive in it. `digest` is that of the turn as it stood.
+    `entries` counts the entries between prompt and closing entry. `takes_in` are the ids of the
+    archives in it, `prompts` the ids of the prompts of all its turns. `turns`, `calls` and `failed`
+    (calls) include those of the archives in it. `digest` is that of the turn before archiving.
     """
 
     entry_id: str
@@ -153,7 +123,6 @@ class Archive:
     style: str
     note: str | None
     digest: bytes
-    reason: str = ""
     takes_in: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     turns: int = 1
@@ -161,20 +130,17 @@ class Archive:
     failed: int = 0
 
 
-def folded_text(archives: int, turns: int) -> str:
-    """Return what was archived: so many turns, or archives where one stands for several."""
-    made = f"{archives:,} archive{'' if archives == 1 else 's'}"
-    told = f"{turns:,} turn{'' if turns == 1 else 's'}"
-    return told if turns == archives else f"{made} of {told}"
+def archived_text(archives: int, turns: int) -> str:
+    """Return the number of turns archived, and of archives if one holds several."""
+    of_turns = counted(turns, "turn")
+    return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveRecord:
-    """What the store says of an archive, or of a turn that is to become one.
+class ArchiveRecord(Struct, frozen=True):
+    """The store's record of an archive, or of a turn that was requested to be archived.
 
-    `state` is `asked` (it is to fold when it can), `made`, or `undone` where it was taken back.
-    Whether it stands is told by the extractions that name it: its agent may write it again.
-    `calls` are those of tools, of which some `failed`.
+    `state` is `asked` (archived as soon as possible), `made`, or `undone`. The extractions that
+    name an archive tell whether it is in its session: the agent may write it again.
     """
 
     id: int
@@ -196,30 +162,34 @@ class ArchiveRecord:
     failed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What of an entry a request carries: characters of text, and how many pictures.
+# Tokens of a picture: providers scale a larger one to about this size, whatever its bytes are.
+PICTURE = 1500
+# Tokens for a character, where nothing is known of a session.
+RATE = 0.33
 
-    The length of a picture's data says nothing about how many tokens it takes.
-    """
+
+class Sent(Struct, frozen=True):
+    """The part of an entry that a request contains: characters of text, and number of pictures."""
 
     chars: int = 0
     pictures: int = 0
+
+    def tokens(self, rate: float = RATE) -> int:
+        """Return the tokens that it takes, with `rate` for each character."""
+        return round(rate * self.chars + PICTURE * self.pictures)
 
 
 NOTHING = Sent()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
+class ModelCall(Struct, frozen=True):
     """A call of a model, as its answer records it.
 
-    `ident` names the API message, which may be written as several entries; None where none is
-    said. `tokens` are those of the whole prompt, cached or not, and 0 where the call failed, was
-    aborted, or records none. `at` is when it was answered (seconds since 1970), None where that
-    is not known. `complaint` says what a provider refused the prompt for: `too long` or `seal`.
-    `limit` is the most tokens that it would have taken, where it said so. An answer that `begins`
-    is written behind what it answers; where it is False, what it says stands before its record.
+    `ident` names the API message, which may be written as several entries. `tokens` counts the
+    whole prompt, cached or not; it is 0 if the call failed, was aborted, or records none. `at` is
+    when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the provider
+    refused the prompt, `limit` the maximum tokens that it named then. If `begins` is False, the
+    text of the answer is before its record.
     """
 
     ident: str | None
@@ -231,25 +201,20 @@ class ModelCall:
     begins: bool = True
 
 
-# What a provider may refuse a prompt for, as far as we can help.
-TOO_LONG, SEAL = "too long", "seal"
-
-
+# Reasons for a refused prompt that we can act on.
+TOO_LONG, SIGNATURE = "too long", "signature"
 Method = Literal["session", "agent", "default"]
 Tier = Literal["frontier", "mid", "small"]
 # The highest step of the ladder that relieves a session.
 LAST_STEP = 6
-TIERS: tuple[Tier, ...] = ("frontier", "mid", "small")
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How many tokens the characters of a session take: `fixed`, and `rate` for each character.
+class Calibration(Struct, frozen=True):
+    """The tokens of a session's characters: `fixed`, plus `rate` for each character.
 
-    `method` says where that comes from: the recorded usage of the session's own calls, the median
-    of its agent's other sessions, or what is assumed where nothing is known. `calls` are those of
-    the session's own that it was compared with, and `error` by how much of what they took it is
-    wrong on the average, None without any.
+    `method` is the source: the recorded usage of the session's own calls, the median of its agent's
+    other sessions, or a default. `calls` counts the session's own calls that it was compared with,
+    `error` is the mean relative error over them, None without any.
     """
 
     rate: float
@@ -259,21 +224,14 @@ class Calibration:
     error: float | None = None
 
     def tokens(self, chars: int, pictures: int) -> int:
-        """Estimate the tokens of a request with so many characters and pictures."""
-        return max(0, round(self.fixed + self.rate * chars + PICTURE * pictures))
+        return max(0, round(self.fixed) + Sent(chars, pictures).tokens(self.rate))
 
 
-# Tokens of a picture: providers scale what is larger to about so much, whatever its bytes are.
-PICTURE = 1500
+class Fullness(Struct, frozen=True):
+    """The load of a session's next request and the window of its model, both in tokens.
 
-
-@dataclass(frozen=True, slots=True)
-class Fullness:
-    """What the next request of a session carries (`load`) and what its model takes (`window`).
-
-    Both are in tokens. `recorded` tells that the agent itself noted the window. From the
-    `threshold` (a share of the window) on it is too full. `step` is the one of the ladder that
-    holds in it.
+    `recorded` means that the agent itself noted the window. Above `threshold` (a share of the
+    window) the session is too full. `step` is the step of the ladder in force.
     """
 
     load: int
@@ -287,13 +245,16 @@ class Fullness:
 
     @property
     def pressure(self) -> float:
-        """How much of the window the next request takes."""
+        """The load as a share of the window."""
         return self.load / self.window
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """What the store remembers of the loads of all sessions: counts, and tokens in all."""
+class Loads(
+    Struct, frozen=True,
+    rename={"sessions": "sessions_weighed", "load": "load_tokens", "window": "window_tokens",
+            "too_full": "sessions_too_full"},
+):  # fmt: skip
+    """The store's totals over all sessions: counts, and tokens."""
 
     sessions: int = 0
     load: int = 0

@@ -1,104 +1,55 @@
 """Content of a session: sizes by kind and tool, extracted values, and next extractions."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.formats import codex
 from brainsurgeon.lookup.entries import owned
-from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.lookup.sessions import Session, session_named
 from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.records import Held
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import Extraction, Held
+from brainsurgeon.model.reports import Context, Filling
+from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.retention import expires_at
-from brainsurgeon.rewrite.budget import fit_in, folding_of, fullness, weigh
-from brainsurgeon.rewrite.inspect import NotIdleError, examine_to_show, records_of
+from brainsurgeon.rewrite.budget import Planner, fit_in, fullness
+from brainsurgeon.rewrite.inspect import Examination, NotIdleError, examine_to_show, records_of
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
-
-if TYPE_CHECKING:
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.plans import Cut, KeptPart, Plan
-    from brainsurgeon.model.records import Extraction, Records
-    from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.model.turns import ArchiveRecord, Fullness, Verdict
-    from brainsurgeon.rewrite.inspect import Examination
-    from brainsurgeon.store import Store
+from brainsurgeon.store import Store
 
 PREVIEW = 80  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """Number and characters of the values of one kind and tool.
-
-    `live_chars` counts the characters that the next request carries.
-    """
-
-    kind: str
-    tool: str | None
-    values: int
-    chars: int
-    live_chars: int
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The content of one session.
-
-    `size` is in bytes. `state` is "idle" or the reason why the session would be deferred.
-    `changed_at` is the time when its file last changed, None if the file is gone; `missed_at` is
-    the time when a retention run first missed it. `deferred` is why its plan cannot be carried
-    out now. `unsent` is the number of values that no request carries any more, and their
-    characters. `full` is the context load, if known. `turns` has a verdict for each turn, if
-    turns may be archived. `archives` are the existing archives.
-    """
-
-    session: str
-    path: str
-    format: str
-    size: int
-    state: str
-    filling: tuple[Filling, ...]
-    extracted: tuple[Extraction, ...]
-    next: tuple[Cut, ...]
-    gain: int
-    pays: bool
-    kept: tuple[KeptPart, ...]
-    warnings: tuple[str, ...]
-    changed_at: float | None
-    deferred: str | None = None
-    unsent: tuple[int, int] = (0, 0)
-    full: Fullness | None = None
-    turns: tuple[Verdict, ...] = ()
-    archives: tuple[ArchiveRecord, ...] = ()
-    missed_at: float | None = None
-
-
 def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
-    """Return the content of a session; of one whose file is gone, the values in the store.
-
-    Writes nothing.
-    """
+    """Return the content of a session, or the stored values if its file is gone. Writes nothing."""
     chosen = session_named(settings, store, session)
+    record = chosen.record
     if chosen.file is None:
-        return _gone(chosen, records_of(settings, store, None, chosen.record, now))
-    state = store.files.at(chosen.file.path) if store else None
-    if codex_context := _only_read(settings, chosen, chosen.file):
+        values = (
+            value for value in records_of(settings, store, None, record, now).extractions
+            if value.blob_id is not None and value.archive_id is None
+            and (not value.replacement or value.kind == "thinking")
+        )  # fmt: skip
+        return Context(
+            chosen.title, chosen.path, record.format if record else "unknown", 0,
+            chosen.unseen or "its file is gone", extracted=tuple(values),
+            missed_at=record.missed_at if record else None,
+        )  # fmt: skip
+    if codex_context := _of_codex(settings, chosen, chosen.file):
         return codex_context
+    state = store.files.at(chosen.file.path) if store else None
     with examine_to_show(settings, chosen.file, state, now) as examined:
-        records = records_of(settings, store, examined.session, chosen.record, now)
-        make = partial(examined.plan, records, explain=True)
-        fitting = fit_in(examined, records, store, make, folding_of(examined, records), cut=True)
-        planned, weighed = fitting.plan, weigh(examined, records, store)
+        records = records_of(settings, store, examined.session, record, now)
+        planner = Planner(examined, records, store, explain=True)
+        fitting, (_, full) = fit_in(planner), planner.weigh()
+        planned = fitting.plan
         fingerprint = examined.session.fingerprint
         standing = set(planned.sighted)
         extracted = [
@@ -106,25 +57,26 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             if value.id in standing and value.archive_id is None
         ]  # fmt: skip
         return Context(
-            chosen.title, chosen.path, examined.format.name, fingerprint.size, _state(examined),
-            _filling(planned),
-            tuple(owned(store, chosen, extracted) if store else ()),
-            tuple(planned.extracted), planned.gain,
-            planned.forced or fitting.rules.pays(planned.gain, fingerprint.size),
-            planned.kept, planned.warnings,
-            fingerprint.mtime_ns / 1e9, planned.deferred, _unsent(planned), weighed.full,
-            planned.turns, archives_of(store, chosen),
+            chosen.title, chosen.path, examined.format.name, fingerprint.size,
+            state=not_idle(examined) or "idle",
+            filling=_filling(planned),
+            extracted=tuple(owned(store, chosen, extracted) if store else ()),
+            next=tuple(planned.extracted),
+            gain=planned.gain,
+            pays=planned.forced or fitting.rules.pays(planned.gain, fingerprint.size),
+            kept=planned.kept,
+            warnings=planned.warnings,
+            changed_at=fingerprint.mtime_ns / 1e9,
+            deferred=planned.deferred,
+            unsent=(sum(amount.values for amount in planned.unsent),
+                    sum(amount.chars for amount in planned.unsent)),
+            full=full,
+            turns=planned.turns,
+            archives=tuple(store.archives.standing(record.id) if store and record else ()),
         )  # fmt: skip
 
 
-def archives_of(store: Store | None, session: Session) -> tuple[ArchiveRecord, ...]:
-    """Return the archives in a session, oldest first."""
-    if store is None or session.record is None:
-        return ()
-    return tuple(store.archives.standing(session.record.id))
-
-
-def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
+def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
     """Return the context load of a Codex session, None for others. Codex is never changed."""
     if file.in_database:
         return None
@@ -137,33 +89,21 @@ def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Contex
             return None
         measured = measure_codex(session.lines)
         line = calibrate(measured.calls, ())
-        full = fullness(settings.budget_rules(), measured, line, measured.window)
         mark = session.fingerprint
         return Context(
-            chosen.title, chosen.path, form, mark.size, codex.ONLY_READ, (), (), (), 0, False, (),
-            (), mark.mtime_ns / 1e9, full=full,
+            chosen.title, chosen.path, form, mark.size, codex.ONLY_READ,
+            changed_at=mark.mtime_ns / 1e9,
+            full=fullness(settings.budget_rules(), measured, line, measured.window),
         )  # fmt: skip
 
 
-def _state(examined: Examination) -> str:
+def not_idle(examined: Examination) -> str:
+    """Return why a session is not idle, or "" if it is."""
     try:
         examined.check_idle()
     except (NotIdleError, RefusedError) as why:
         return str(why)
-    return "idle"
-
-
-def _gone(chosen: Session, records: Records) -> Context:
-    values = (
-        value for value in records.extractions
-        if value.blob_id is not None and value.archive_id is None
-        and (not value.replacement or value.kind == "thinking")
-    )  # fmt: skip
-    return Context(
-        chosen.title, chosen.path, chosen.record.format if chosen.record else "unknown", 0,
-        chosen.unseen or "its file is gone", (), tuple(values),
-        (), 0, False, (), (), None, missed_at=chosen.record.missed_at if chosen.record else None,
-    )  # fmt: skip
+    return ""
 
 
 def described(
@@ -207,21 +147,15 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:
     """Sum up all values, extracted and kept, by kind and tool, most live characters first."""
+    parts = [(part.kind, part.tool, part.values, part.chars) for part in planned.kept]
+    parts += [(removal.kind, removal.tool, 1, removal.chars) for removal in planned.extracted]
     sums: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
-    for part in planned.kept:
-        sums[part.kind, part.tool][0] += part.values
-        sums[part.kind, part.tool][1] += part.chars
-    for cut in planned.extracted:
-        sums[cut.kind, cut.tool][0] += 1
-        sums[cut.kind, cut.tool][1] += cut.chars
+    for kind, tool, values, chars in parts:
+        sums[kind, tool][0] += values
+        sums[kind, tool][1] += chars
     unsent = {(amount.kind, amount.tool): amount.chars for amount in planned.unsent}
     filled = (
         Filling(*key, values, chars, max(0, chars - unsent.get(key, 0)))
         for key, (values, chars) in sums.items()
     )
     return tuple(sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars)))
-
-
-def _unsent(planned: Plan) -> tuple[int, int]:
-    amounts = planned.unsent
-    return sum(amount.values for amount in amounts), sum(amount.chars for amount in amounts)

@@ -4,41 +4,52 @@ Placeholders that the store does not know and temporary files that no rewrite na
 with advice and never changed.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator
 
+from msgspec import Struct
+
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, DamagedError
+from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import Session, walk
+from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, placeholder_in, value_at
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.records import EVERYTHING
+from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
+from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.left_behind import placeholders_of
-from brainsurgeon.operations.status import describe_databases, out_of_sight
+from brainsurgeon.operations.status import databases_below, describe_databases, out_of_sight
+from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
+from brainsurgeon.planning.plan import plan
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.inspect import moved_away
+from brainsurgeon.rewrite.inspect import moved_away, records_of
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.discovery import LINK, discover, nothing_recorded
+from brainsurgeon.sessions.discovery import LINK, discover
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.opening import AnyOpen, open_session
+from brainsurgeon.sessions.placeholders import (
+    archived,
+    entries_with_placeholders,
+    placeholders_in,
+    sessions_and_archives,
+    with_own_placeholders,
+)
 from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows
-from brainsurgeon.store import database
+from brainsurgeon.store import Store, database
+from brainsurgeon.store.salvage import LOST
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.operations.left_behind import Placeholders
-    from brainsurgeon.store import Store
-
+ARCHIVED = "archived by its agent; archives are not written"
 # For placeholders that no record explains.
 ADVICE = (
-    "they lead to no value of this store: if another one cut them, name its directory as state_dir,"
-    " or put its backup back; else only a backup of the session has the values"
+    "they lead to no value of this store: if another one extracted them, name its directory"
+    " as state_dir, or put its backup back; else only a backup of the session has the values"
 )
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
 _WAITS = "the next scan tries again"
@@ -47,29 +58,31 @@ _EXCLUSIVE = (
     "nothing is touched there, unless its root says `exclusive = true`: that nobody else writes "
     "there"
 )
-_FROM_BACKUP = "put a backup in its place (store restore FILE); they are not put back"
+_FROM_BACKUP = "put a backup in its place (store restore FILE); they are not restored"
+_LOST = "an older backup may hold them (store restore FILE); else they cannot be restored"
 _FOLLOW = "sessions lay there: name the directory that it leads to as a root, or undo the link"
-_MOST = 5
-Level = Literal["ok", "note", "warning", "error"]
+_OWNER = "run as the user that owns it"
+_AGENT = "run as the agent's user"
+_MOST = 5  # orphans that are named
 NO_ROOT = "its database lies below no root: name the directory of OpenClaw's agents as one"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check, with advice."""
+class SessionPlaceholders(Struct, frozen=True):
+    """The placeholders of one session; `session_id` is its row, if it has one.
 
-    level: Level
-    what: str
-    advice: str = ""
+    `standing` are the ids of their extractions, `expired` the number of these that are tombstones.
+    `orphans` are the entries with placeholders that no record can restore, each with the reason.
+    `unknown` counts the texts that only look like placeholders.
+    """
+
+    standing: tuple[int, ...]
+    expired: int
+    orphans: tuple[tuple[str, str], ...]
+    unknown: int
+    session_id: int | None = None
 
 
-def doctor(
-    settings: Settings,
-    store: Store | None,
-    *,
-    repair: bool = False,
-    check_stop: Callable[[], None] = carry_on,
-) -> list[Finding]:
+def doctor(settings: Settings, store: Store | None, *, repair: bool = False) -> list[Finding]:
     """Check everything; with `repair` (needs a writable store) also repair what is safe."""
     findings = [*_state_directory(settings), *_disks(settings)]
     if not settings.enabled:
@@ -87,7 +100,7 @@ def doctor(
             ]
         findings += _store(store)
     findings += _roots(settings)
-    findings += _sessions(settings, store, check_stop, repair=repair)
+    findings += _sessions(settings, store, repair=repair)
     return findings
 
 
@@ -104,11 +117,11 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
                 yield Finding("note", f"{path}: not there yet; the first scan makes it")
             return
         except OSError as error:
-            yield Finding("error", f"{path}: {error.strerror}", "run as the agent's user")
+            yield Finding("error", f"{path}: {error.strerror}", _AGENT)
             return
         mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.geteuid():
-            yield Finding("error", f"{path} belongs to another user", "run as the agent's user")
+            yield Finding("error", f"{path} belongs to another user", _AGENT)
         elif mode & ~wanted:
             yield Finding("error", f"{path} is open to others ({mode:04o})",
                           f"chmod {wanted:o} {path}")  # fmt: skip
@@ -117,7 +130,6 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
 
 
 def _disks(settings: Settings) -> Iterator[Finding]:
-    """Check the free space on the disks of the store and of each root."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
     for path in (settings.state_dir, *roots):
         left = database.free(path)
@@ -141,6 +153,9 @@ def _store(store: Store) -> Iterator[Finding]:
             store.blobs.get(blob, name)
         except DamagedError:
             broken += 1
+    if gone := store.extractions.gone(LOST):
+        text = counted(gone, "placeholder leads to a value", "placeholders lead to values")
+        yield Finding("error", f"{text} lost with a damaged store", _LOST)
     if broken:
         yield Finding("error", f"{broken} of {total} stored values are damaged", _FROM_BACKUP)
     else:
@@ -169,7 +184,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
             level: Level = "error" if root.required else "note"
             yield Finding(level, f"{path}: no such directory", "correct roots in the configuration")
         except OSError as error:
-            yield Finding("error", f"{path}: {error.strerror}", "run as the user that owns it")
+            yield Finding("error", f"{path}: {error.strerror}", _OWNER)
         else:
             if works or root.exclusive:
                 yield Finding("ok", f"{path}: leases {'work' if works else 'are not needed'}")
@@ -177,75 +192,78 @@ def _roots(settings: Settings) -> Iterator[Finding]:
                 yield Finding("warning", f"{path}: leases do not work here", _EXCLUSIVE)
 
 
-def _sessions(
-    settings: Settings, store: Store | None, check_stop: Callable[[], None], *, repair: bool
-) -> Iterator[Finding]:
-    """Look for placeholders without a value, leftover temporary files and migrated agents."""
+def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Iterator[Finding]:
+    """Look for placeholders without a value, leftover temporary files and migrated agents.
+
+    With `repair`, record the placeholders in the store.
+    """
     named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
-    placeholders = unknown = gone = 0
+    standing = expired = unknown = 0
     migrated: set[str] = set()
-    left: Counter[tuple[str, str]] = Counter()
+    unwritable: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
     hidden = out_of_sight(roots)
     yield from _databases(settings)
-    recorded = store.sessions.is_below if store else nothing_recorded
-    files = discover(roots, wanted=_ours_or_session, recorded=recorded)
+    recorded = store.sessions.is_below if store else None
+    files = discover(
+        roots, recorded=recorded,
+        wanted=lambda name: openclaw.is_session_name(name) or bool(TEMPORARY.fullmatch(name)),
+    )  # fmt: skip
     for item in (*files, *list_rows(roots)):
-        check_stop()
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
             yield from _no_session(item, named)
             continue
         if item.agent_directory not in migrated and moved_away(item):
             migrated.add(item.agent_directory)
-            what = f"{item.agent}: its sessions are in SQLite now"
             unseen = hidden(item.agent_directory)
-            yield Finding("note", what, NO_ROOT if unseen else "its files are not written any more")
-        result = _looked(settings, item, store, repair=repair)
-        if isinstance(result, Finding):
-            yield result
+            yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
+                          NO_ROOT if unseen else "its files are not written any more")  # fmt: skip
+        try:
+            with open_session(item) as session:
+                placeholders, obstacle = placeholders_of(settings, store, session), session.obstacle
+        except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
+            continue  # it was removed, is being replaced by brainsurgeon, or is no session
+        except OSError as error:
+            yield Finding("error", f"{item.path}: {error.strerror}", _OWNER)
             continue
-        if result is None:
-            continue
-        seen, obstacle = result
-        placeholders += len(seen.standing)
-        gone += seen.expired
-        unknown += seen.unknown + len(seen.orphans)
+        if repair and store and placeholders.standing and placeholders.session_id is not None:
+            with store.transaction():
+                store.placements.add(placeholders.session_id, placeholders.standing)
+        standing += len(placeholders.standing)
+        expired += placeholders.expired
+        unknown += placeholders.unknown + len(placeholders.orphans)
         if obstacle:
-            left[item.agent, obstacle] += 1
-        if seen.unknown:
-            odd = counted(
-                seen.unknown, "text looks like a placeholder", "texts look like placeholders"
-            )
-            yield Finding(
-                "warning", f"{item.title}: {odd}, unknown to the store",
-                "typed or pasted ones are harmless",
-            )  # fmt: skip
-        if seen.orphans:
-            names = ", ".join(entry for entry, _ in seen.orphans[:_MOST])
-            more = " …" if len(seen.orphans) > _MOST else ""
-            orphans = counted(
-                len(seen.orphans), "placeholder is an orphan", "placeholders are orphans"
-            )
-            yield Finding(
-                "warning", f"{item.title}: {orphans}, in {names}{more}", ADVICE,
-            )  # fmt: skip
-    for (agent, why), number in left.items():
+            unwritable[item.agent, obstacle] += 1
+        yield from _without_value(item, placeholders)
+    for (agent, why), number in unwritable.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
-    level: Level = "ok" if not unknown else "note"
-    standing = counted(placeholders, "placeholder stands", "placeholders stand")
-    yield Finding(level, f"{standing} in live files, "
-                         f"{counted(placeholders - gone, 'leads', 'lead')} to a value, "
-                         f"{gone} to a tombstone")  # fmt: skip
+    stand = counted(standing, "placeholder stands", "placeholders stand")
+    lead = counted(standing - expired, "leads", "lead")
+    level: Level = "note" if unknown else "ok"
+    yield Finding(level, f"{stand} in live files, {lead} to a value, {expired} to a tombstone")
+
+
+def _without_value(file: SessionFile, placeholders: SessionPlaceholders) -> Iterator[Finding]:
+    if placeholders.unknown:
+        texts = counted(
+            placeholders.unknown, "text looks like a placeholder", "texts look like placeholders"
+        )
+        yield Finding("warning", f"{file.title}: {texts}, unknown to the store",
+                      "typed or pasted ones are harmless")  # fmt: skip
+    if orphans := placeholders.orphans:
+        names = ", ".join(entry for entry, _ in orphans[:_MOST])
+        more = " …" if len(orphans) > _MOST else ""
+        number = counted(len(orphans), "placeholder is an orphan", "placeholders are orphans")
+        yield Finding("warning", f"{file.title}: {number}, in {names}{more}", ADVICE)
 
 
 def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Finding]:
-    """Report an unreadable place or a leftover temporary file."""
     if isinstance(item, SessionFile):
         if item.name not in named:
             yield Finding("error", f"{item.path}: a file of ours that no journal names",
                           "it may hold original lines: compare it before removing it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
-        advice = _FOLLOW if item.why == LINK else "run as the user that owns it"
+        advice = _FOLLOW if item.why == LINK else _OWNER
         yield Finding("error", f"{item.path}: {item.why}", advice)
 
 
@@ -253,33 +271,105 @@ def _databases(settings: Settings) -> Iterator[Finding]:
     for layout in describe_databases(settings):
         if layout.left_alone:
             level: Level = "warning" if settings.databases != "off" else "note"
-            yield Finding(
-                level, f"{layout.path}: {layout.left_alone}", "its sessions are only read"
-            )
+            what = f"{layout.path}: {layout.left_alone}"
+            yield Finding(level, what, "its sessions are only read")
         else:
             made = f"OpenClaw {layout.program or 'unknown'}, layout {layout.layout}"
             yield Finding("ok", f"{layout.path}: a layout that is known ({made})")
 
 
-def _ours_or_session(name: str) -> bool:
-    return openclaw.is_session_name(name) or TEMPORARY.fullmatch(name) is not None
+def placeholders_of(
+    settings: Settings, store: Store | None, session: AnyOpen
+) -> SessionPlaceholders:
+    """Return the placeholders of a session, from the plan of a restore of all of them."""
+    form = session.format
+    survey = form.survey(session.lines, 0)
+    record = catalogue.find(store, session) if store else None
+    records = records_of(settings, store, session, record, 0.0, (EVERYTHING,))
+    rules = settings.decision_rules()
+    snapshot = Snapshot(session.lines, form, survey, records, 0.0)
+    planned = plan(snapshot, rules, extract=False)
+    is_expired = {
+        value.id: value.blob_id is None
+        for value in records.extractions if value.replacement is None
+    }  # fmt: skip
+    standing = tuple(ident for ident in planned.sighted if ident in is_expired)
+    orphans = tuple(
+        (entry, why) for entry, why in planned.left if why in (NOBODYS, ANOTHERS, SEVERAL)
+    )
+    texts = sum(
+        placeholder_in(value_at(entry, part.path)) is not None
+        for line in session.lines
+        if line.raw and PLACEHOLDER_PREFIX in line.raw and (entry := parse(line.raw))
+        for part in form.parts(entry, NO_SURVEY, None)
+    )
+    return SessionPlaceholders(
+        standing, sum(is_expired[ident] for ident in standing), orphans,
+        texts - len(standing) - len(orphans), records.own,
+    )  # fmt: skip
 
 
-def _looked(
-    settings: Settings, file: SessionFile, store: Store | None, *, repair: bool
-) -> tuple[Placeholders, str | None] | Finding | None:
-    """Return the placeholders of a session and why it is never changed, if so.
+def placeholders_left(settings: Settings, store: Store | None) -> Iterator[PlaceholdersLeft]:
+    """Yield the sessions with placeholders, and the places that cannot be read."""
+    seen = walk(settings, store, beyond=True)
+    for problem in seen.problems:
+        if problem.failed:
+            yield _unsure(problem.path, problem.why)
+    for session in seen.sessions:
+        if session.file is None:
+            yield from _in_hidden_file(store, session)
+            continue
+        try:
+            with open_session(session.file) as opened:
+                placeholders = placeholders_of(settings, store, opened)
+        except (FileNotFoundError, RefusedError):
+            continue  # it was removed, or is no session
+        except (BlockingIOError, BusyError):
+            yield _unsure(session.title, "it is being written just now")
+        except OSError as why:
+            yield _unsure(session.title, why.strerror or type(why).__name__)
+        else:
+            led, orphans = len(placeholders.standing), len(placeholders.orphans)
+            if led or orphans:
+                yield PlaceholdersLeft(session.title, led, orphans)
 
-    With `repair`, record the placeholders in the store.
-    """
-    try:
-        with open_session(file) as session:
-            placeholders, obstacle = placeholders_of(settings, store, session), session.obstacle
-    except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
-        return None  # it was removed, is being replaced by brainsurgeon, or is no session
-    except OSError as error:
-        return Finding("error", f"{file.path}: {error.strerror}", "run as the user that owns it")
-    if repair and store and placeholders.standing and placeholders.session_id is not None:
-        with store.transaction():
-            store.placements.add(placeholders.session_id, placeholders.standing)
-    return placeholders, obstacle
+
+def _in_hidden_file(store: Store | None, session: Session) -> Iterator[PlaceholdersLeft]:
+    """Report a missing session whose root cannot be read: its file may still exist."""
+    record = session.record
+    if record and store and store.placements.of_session(record.id):
+        try:
+            os.stat(record.root)
+        except OSError as why:
+            yield _unsure(session.title, f"{record.root} cannot be read ({why.strerror})")
+
+
+def placeholders_put_away(settings: Settings) -> Iterator[PlaceholdersLeft]:
+    """Yield the agents' archives below the roots that have placeholders or cannot be read."""
+    for file in sessions_and_archives(settings.root_directories()):
+        if openclaw.is_session_name(file.name):
+            continue
+        packed = file.name.endswith(".zst")
+        try:
+            found = placeholders_in(file, carry_on) if packed else entries_with_placeholders(file)
+            yield from _in_archive(file.path, found)
+        except RefusedError:
+            continue
+        except OSError as why:
+            yield _unsure(file.path, why.strerror or type(why).__name__)
+    for agent_database in databases_below(settings.root_directories()):
+        try:
+            for session, lines in archived(agent_database):
+                entries = with_own_placeholders(lines, OpenClawRows())
+                yield from _in_archive(f"{agent_database.path}/{session}", entries)
+        except (OSError, RefusedError, BusyError) as why:
+            yield _unsure(agent_database.path, f"its archives cannot be read ({why})")
+
+
+def _in_archive(archive: str, entries: Iterable[str]) -> Iterator[PlaceholdersLeft]:
+    if ids := tuple(entries):
+        yield PlaceholdersLeft(archive, 0, len(ids), ARCHIVED, entries=ids)
+
+
+def _unsure(session: str, why: str) -> PlaceholdersLeft:
+    return PlaceholdersLeft(session, 0, 0, why, sure=False)

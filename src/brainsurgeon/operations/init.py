@@ -1,127 +1,88 @@
-"""Plan the setup: find the agents of this user and offer steps. Changes nothing."""
+"""Find the agents of this user, plan the steps of the setup, do them and undo them.
 
-from __future__ import annotations
+Planning changes nothing. Each step is recorded in the state directory before it is done, so that a
+crash leaves nothing unrecorded. Foreign and changed files are reported and kept.
+"""
 
+import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
-from brainsurgeon.config import RootTable, config_path, default_state_dir, load
-from brainsurgeon.errors import UsageError
-from brainsurgeon.hosts import openclaw, servers
+from msgspec import Struct, field
+
+from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
+from brainsurgeon.errors import FailedError, UsageError
+from brainsurgeon.hosts import home_paths, servers
 from brainsurgeon.hosts.homes import homes, uncovered
-from brainsurgeon.model.reports import UnusedHome
-from brainsurgeon.operations import install
-from brainsurgeon.operations.install import CommandStep, FileStep, Offer, read_record, state_of
+from brainsurgeon.model.reports import (
+    Command,
+    CommandStep,
+    Done,
+    FileStep,
+    Home,
+    Offer,
+    State,
+    Step,
+    UnusedHome,
+)
+from brainsurgeon.store.database import make_directory
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.hosts.homes import Home
-    from brainsurgeon.operations.install import Command, Record, State
-
-
-_STARTS = "ExecStart=%h/.local/bin/brainsurgeon run"
-_WRITES = "ReadWritePaths="
-_SPACE = re.compile(r"[\s\"';]")
-
-
-def configuration(homes: Iterable[Home], state_dir: str | None) -> str:
-    """Return a configuration for the given homes, with the defaults as comments.
-
-    A value in the file would override a default that a later version changes. `state_dir` is
-    needed if only the environment sets it: a service does not see that environment.
-    """
-    example = install.text(install.EXAMPLE)
-    if state_dir is not None:
-        example = re.sub(
-            r"(?m)^# state_dir = .*$", lambda _: _pair("state_dir", state_dir), example
-        )
-    head, samples, rest = example.partition("# [[roots]]\n")
-    lines = [
-        f"# {line}" if re.match(r"[a-z_]+ = ", line) and not line.startswith("state_dir") else line
-        for line in head.splitlines()
-    ]
-    roots = [_root(home) for home in homes]
-    return "\n".join(lines) + "\n" + ("\n".join(roots) if roots else samples + rest)
-
-
-def _root(home: Home) -> str:
-    note = f", {home.note}" if home.note else ""
-    return f"# {home.agent}{note}\n[[roots]]\n{_pair('path', home.path)}\n"
-
-
-def _pair(key: str, text: str) -> str:
-    return f"{key} = {json.dumps(text, ensure_ascii=False)}"
-
-
-def user_unit(command: Sequence[str], writable: Iterable[str]) -> str:
-    """Return a systemd user unit for a command, with more writable paths."""
-    lines = []
-    for line in install.text(install.USER_UNIT).splitlines():
-        if line == _STARTS:
-            lines.append("ExecStart=" + " ".join(map(_word, command)))
-        else:
-            lines.append(line)
-        if line.startswith(_WRITES):
-            last = len(lines)
-    more = [f"{_WRITES}{_word('-' + path)}" for path in writable]
-    return "\n".join([*lines[:last], *more, *lines[last:]]) + "\n"
-
-
-def _word(text: str) -> str:
-    """Escape a word for a unit file: `%` begins a specifier there, `$` a variable."""
-    escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
-    if not _SPACE.search(text):
-        return escaped
-    return '"' + escaped.replace('"', '\\"') + '"'
-
-
-def beside(places: Iterable[str], usual: Iterable[str]) -> list[str]:
-    """Return the distinct places that are not below a usual place."""
-    above = [os.path.realpath(path) for path in usual]
-    return list(dict.fromkeys(
-        place for place in places
-        if not any(os.path.commonpath([os.path.realpath(place), path]) == path for path in above)
-    ))  # fmt: skip
-
-
-def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Return the homes that no root covers, with configuration lines. They are not read.
-
-    The first configured root replaces OpenClaw's directory, which is walked by default: the lines
-    then include that directory.
-    """
-    kept = (openclaw.agents_directory(),) if not settings.roots and openclaw.has_agents() else ()
-    roots = [root.path for root in settings.root_directories()]
-    return [
-        UnusedHome(home.agent, home.path, home.note, "\n".join(map(_lines, (*kept, home.path))))
-        for home in uncovered(roots)
-    ]
-
-
-def _lines(path: str) -> str:
-    return f"[[roots]]\npath = {json.dumps(path)}"
-
-
-_UNIT = "~/.config/systemd/user/brainsurgeon.service"
+PATIENCE = 120  # seconds for a command of another program; an agent's own starts in a few
 _SYSTEMCTL = ("systemctl", "--user")
 # The writable paths in the unit file as shipped.
-_WRITTEN = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
-NO_SYSTEMD = (
-    "no systemd runs for this user (systemctl --user): let cron call `brainsurgeon scan --once`,"
-    " or run `brainsurgeon run` under what supervises programs here"
-)
+_WRITABLE = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Record(Struct):
+    """The steps done by `init`, in order, kept in the state directory."""
+
+    directory: str
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.directory, "init.json")
+
+    def find(self, **fields: object) -> dict[str, Any] | None:
+        return next((entry for entry in self.entries if fields.items() <= entry.items()), None)
+
+    def add(self, entry: dict[str, Any], *, replaced: dict[str, Any] | None = None) -> None:
+        """Add an entry, or put it in the place of another, and write the record."""
+        if not self.entries:
+            state = {"what": "state directory", "directories": _missing(self.directory)}
+            make_directory(self.directory)
+            self.entries.append(state)
+        if replaced is None:
+            self.entries.append(entry)
+        else:
+            directories = [*replaced.get("directories", ()), *entry.get("directories", ())]
+            entry["directories"] = directories
+            self.entries[self.entries.index(replaced)] = entry
+        self._write()
+
+    def forget(self, entry: dict[str, Any]) -> None:
+        """Remove an entry that was undone; after the last one, also remove the record."""
+        self.entries.remove(entry)
+        if len(self.entries) > 1:
+            self._write()
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+        _remove_empty(self.entries.pop()["directories"])
+
+    def _write(self) -> None:
+        _replace_file(self.path, json.dumps({"done": self.entries}, indent=2))
+
+
+class Setup(Struct, frozen=True):
     """The agent homes of this machine and the offers.
 
     `settings` are the settings after all offers are accepted, `foreign` the homes of other users.
@@ -149,83 +110,84 @@ def set_up(
     existing = config_path(config)
     existing = existing if existing and os.path.lexists(existing) else None
     settings, warnings = load(existing or os.devnull)
-    text = configuration(own, _unusual_state())
     if existing is None and not settings.roots:
         roots = tuple(RootTable(path=home.path) for home in own)
         settings = settings.model_copy(update={"roots": roots})
     record = read_record(settings.state_dir)
-    path = existing or config or _default_path()
-    place = FileStep("configuration", path, text, "there" if existing else "new")
-    more = () if path == _usual_path() or path.startswith("/etc/") else ("--config", path)
-    offers = [
-        Offer("a configuration", (place,), asked=True),
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    default = os.path.join(home, "brainsurgeon/config.toml")
+    path = existing or config or os.environ.get("BRAINSURGEON_CONFIG") or default
+    state: State = "there" if existing else "new"
+    step = FileStep("configuration", path, _configuration(own), state)
+    # A service does not see a shell's XDG_CONFIG_HOME.
+    usual = os.path.expanduser("~/.config/brainsurgeon/config.toml")
+    more = () if path == usual or path.startswith("/etc/") else ("--config", path)
+    offers = (
+        Offer("a configuration", (step,), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_tools(program, more, record, asked=mcp, ask=ask),
-    ]
+    )
     foreign = tuple(home for home in every_home if home not in own)
+    unused = tuple(unused_homes(settings)) if existing else ()
     return Setup(
-        tuple(every_home), foreign, settings, record, tuple(offers), tuple(warnings),
-        tuple(unused_homes(settings)) if existing else (),
+        tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused
     )  # fmt: skip
-
-
-def _usual_path() -> str:
-    """Return the configuration path of a service, which does not see a shell's XDG_CONFIG_HOME."""
-    return os.path.expanduser("~/.config/brainsurgeon/config.toml")
-
-
-def _default_path() -> str:
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return os.environ.get("BRAINSURGEON_CONFIG") or os.path.join(home, "brainsurgeon/config.toml")
-
-
-def _unusual_state() -> str | None:
-    """Return the state directory if the environment changes it, else None."""
-    named = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
-    moved = named != os.path.expanduser("~/.local/state/brainsurgeon")
-    return os.path.abspath(os.path.expanduser(named)) if moved else None
 
 
 def _systemd(
     program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
 ) -> Iterator[Offer]:
     """Offer the user unit and its start; raise UsageError if `asked` and no systemd runs."""
-    runs = shutil.which("systemctl") is not None and _says("is-system-running") != "offline"
+    runs = shutil.which("systemctl") is not None and _systemctl("is-system-running") != "offline"
     if asked and not runs:
-        raise UsageError(NO_SYSTEMD)
+        raise UsageError(
+            "no systemd runs for this user (systemctl --user): let cron call `brainsurgeon scan"
+            " --once`, or run `brainsurgeon run` under what supervises programs here"
+        )
     if not (runs and (asked or ask)):
         return
-    path = os.path.expanduser(_UNIT)
-    roots = [root.path for root in settings.root_directories()]
-    above = [
-        os.path.dirname(path) if os.path.basename(path) == "agents" else path for path in roots
+    # A root of OpenClaw's agents needs its state directory, too.
+    directories = [
+        os.path.dirname(root.path) if os.path.basename(root.path) == "agents" else root.path
+        for root in settings.root_directories()
     ]
-    usual = [os.path.expanduser(path) for path in _WRITTEN]
-    writable = beside((*above, settings.state_dir), usual)
-    text = user_unit((*program, "run", *more), writable)
-    state = state_of(path, text, record)
+    shipped = [os.path.realpath(os.path.expanduser(path)) for path in _WRITABLE]
+    writable = [
+        path for path in dict.fromkeys((*directories, settings.state_dir))
+        if not any(
+            os.path.commonpath([os.path.realpath(path), directory]) == directory
+            for directory in shipped
+        )
+    ]  # fmt: skip
+    path = os.path.expanduser("~/.config/systemd/user/brainsurgeon.service")
+    text = _user_unit((*program, "run", *more), writable)
+    state = _state_of(path, text, record)
     unit = FileStep("user unit", path, text, state, after=((*_SYSTEMCTL, "daemon-reload"),))
-    on = state == "there" and _says("is-enabled") == "enabled" and _says("is-active") == "active"
+    if state == "there":
+        is_on = _systemctl("is-enabled") == "enabled" and _systemctl("is-active") == "active"
+        state = "there" if is_on else "new"
     start = CommandStep(
         "user service", (*_SYSTEMCTL, "enable", "--now", "brainsurgeon"),
-        (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"),
-        "there" if on else "new" if state == "there" else state, path=path,
+        (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"), state, path=path,
     )  # fmt: skip
     note = "without a session at the desktop also: loginctl enable-linger"
     yield Offer("a service of your own", (unit, start), asked, note)
 
 
-def _says(question: str) -> str:
+def _systemctl(question: str) -> str:
     """Return the answer of `systemctl --user`, or `offline` if it fails or prints nothing."""
-    named = ("brainsurgeon",) if question != "is-system-running" else ()
+    unit = ("brainsurgeon",) if question != "is-system-running" else ()
     try:
-        done = subprocess.run(  # noqa: S603
-            [*_SYSTEMCTL, question, *named], stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=20, check=False,
-        )  # fmt: skip
+        return _call((*_SYSTEMCTL, question, *unit), 20).stdout.strip() or "offline"
     except (OSError, subprocess.TimeoutExpired):
         return "offline"
-    return done.stdout.strip() or "offline"
+
+
+def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603  the user saw and accepted the command
+        list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", timeout=timeout, check=False,
+    )  # fmt: skip
 
 
 def _tools(
@@ -239,51 +201,283 @@ def _tools(
         if asked:
             raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
         return
-    for agent in servers.AGENTS:
-        if agent in asked or (ask and shutil.which(agent)):
-            yield _tool(agent, program, more, record, asked=agent in asked)
-
-
-def _tool(agent: str, program: Command, more: Command, record: Record, *, asked: bool) -> Offer:
-    title = servers.TITLES[agent]
-    server = (*program, "mcp", *servers.words(agent), *more)
-    steps: list[CommandStep | FileStep] = [CommandStep(
-        f"tool of {title}", servers.adding(agent, server), servers.removing(agent),
-        _server_state(agent, server, record), agent=agent, server=server,
-    )]  # fmt: skip
-    if skill := servers.skill(agent):
-        source, place = skill
-        text = install.text(source)
-        steps.append(FileStep(f"skill of {title}", place, text, state_of(place, text, record)))
-    return Offer(f"the tool purge_control for {title}", tuple(steps), asked, _note(agent))
-
-
-def _server_state(agent: str, server: Command, record: Record) -> State:
-    now = servers.noted(agent)
-    if now is None:
-        return "new"
-    if now == list(server):
-        return "there"
-    return "ours" if now and record.of(agent=agent, server=now) else "other"
-
-
-def _note(agent: str) -> str:
-    others = servers.openclaw_names()[1:] if agent == "openclaw" else []
-    if not others:
-        return ""
-    return (
-        f"it serves {servers.openclaw_names()[0]} alone; {', '.join(others)} each want a server"
-        " of their own, and a tool policy that gives each agent only its own"
-    )
+    for agent, title in servers.TITLES.items():
+        if not (agent in asked or (ask and shutil.which(agent))):
+            continue
+        server = (*program, "mcp", *servers.server_options(agent), *more)
+        now = servers.configured(agent)
+        state: State = "new"
+        if now is not None:
+            ours: State = "ours" if now and record.find(agent=agent, server=now) else "other"
+            state = "there" if now == list(server) else ours
+        tool = CommandStep(
+            f"tool of {title}", servers.add_command(agent, server), servers.remove_command(agent),
+            state, agent=agent, server=server,
+        )  # fmt: skip
+        source, path = servers.skill(agent)
+        text = _packaged_text(source)
+        skill = FileStep(f"skill of {title}", path, text, _state_of(path, text, record))
+        names = servers.openclaw_names() if agent == "openclaw" else []
+        note = (
+            f"it serves {names[0]} alone; {', '.join(names[1:])} each want a server of their own,"
+            " and a tool policy that gives each agent only its own"
+            if len(names) > 1
+            else ""
+        )
+        yield Offer(f"the tool purge_control for {title}", (tool, skill), agent in asked, note)
 
 
 def why_nothing(setup: Setup) -> str | None:
-    """Return why no session can be found, or None."""
+    """Return advice if this user has no sessions of any agent, else None."""
     if any(home not in setup.foreign for home in setup.homes):
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         return f"run it without sudo, as the user whose agents they are ({user})"
     return (
         f"no agent has sessions here yet; those of OpenClaw are looked for in"
-        f" {openclaw.agents_directory()}"
+        f" {home_paths.openclaw_agents()}"
     )
+
+
+def _configuration(homes: Iterable[Home]) -> str:
+    """Return a configuration for the given homes, with the defaults as comments.
+
+    A value in the file would override a default that a later version changes.
+    """
+    example = _packaged_text("config.toml.example")
+    # A service does not see an environment that sets the state directory.
+    state_dir = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
+    if state_dir != os.path.expanduser("~/.local/state/brainsurgeon"):
+        value = json.dumps(os.path.abspath(os.path.expanduser(state_dir)), ensure_ascii=False)
+        example = re.sub(r"(?m)^# state_dir = .*$", lambda _: f"state_dir = {value}", example)
+    head, samples, rest = example.partition("# [[roots]]\n")
+    lines = [
+        f"# {line}" if re.match(r"[a-z_]+ = ", line) and not line.startswith("state_dir") else line
+        for line in head.splitlines()
+    ]
+    roots = "\n".join(
+        f"# {home.agent}{f', {home.note}' if home.note else ''}\n"
+        f"[[roots]]\npath = {json.dumps(home.path, ensure_ascii=False)}\n"
+        for home in homes
+    )
+    return "\n".join(lines) + "\n" + (roots or samples + rest)
+
+
+def _user_unit(command: Iterable[str], writable: Iterable[str]) -> str:
+    lines = _packaged_text("systemd/user/brainsurgeon.service").splitlines()
+    start = lines.index("ExecStart=%h/.local/bin/brainsurgeon run")
+    lines[start] = "ExecStart=" + " ".join(map(_unit_word, command))
+    option = "ReadWritePaths="
+    end = max(number for number, line in enumerate(lines, 1) if line.startswith(option))
+    lines[end:end] = [f"{option}{_unit_word('-' + path)}" for path in writable]
+    return "\n".join(lines) + "\n"
+
+
+def _unit_word(text: str) -> str:
+    """Escape a word for a unit file: `%` begins a specifier there, `$` a variable."""
+    escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+    quoted = escaped.replace('"', '\\"')
+    return f'"{quoted}"' if re.search(r"[\s\"';]", text) else escaped
+
+
+def unused_homes(settings: Settings) -> list[UnusedHome]:
+    """Return the homes that no root covers, with configuration lines. They are not read.
+
+    The lines include OpenClaw's directory if it is walked by default, since the first configured
+    root ends that.
+    """
+    default = home_paths.openclaw_agents()
+    kept = (default,) if not settings.roots and os.path.isdir(default) else ()
+    return [
+        UnusedHome(
+            home.agent, home.path, home.note,
+            "\n".join(
+                f"[[roots]]\npath = {json.dumps(path, ensure_ascii=False)}"
+                for path in (*kept, home.path)
+            ),
+        )
+        for home in uncovered(root.path for root in settings.root_directories())
+    ]  # fmt: skip
+
+
+def read_record(directory: str) -> Record:
+    """Read the record of `init`; raise FailedError if it cannot be read."""
+    record = Record(directory)
+    try:
+        with open(record.path, encoding="utf-8") as handle:
+            record.entries = list(json.load(handle)["done"])
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged"
+        raise FailedError(f"{record.path}: cannot be read: {reason}; move it away") from None
+    return record
+
+
+def _state_of(path: str, content: str, record: Record) -> State:
+    if not os.path.lexists(path):
+        return "new"
+    digest = digest_of(path)
+    if digest == _digest(content.encode()):
+        return "there"
+    return "ours" if digest and record.find(path=path, digest=digest) else "other"
+
+
+def digest_of(path: str) -> str | None:
+    """Return the digest of a regular file; None if it is a link, missing or unreadable."""
+    with suppress(OSError):
+        if not os.path.islink(path):
+            with open(path, "rb") as handle:
+                return _digest(handle.read())
+    return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
+
+
+def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
+    """Do the steps in order, each recorded first; stop at the first that fails."""
+    done = []
+    for step in steps:
+        if isinstance(step, FileStep):
+            done.append(_write_file(step, record))
+        else:
+            done.append(_run_command(step, record))
+        if done[-1].left:
+            break
+    return done
+
+
+def take_back(record: Record) -> list[Done]:
+    """Undo the recorded steps, last first. Files changed since are kept and stay recorded."""
+    done = []
+    for entry in reversed(record.entries[1:]):
+        result = _remove_file(entry) if "digest" in entry else _undo_command(entry, record)
+        if not result.left:
+            record.forget(entry)
+        done.append(result)
+    return done
+
+
+def _write_file(step: FileStep, record: Record) -> Done:
+    older = record.find(path=step.path) if step.state == "ours" else None
+    directory = os.path.dirname(step.path)
+    entry: dict[str, Any] = {
+        "what": step.what, "path": step.path, "digest": _digest(step.content.encode()),
+        "directories": _missing(directory), "after": step.after,
+    }  # fmt: skip
+    record.add(entry, replaced=older)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        if step.state == "ours":
+            _replace_file(step.path, step.content)
+        else:
+            with open(step.path, "x", encoding="utf-8") as handle:  # fails if it exists by now
+                handle.write(step.content)
+    except OSError as error:
+        if not older:
+            _remove_empty(entry["directories"])
+            record.forget(entry)
+        return Done(step.what, f"{step.path} cannot be written: {error.strerror}", left=True)
+    for command in step.after:
+        if failure := _failure(command):
+            return Done(step.what, f"{step.path} is written, but {failure}", left=True)
+    return Done(step.what, f"{step.path} is written")
+
+
+def _run_command(step: CommandStep, record: Record) -> Done:
+    entry = {
+        "what": step.what, "undo": step.undo, "agent": step.agent, "server": list(step.server),
+        "path": step.path,
+    }  # fmt: skip
+    if step.state == "ours":
+        _failure(step.undo)
+    record.add(entry, replaced=record.find(what=step.what))
+    if failure := _failure(step.command):
+        record.forget(entry)
+        return Done(step.what, failure, left=True)
+    return Done(step.what, f"done: {shlex.join(step.command)}")
+
+
+def _remove_file(entry: dict[str, Any]) -> Done:
+    what, path = entry["what"], entry["path"]
+    if not os.path.lexists(path):
+        result = f"{path} was gone already"
+    elif digest_of(path) != entry["digest"]:
+        return Done(what, f"{path} was changed since: it stays", left=True)
+    else:
+        result = f"{path} is removed"
+        try:
+            os.unlink(path)
+        except OSError as error:
+            return Done(what, f"{path} cannot be removed: {error.strerror}", left=True)
+    _remove_empty(entry["directories"])
+    for command in entry["after"]:
+        _failure(command)
+    return Done(what, result)
+
+
+def _undo_command(entry: dict[str, Any], record: Record) -> Done:
+    what, undo = entry["what"], entry["undo"]
+    if agent := entry["agent"]:
+        now = servers.configured(agent)
+        if now is None:
+            return Done(what, "was gone already")
+        if now != entry["server"]:
+            return Done(what, f"was changed since: it stays ({shlex.join(undo)})", left=True)
+    unit = record.find(path=entry["path"], what="user unit") if entry["path"] else None
+    if unit and os.path.lexists(unit["path"]) and digest_of(unit["path"]) != unit["digest"]:
+        return Done(what, f"{unit['path']} was changed since: it goes on", left=True)
+    if failure := _failure(undo):
+        return Done(what, failure, left=True)
+    return Done(what, f"undone: {shlex.join(undo)}")
+
+
+def _failure(command: Sequence[str]) -> str | None:
+    """Run a command; return None, or an error message with the last line of its output."""
+    shown = shlex.join(command)
+    try:
+        done = _call(command, PATIENCE)
+    except OSError as error:
+        return f"`{shown}` cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return f"`{shown}` did not end within {PATIENCE} s"
+    if done.returncode == 0:
+        return None
+    last = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return f"`{shown}` ended with {done.returncode}" + (f": {last[-1]}" if last else "")
+
+
+def _missing(directory: str) -> list[str]:
+    """Return the directory and its parents as far as they do not exist, deepest first."""
+    missing = []
+    while directory and not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    return missing
+
+
+def _remove_empty(directories: Iterable[str]) -> None:
+    for directory in directories:
+        with suppress(OSError):  # it is not empty
+            os.rmdir(directory)
+
+
+def _replace_file(path: str, content: str) -> None:
+    with open(f"{path}.new", "w", encoding="utf-8") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def _packaged_text(name: str) -> str:
+    """Return the text of a file by its path in a clone, such as `config.toml.example`."""
+    # A wheel has these files below `packaged/`; a clone has them where the build takes them from.
+    package = os.path.dirname(os.path.dirname(__file__))
+    directory = os.path.join(package, "packaged")
+    if not os.path.isdir(directory):
+        directory = os.path.dirname(os.path.dirname(package))
+    with open(os.path.join(directory, name), encoding="utf-8") as handle:
+        return handle.read()

@@ -1,23 +1,25 @@
 """Reduce a session until it fits its model's context window, without calling a model."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator
 
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING
+from msgspec.structs import asdict
 
-from brainsurgeon.errors import BusyError, FailedError, GoneError, GuardedError
-from brainsurgeon.formats import base
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import FailedError, GuardedError
 from brainsurgeon.lookup import catalogue
-from brainsurgeon.lookup.sessions import file_of, session_named
+from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import placeholder_in, value_at
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.plans import Amount
 from brainsurgeon.model.reports import Relief
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.operations.context import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
-from brainsurgeon.rewrite.budget import Fitting, Wanted, folding_of, relieve_by, weigh
-from brainsurgeon.rewrite.change import change, end_redactions
+from brainsurgeon.rewrite.apply import Change, apply_quiet, changing, end_redactions
+from brainsurgeon.rewrite.budget import Fitting, Planner, Wanted, relieve_by
+from brainsurgeon.rewrite.finish import Rewrite
 from brainsurgeon.rewrite.inspect import (
-    HELD,
+    Examination,
     NotIdleError,
     examine_quiet,
     examine_to_show,
@@ -26,21 +28,9 @@ from brainsurgeon.rewrite.inspect import (
     records_of,
 )
 from brainsurgeon.sessions.opening import as_it_is_now, failing, open_session
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.store import Store
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Records, SessionRecord
-    from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.change import AnyRewrite
-    from brainsurgeon.rewrite.inspect import Examination
-    from brainsurgeon.store import Store
-
-_SEALS = (BROKEN, DOUBTFUL, HOLLOW, STALE)
+_SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
 
 
 def relieve(
@@ -59,7 +49,7 @@ def relieve(
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
-        with _translated(file), store.runs.run("relieve", clock()):
+        with changing(file, file.title), store.runs.run("relieve", clock()):
             relief, rewrite = _relieved(settings, store, as_it_is_now(file), wanted, clock)
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())
@@ -78,35 +68,27 @@ def would_relieve(
     state = store.files.at(file.path) if store else None
     with examine_to_show(settings, file, state, now) as examined:
         records = records_of(settings, store, examined.session, chosen.record, now)
-        fitting = _fitting(store, examined, records, wanted)
-        return _told(examined, fitting, reason=fitting.plan.deferred or _not_idle(examined))
-
-
-def _fitting(
-    store: Store | None, examined: Examination, records: Records, wanted: Wanted
-) -> Fitting:  # fmt: skip
-    make = partial(examined.plan, records, explain=True)
-    weighed, folding = weigh(examined, records, store), folding_of(examined, records)
-    return relieve_by(examined, weighed, wanted, make, folding)
+        fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
+        return _told(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
 
 
 def _relieved(
     settings: Settings, store: Store, file: SessionFile, wanted: Wanted,
     clock: Callable[[], float],
-) -> tuple[Relief, AnyRewrite | None]:  # fmt: skip
+) -> tuple[Relief, Rewrite | None]:  # fmt: skip
     now = clock()
     with examine_quiet(settings, file, store.files.at(file.path), now) as examined:
         examined.check_turn()
         record = catalogue.note(store, examined.session)
         records = records_of(settings, store, examined.session, record, now)
-        fitting = _fitting(store, examined, records, wanted)
+        fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
         planned = fitting.plan
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:
             raise NotIdleError(planned.deferred)
         relief, rewrite = _told(examined, fitting), None
         if planned.edits:
-            rewrite = _changed(store, examined, record, planned, clock)
+            rewrite = apply_quiet(store, Change(examined, record, planned), clock)
         else:
             catalogue.record_look(store, examined.session, record, planned, now)
         if fitting.after:
@@ -115,51 +97,16 @@ def _relieved(
     return relief, rewrite
 
 
-def _changed(
-    store: Store, examined: Examination, record: SessionRecord, planned: Plan,
-    clock: Callable[[], float],
-) -> AnyRewrite:  # fmt: skip
-    try:
-        rewrite = change(store, examined, record, planned, clock)
-    except RefusedError as why:  # the session itself was valid when it was examined
-        raise NotIdleError(str(why)) from why
-    if rewrite.left:  # the finished part is recorded; the rest waits
-        raise NotIdleError(rewrite.left)
-    return rewrite
-
-
-@contextmanager
-def _translated(file: SessionFile) -> Iterator[None]:
-    """Translate errors of the operating system and of a busy store."""
-    with failing(file):
-        try:
-            yield
-        except BlockingIOError as why:
-            raise NotIdleError(HELD) from why
-        except BusyError as why:
-            raise NotIdleError(str(why)) from why
-        except FileNotFoundError as why:
-            raise GoneError(f"{file.title}: its file went away") from why
-
-
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
     with failing(file), open_session(file) as session, store.transaction():
         record = catalogue.note_within(store, session)
-        store.requests.add_relieve(record.id, wanted.write(), now)
-
-
-def _not_idle(examined: Examination) -> str:
-    try:
-        examined.check_idle()
-    except (NotIdleError, RefusedError) as why:
-        return str(why)
-    return ""
+        store.requests.replace("relieve", record.id, "", asdict(wanted), now)
 
 
 def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
     """Return the amounts of extracted and remaining live values, by kind and tool."""
     planned, size = fitting.plan, examined.session.fingerprint.size
-    going = {(cut.entry_id, cut.path) for cut in planned.cuts}
+    going = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = dict[_Sort, list[int]](), dict[_Sort, list[int]]()
     for place, sort, chars in _live(examined):
         counts = (went if place in going else stays).setdefault(sort, [0, 0])
@@ -168,9 +115,15 @@ def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relie
     return Relief(
         examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
         room=fitting.room, before=fitting.before, after=fitting.after, went=_amounts(went),
-        stays=_amounts(stays), values=sum(not cut.folds for cut in planned.cuts), bytes_before=size,
+        stays=_amounts(stays), bytes_before=size,
+        values=sum(not removal.archives for removal in planned.removals),
         bytes_after=size - planned.gain,
-        seals=sum(cut.empties and cut.reason in _SEALS for cut in planned.cuts),
+        signatures=sum(
+            removal.empties and removal.reason in _SIGNATURES for removal in planned.removals
+        ),
+        protected_bytes=fitting.protected.bytes if fitting.protected else 0,
+        protected_until=fitting.protected.until if fitting.protected else None,
+        least=fitting.least,
     )  # fmt: skip
 
 
@@ -180,7 +133,7 @@ _Sort = tuple[str, str | None]
 def _live(examined: Examination) -> Iterator[tuple[object, _Sort, int]]:
     """Yield each value that requests carry: its place, its kind and tool, and its characters."""
     for line in examined.session.lines:
-        entry = base.parse(line.raw) if line.raw else None
+        entry = parse(line.raw) if line.raw else None
         if entry is None or line.raw is None or examined.survey.dead(line.offset):
             continue
         ident = examined.format.identity(entry, line.raw, line.number)

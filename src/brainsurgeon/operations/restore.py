@@ -1,51 +1,79 @@
-"""Restore values of an entry: now if the session is idle, else by a pending request."""
+"""Restore the values of an entry, of a session or of all sessions.
 
-from __future__ import annotations
+A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
+with the reason, even if the store does not know it: the user may be about to uninstall
+brainsurgeon.
+"""
 
 import json
+import os
 import secrets
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
-from brainsurgeon.errors import ChangedError
-from brainsurgeon.formats.base import parse
-from brainsurgeon.lookup.entries import choose, entry_named
-from brainsurgeon.lookup.sessions import file_of, noted
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import (
+    BusyError,
+    ChangedError,
+    DamagedError,
+    FailedError,
+    GuardedError,
+    NotFoundError,
+    StoreFullError,
+)
+from brainsurgeon.lookup.entries import EntryValues, choose, entry_named
+from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
 from brainsurgeon.lookup.values import as_sent, as_the_model_had_them, contents, decode, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted, value_at
-from brainsurgeon.model.records import Request
-from brainsurgeon.model.reports import RestoreAnswer
-from brainsurgeon.model.text import moment_said
-from brainsurgeon.rewrite.change import carry_out
-from brainsurgeon.rewrite.finish import UNFINISHED
-from brainsurgeon.rewrite.inspect import NotIdleError, examine_quiet
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import (
+    EVERYTHING,
+    Extraction,
+    PrintedAnswer,
+    Request,
+    SessionRecord,
+)
+from brainsurgeon.model.reports import PUT_AWAY, OverfullSession, RestoreAnswer, SessionRestore
+from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
+from brainsurgeon.model.text import counted, moment_said
+from brainsurgeon.planning.matching import NOBODYS
+from brainsurgeon.rewrite.apply import carry_out
+from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, finish_now
+from brainsurgeon.rewrite.inspect import (
+    NotIdleError,
+    examine,
+    examine_quiet,
+    put_away,
+    records_of,
+)
 from brainsurgeon.sessions.opening import as_it_is_now, open_session
+from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.store.database import daemon_holder
+from brainsurgeon.sessions.row_listing import row_at
+from brainsurgeon.store import Store
+from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.requests import LONGEST_WAIT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.entries import EntryValues
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Extraction, SessionRecord
-    from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.rewrite.change import AnyRewrite
-    from brainsurgeon.rewrite.shelving import Values
-    from brainsurgeon.store import Store
-
 _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
+LOST = "extracted into another store: set state_dir to its directory, if that still exists"
+UNSEEN = "it may contain placeholders"
+ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
+# Errors that concern one session of several.
+FAILURES = (DamagedError, FailedError, GuardedError, NotFoundError, StoreFullError)
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def restore(
     settings: Settings,
     store: Store,
-    entry: str | EntryValues,
+    entry: str,
     *,
     clock: Callable[[], float],
     session: str | Session | None = None,
@@ -57,74 +85,125 @@ def restore(
 ) -> RestoreAnswer:
     """Restore the values of an entry; with `wait`, wait until the session is idle.
 
-    For an archived turn these are its last answer and its links; with `whole`, also the values
-    that were extracted from the turn.
+    For an archived turn these are its last answer and its link to the preceding entry; with
+    `whole`, also the values that were extracted from the turn.
 
-    `entry` is its id, a whole placeholder, or the result of an earlier lookup. `give` selects the
-    content of the answer; if it raises an error, nothing is requested. Raises NotFoundError,
-    AmbiguousError or ExpiredError if the lookup fails, ChangedError if the entry has neither
-    placeholder nor value, GuardedError if the agent no longer keeps its sessions in files.
+    `entry` is its id or a whole placeholder. `give` selects the content of the answer; if it
+    raises an error, nothing is requested. Raises NotFoundError, AmbiguousError or ExpiredError if
+    the lookup fails, ChangedError if the entry has neither placeholder nor value, GuardedError if
+    the agent no longer keeps its sessions in files.
     """
     wanted = list(keys)
-    named = entry_named(settings, store, entry, session) if isinstance(entry, str) else entry
+    named = entry_named(settings, store, entry, session)
     values = as_the_model_had_them(choose(named, wanted))
-    paths = tuple(value.path for value in values) if wanted else None
     file = file_of(named.session)
     tokens = tokens_of(store, values)
-    shown = contents(as_sent(values, wanted), tokens)
-    content = give(shown.values)  # before the request: it may raise an error
-    session = noted(store, named.session)
-    record, now = recorded(session), clock()
+    shown, same_as = contents(as_sent(values, wanted), tokens)
+    content = give(shown)  # before the request: it may raise an error
+    record, now = recorded(noted(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = RestoreAnswer(
         named.entry_id, record.title, record.id, pending=False,
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
-        at=now, previous=previous, content=content, same_as=shown.same_as,
+        at=now, previous=previous, content=content, same_as=same_as,
         answer_id=secrets.token_hex(8), asked_at=now,
     )  # fmt: skip
-    answer_if_there = replace(answer, already=True, at=now if previous is None else previous)
-    places = {value.id: value.path for value in values}
+    already = replace(answer, already=True, at=now if previous is None else previous)
+    is_there = partial(_has_originals, entry_id=named.entry_id, values=values, tokens=tokens)
     placed = store.placements.of_session(record.id)
-    is_restored = not any(value.id in placed for value in values)
-    more = entries_of_turn(settings, store, named, now) if whole else ()
-    if is_restored and not (pristine or more) and _stand(file, named.entry_id, tokens, places):
+    others = _others_of_turn(settings, store, named, now) if whole else ()
+    if not (pristine or others or any(value.id in placed for value in values)) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
         redacts = bool(why_busy) and not settings.keep_purge_control_calls
-        return replace(answer_if_there, why_pending=why_busy, redacts=redacts)
+        return replace(already, why_pending=why_busy, redacts=redacts)
+    everything = _everything(settings, record, now, pristine=pristine)
+    paths = tuple(value.path for value in values) if wanted else None
     requests = (
-        request_to_restore(record, named.entry_id, paths, pristine, now),
-        *(request_to_restore(record, entry_id, None, pristine, now) for entry_id in more),
+        replace(everything, entry_id=named.entry_id, paths=paths),
+        *(replace(everything, entry_id=entry_id) for entry_id in others),
     )
+
+    def attempt() -> tuple[Plan, Rewrite | None]:
+        with store.runs.run("restore", now):
+            return carry_out(settings, store, file, record, requests, clock)
+
     try:
-        planned, rewrite = _carry_out_by(
-            clock() + _patience(settings) if wait else clock(),
-            settings, store, file, record, requests, clock, tokens,
-        )  # fmt: skip
+        plan, rewrite = _when_idle(attempt, now + _patience(settings) if wait else now, clock)
     except NotIdleError as why:
-        for request in requests:
-            note(settings, store, record, request.entry_id, request.paths, pristine, now)
+        with store.transaction():
+            for request in requests:
+                store.requests.add_restore(request)
         return replace(
             answer, pending=True, why_pending=str(why),
-            put_back_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
+            restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             redacts=not settings.keep_purge_control_calls,
         )  # fmt: skip
-    unfinished = rewrite is not None and not rewrite.finish()
+    not_done = missed(plan)
+    if rewrite is not None and not rewrite.finish():
+        not_done += (UNFINISHED,)
+    count = sum(edit.entry_id in others for edit in plan.restorations)
+    if _is_untouched(plan, named.entry_id):
+        if is_there(as_it_is_now(file)):
+            return replace(already, others=count, missed=not_done if others else ())
+        reasons = [why for ident, why in plan.missed if ident == named.entry_id]
+        reason = ", ".join(reasons) or "its placeholder no longer stands there"
+        raise ChangedError(
+            f"{record.title} {named.entry_id}: {reason}; the entry was left as it is. "
+            "`brainsurgeon show` still prints the value"
+        )
     at = store.extractions.restores(record.id).get(named.entry_id, now)
-    others = sum(edit.entry_id in more for edit in planned.putbacks)
-    if not _done(planned, named.entry_id) and _stand(
-        as_it_is_now(file), named.entry_id, tokens, places
-    ):
-        not_done = (*missed(planned), *([UNFINISHED] if unfinished else []))
-        return replace(answer_if_there, others=others, missed=not_done if more else ())
-    done = _answer_when_done(replace(answer, at=at, others=others), planned, values)
-    return replace(done, missed=(*done.missed, UNFINISHED)) if unfinished else done
+    return replace(_with_result(answer, plan), at=at, others=count, missed=not_done)
 
 
-def entries_of_turn(
+def _when_idle(
+    attempt: Callable[[], Result], deadline: float, clock: Callable[[], float]
+) -> Result:
+    """Repeat an attempt until the session is idle; after `deadline`, raise its NotIdleError."""
+    while True:
+        try:
+            return attempt()
+        except NotIdleError:
+            if clock() >= deadline:
+                raise
+            time.sleep(_TRY_AGAIN)
+
+
+def _everything(
+    settings: Settings, record: SessionRecord, now: float, *, pristine: bool
+) -> Request:  # fmt: skip
+    return replace(
+        EVERYTHING, session_id=record.id, pristine=pristine, asked_at=now,
+        lapses_at=now + _patience(settings),
+    )  # fmt: skip
+
+
+def _is_untouched(plan: Plan, entry_id: str) -> bool:
+    """Check whether a plan neither restores a value of an entry nor undoes a field of it."""
+    return not any(edit.entry_id == entry_id for edit in plan.restorations) and not any(
+        edit.undoes for edit in plan.fields if edit.entry_id == entry_id
+    )
+
+
+def _with_result(answer: RestoreAnswer, plan: Plan) -> RestoreAnswer:
+    """Return an answer with the values and fields that a plan restored in its entry."""
+    entry_id = answer.entry_id
+    paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == entry_id}
+    sizes = {path: size for path, size in answer.sizes.items() if path in paths}
+    stamps = (
+        moment_said(json.loads(edit.before)) for edit in plan.fields
+        if edit.entry_id == entry_id and edit.name == RESTORED and edit.before and not edit.undoes
+    )  # fmt: skip
+    return replace(
+        answer, keys=tuple(sizes), sizes=sizes, previous=next(stamps, None) or answer.previous,
+        insertions_removed=removed(plan),
+    )  # fmt: skip
+
+
+def _others_of_turn(
     settings: Settings, store: Store, named: EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the entries of an archived turn from which values were extracted.
+    """Return the other entries of an archived turn from which values were extracted.
 
     The turn may have been restored already, without these values.
     """
@@ -147,7 +226,7 @@ def recorded(session: Session) -> SessionRecord:
 
 
 def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
-    """Return why a session is not idle, so that its agent may be the caller, or ""."""
+    """Return why a session is not idle, or "". If it is not, the caller may be its agent."""
     try:
         current = as_it_is_now(file)
         with examine_quiet(settings, current, store.files.at(file.path), now) as examined:
@@ -164,70 +243,25 @@ def _patience(settings: Settings) -> float:
     return max(float(settings.keep_after_restore_seconds), LONGEST_WAIT)
 
 
-def _carry_out_by(
-    deadline: float, settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    requests: tuple[Request, ...], clock: Callable[[], float], tokens: Values,
-) -> tuple[Plan, AnyRewrite | None]:  # fmt: skip
-    """Carry out the requests, with retries until `deadline` while the session is not idle."""
-    while True:
-        try:
-            with store.runs.run("restore", requests[0].asked_at):
-                return carry_out(settings, store, file, record, requests, clock, tokens)
-        except NotIdleError:
-            if clock() >= deadline:
-                raise
-        time.sleep(_TRY_AGAIN)
-
-
-def _done(planned: Plan, ident: str) -> bool:
-    """Check whether a plan restores a value of an entry or removes one of our fields from it."""
-    return any(edit.entry_id == ident for edit in planned.putbacks) or any(
-        edit.undoes and edit.entry_id == ident for edit in planned.fields
-    )
-
-
-def _answer_when_done(
-    answer: RestoreAnswer, planned: Plan, values: tuple[Extraction, ...]
-) -> RestoreAnswer:
-    ident = answer.entry_id
-    back = {dotted(edit.path) for edit in planned.putbacks if edit.entry_id == ident}
-    if not _done(planned, ident):
-        reasons = [why for entry, why in planned.missed if entry == ident]
-        reason = ", ".join(reasons) or "its placeholder no longer stands there"
-        raise ChangedError(
-            f"{answer.session} {ident}: {reason}; the entry was left as it is. "
-            "`brainsurgeon show` still prints the value"
-        )
-    sizes = {dotted(value.path): value.size for value in values if dotted(value.path) in back}
-    return replace(
-        answer, keys=tuple(sizes), sizes=sizes,
-        previous=_restored_before(planned, ident) or answer.previous,
-        insertions_removed=removed(planned), missed=missed(planned),
-    )  # fmt: skip
-
-
-def _restored_before(planned: Plan, entry: str) -> float | None:
-    """Return the time in the `_restored` field that the plan replaces, or None."""
-    for edit in planned.fields:
-        if (edit.entry_id, edit.name) == (entry, RESTORED) and edit.before and not edit.undoes:
-            return moment_said(json.loads(edit.before))
-    return None
-
-
-def removed(planned: Plan) -> tuple[str, ...]:
+def removed(plan: Plan) -> tuple[str, ...]:
     """Return the fields of brainsurgeon that a plan removes, as text."""
     return tuple(
-        f"{edit.name} of {edit.entry_id}" for edit in planned.fields if edit.undoes is not None
+        f"{edit.name} of {edit.entry_id}" for edit in plan.fields if edit.undoes is not None
     )
 
 
-def missed(planned: Plan) -> tuple[str, ...]:
+def missed(plan: Plan) -> tuple[str, ...]:
     """Return the requests that a plan cannot carry out, with the reasons, as text."""
-    return tuple(f"{entry}: {why}" for entry, why in planned.missed)
+    return tuple(f"{entry}: {why}" for entry, why in plan.missed)
 
 
-def _stand(file: SessionFile, entry_id: str, values: Values, paths: dict[int, KeyPath]) -> bool:
-    """Check whether an entry has the original values; `values` are tokens by extraction id."""
+def _has_originals(
+    file: SessionFile, *, entry_id: str, values: Iterable[Extraction], tokens: dict[int, bytes]
+) -> bool:
+    """Check whether the file contains the values of an entry.
+
+    `tokens` maps the ids of the extractions to the JSON texts of the values.
+    """
     try:
         with open_session(file) as opened:
             for line in opened.lines:
@@ -236,38 +270,234 @@ def _stand(file: SessionFile, entry_id: str, values: Values, paths: dict[int, Ke
                     continue
                 if opened.format.identity(entry, line.raw, line.number) == entry_id:
                     return all(
-                        value_at(entry, paths[ident]) == decode(token)
-                        for ident, token in values.items()
+                        value_at(entry, value.path) == decode(tokens[value.id]) for value in values
                     )
     except (OSError, RefusedError):
         pass
     return False
 
 
-def request_to_restore(
-    record: SessionRecord, entry_id: str | None, paths: tuple[KeyPath, ...] | None,
-    pristine: bool, now: float,
-) -> Request:  # fmt: skip
-    """Return a request to carry out now, to be recorded only if it has to wait."""
-    return Request(None, record.id, entry_id, "restore", paths, None, pristine, now, lapses_at=None)
-
-
-def note_answer(store: Store, answer: RestoreAnswer) -> None:
-    """Record the id of an answer, so that the call it answers is redacted later."""
+def note_answer(store: Store, answer: RestoreAnswer, printed: str) -> None:
+    """Record an answer as it is printed, so that it is redacted later in the agent's own call."""
     if answer.redacts:
-        answer_id = answer.answer_id.encode()
+        own = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
-            store.requests.add_redact(
-                answer.session_id, answer.entry_id, answer_id, answer.asked_at
-            )
+            store.requests.add_redact(answer.session_id, answer.entry_id, own, answer.asked_at)
 
 
-def note(
-    settings: Settings, store: Store, record: SessionRecord, entry_id: str | None,
-    paths: tuple[KeyPath, ...] | None, pristine: bool, now: float,
+def restore_all(
+    settings: Settings,
+    store: Store,
+    *,
+    clock: Callable[[], float],
+    session: str | None = None,
+    pristine: bool = False,
+    patience: float = 0.0,
+    progress: Callable[[SessionFile], None] = lambda _: None,
+    waiting: Callable[[list[SessionRestore]], None] = lambda _: None,
+) -> list[SessionRestore]:
+    """Restore all values, in one session or in all; return the results.
+
+    Archives that agents keep as files are restored like sessions. If sessions are not idle, wait
+    for them up to `patience` seconds, and call `waiting` with the pending results whenever these
+    change.
+    """
+
+    def restore_session(item: Session) -> tuple[SessionRestore, Rewrite | None]:
+        if item.file:
+            progress(item.file)
+        try:
+            with translated(store.directory):
+                return _restore_session(settings, store, item, pristine, clock)
+        except BusyError as why:  # the store is locked, so that not even a request can be noted
+            return SessionRestore(item.title, "failed", 0, reason=str(why)), None
+
+    if session is not None:
+        chosen = [session_named(settings, store, session, beyond=True)]
+    else:
+        chosen = all_sessions(settings, store, beyond=True)
+    chosen = [noted(store, item) if item.record else item for item in chosen]
+    from brainsurgeon.operations.doctor import placeholders_put_away  # noqa: PLC0415  slow
+
+    archives = [] if session else list(placeholders_put_away(settings))
+    files = {file.path: file for file in sessions_and_archives(settings.root_directories())}
+    chosen += [
+        Session(archive.session, archive.session, files[archive.session], None)
+        for archive in archives if archive.session in files and not _is_packed(archive.session)
+    ]  # fmt: skip
+    with store.runs.run("restore", clock()):
+        results = change_each(chosen, restore_session)
+        _retry_pending(chosen, results, restore_session, patience, waiting)
+    answers = []
+    for item, (answer, late) in zip(chosen, results, strict=True):
+        untouched = answer.state == "nothing to undo" and not answer.left
+        if session or item.record or not untouched:  # else it never had a placeholder
+            not_done = (*answer.missed, UNFINISHED) if late else answer.missed
+            answers.append(replace(answer, missed=not_done))
+    for archive in archives:
+        if archive.session in files and not _is_packed(archive.session):
+            continue
+        if archive.sure:
+            left = tuple(f"{entry}: {ARCHIVED}" for entry in archive.entries)
+            answers.append(SessionRestore(archive.session, PUT_AWAY, 0, left=left))
+        else:
+            reason = f"{archive.note}; {UNSEEN}"
+            answers.append(SessionRestore(archive.session, "failed", 0, reason=reason))
+    return answers
+
+
+def _retry_pending(
+    chosen: Sequence[Session], results: list[tuple[SessionRestore, Rewrite | None]],
+    restore_session: Callable[[Session], tuple[SessionRestore, Rewrite | None]], patience: float,
+    waiting: Callable[[list[SessionRestore]], None],
 ) -> None:  # fmt: skip
-    """Record a pending restore."""
-    with store.transaction():
-        store.requests.add_restore(
-            record.id, entry_id, paths, now, now + _patience(settings), pristine=pristine
-        )
+    """Restore pending sessions as soon as they are idle, for `patience` seconds."""
+    deadline = time.monotonic() + patience
+    shown: list[SessionRestore] = []
+    while time.monotonic() < deadline:
+        places = [n for n, (answer, _) in enumerate(results) if answer.state == "pending"]
+        pending = [results[place][0] for place in places]
+        if not pending:
+            return
+        if pending != shown:
+            waiting(pending)
+            shown = pending
+        time.sleep(_TRY_AGAIN)
+        again = change_each([chosen[place] for place in places], restore_session)
+        for place, result in zip(places, again, strict=True):
+            results[place] = result
+
+
+def _is_packed(path: str) -> bool:
+    return path.endswith(".zst")
+
+
+def overfull_after(
+    settings: Settings, store: Store, *, session: str | None = None
+) -> list[OverfullSession]:
+    """Return the sessions whose requests will exceed their window after `restore_all`."""
+    if session is not None:
+        chosen = [session_named(settings, store, session, beyond=True)]
+    else:
+        chosen = all_sessions(settings, store, beyond=True)
+    overfull = []
+    for item in chosen:
+        record = item.record
+        full = store.calibrations.of(record.id) if record and item.file else None
+        if record is None or full is None:
+            continue
+        values = [value for value in store.extractions.held_in(record.id) if value.blob_id]
+        load = full.load + sum(value.tokens for value in values)
+        if load > full.window:
+            overfull.append(OverfullSession(item.title, load, full.window))
+    return overfull
+
+
+def change_each(
+    sessions: Iterable[Session], change: Callable[[Session], tuple[Answer, Rewrite | None]]
+) -> list[tuple[Answer, Rewrite | None]]:
+    """Change each session, and finish the rewrites of earlier ones meanwhile.
+
+    Return each answer with its rewrite if that could not be finished.
+    """
+    results: list[tuple[Answer, Rewrite | None]] = []
+    waiting: dict[int, Rewrite] = {}  # by the index of their result
+
+    def finish(place: int) -> None:
+        rewrite = waiting.pop(place)
+        if rewrite.finish():
+            results[place] = results[place][0], None
+
+    try:
+        for place, session in enumerate(sessions):
+            results.append(change(session))
+            rewrite = results[place][1]
+            if rewrite:
+                waiting[place] = rewrite
+            now = time.monotonic()
+            for due in [place for place, rewrite in waiting.items() if rewrite.due <= now]:
+                finish(due)
+        for place in list(waiting):
+            finish(place)
+    except BaseException:
+        finish_now(waiting.values())
+        raise
+    return results
+
+
+def _restore_session(
+    settings: Settings, store: Store, session: Session, pristine: bool,
+    clock: Callable[[], float],
+) -> tuple[SessionRestore, Rewrite | None]:  # fmt: skip
+    now, title = clock(), session.title
+    if session.file is None:
+        return _gone(store, session), None
+    if session.record is None:
+        answer = _unknown(settings, store, title, session.file, now)
+        if answer is not None:
+            return answer, None
+        session = noted(store, session)
+    record = recorded(session)
+    request = _everything(settings, record, now, pristine=pristine)
+    try:
+        plan, rewrite = carry_out(settings, store, file_of(session), record, (request,), clock)
+    except NotIdleError as why:
+        if not put_away(file_of(session)):  # no scan looks at archives
+            with store.transaction():
+                store.requests.add_restore(request)
+        return SessionRestore(title, "pending", 0, reason=str(why)), None
+    except FAILURES as why:
+        reason = str(why).removeprefix(f"{title}: ")
+        return SessionRestore(title, "failed", 0, reason=reason), None
+    nothing = "nothing restored" if plan.missed else "nothing to undo"
+    note = ""
+    if plan.unfit:  # it was signed when placeholders preceded it
+        entries = counted(len(plan.unfit), "entry", "entries")
+        outcome = "the file has it nevertheless" if pristine else "it stays extracted"
+        note = f"signed thinking of {entries} no longer fits the preceding content: {outcome}"
+    return SessionRestore(
+        title, "restored" if plan.edits else nothing, len(plan.restorations), removed(plan),
+        missed(plan), note=note, left=_left(plan),
+    ), rewrite  # fmt: skip
+
+
+def _left(plan: Plan) -> tuple[str, ...]:
+    return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(plan.left))
+
+
+def _unknown(
+    settings: Settings, store: Store, title: str, file: SessionFile, now: float
+) -> SessionRestore | None:
+    """Return the result for a session without a row, or None if something can be restored."""
+    try:
+        with examine(settings, file, None, now, window=0) as examined:
+            records = records_of(settings, store, examined.session, None, now, (EVERYTHING,))
+            plan = examined.plan(records, extract=False)
+    except RefusedError:
+        return SessionRestore(title, "nothing to undo", 0)
+    except (BusyError, OSError) as why:
+        error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
+        return SessionRestore(title, "failed", 0, reason=f"{error}; it may contain placeholders")
+    if plan.restorations or plan.fields:
+        return None
+    state = "nothing restored" if plan.left else "nothing to undo"
+    lost = any(why.endswith(NOBODYS) for _, why in plan.left)
+    return SessionRestore(title, state, 0, reason=LOST if lost else "", left=_left(plan))
+
+
+def _gone(store: Store, session: Session) -> SessionRestore:
+    """Return the result for a session whose file is gone or cannot be seen."""
+    record, hidden = recorded(session), ""
+    try:
+        os.stat(record.root)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(record.path)
+        at = row_at([Root(record.root)], record.path)
+        if isinstance(at, Unreadable):
+            hidden = f"{at.path} cannot be read ({at.why})"
+    except OSError as why:
+        hidden = f"{record.root} cannot be read ({why.strerror})"
+    if not hidden or not store.placements.of_session(record.id):
+        return SessionRestore(session.title, "gone", 0, reason="its file is gone")
+    reason = f"{hidden}: it may still contain placeholders"
+    return SessionRestore(session.title, "failed", 0, reason=reason, left=(record.path,))

@@ -4,18 +4,19 @@ Sessions without values that can have expired cost nothing. The others are read 
 pages, and other processes can use the store between two pages.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import defaultdict
-from contextlib import contextmanager
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 
+from msgspec.structs import asdict, replace
+
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.entries import id_named
+from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.status import databases_below, out_of_sight
@@ -25,22 +26,13 @@ from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.placeholders import (
     loose_placeholders,
     placeholders_in,
-    placeholders_in_rows,
     sessions_and_archives,
 )
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.store import Store
 from brainsurgeon.store.columns import path_text
-from brainsurgeon.store.expiry import Sight
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.model.records import Held, SessionRecord
-    from brainsurgeon.model.sessions import Root
-    from brainsurgeon.store import Store
-    from brainsurgeon.store.expiry import Candidates
+from brainsurgeon.store.expiry import Candidates, Sight
 
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
 # again, at first within 25 ms, and then find the lock free.
@@ -74,6 +66,32 @@ def retention(
     return report
 
 
+def _is_behind_link(record: SessionRecord) -> bool:
+    """Check whether the path of a session is or crosses a symbolic link."""
+    return not record.displaced and os.path.realpath(record.path) != record.path
+
+
+def _changed_at(record: SessionRecord, live: dict[str, float]) -> float | None:
+    changed = live.get(record.path)
+    if changed is not None or _is_behind_link(record):
+        return changed
+    try:  # the walk yields a file with two names only once
+        return os.stat(record.path, follow_symlinks=False).st_mtime
+    except OSError:
+        return None
+
+
+def _mark(root: str) -> list[int] | None:
+    """Return the file system id and inode of a directory, None if it cannot be read.
+
+    They change if another file system is mounted there.
+    """
+    try:
+        return [os.statvfs(root).f_fsid, os.stat(root).st_ino]
+    except OSError:
+        return None
+
+
 class _Run:
     def __init__(
         self, settings: Settings, store: Store, candidates: Candidates, now: float,
@@ -84,10 +102,12 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
+        # The directories of the roots that are or were trusted, and why others are not.
+        self._marks: dict[str, list[int]] = dict(self._before.get("roots") or {})
+        self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
 
     def run(self) -> None:
-        """Read the roots, then delete the expired values page by page."""
         dry_run, report = self._report.dry_run, self._report
         report.values_held = self._store.expiry.count_held()
         clock = decide.Clock(self.now, clocks.boot_clock(), clocks.boot_id())
@@ -95,8 +115,7 @@ class _Run:
         before = decide.Clock(**last) if last else None
         moved = decide.clock_moved(before, clock)
         records = list(self._store.sessions.all())
-        places = _Places(self._roots, records, self._before.get("roots") or {}, self._check)
-        sights = list(self._sights(records, places))
+        sights = list(self._sights(records, self._changes(records)))
         if not (dry_run or moved):
             self._record_missed(records, sights)
         first = decide.first_in_days(before, clock)
@@ -104,23 +123,60 @@ class _Run:
             why = moved or first or ""
             report.held_back = {path_text(record.root): why for record in records}
         elif not first:
-            report.held_back = places.not_believed
+            report.held_back = self._not_trusted
             self._delete(sights)
         if dry_run:
             return
         self._sweep()
-        self._finish({"clock": asdict(clock), "roots": places.marks, "held_back": report.held_back})
+        self._finish({"clock": asdict(clock), "roots": self._marks, "held_back": report.held_back})
+        checked = self._store.blobs.check(self._check)
+        with self._store.transaction():
+            self._store.blobs.note_check(*checked)
+        report.values_damaged = self._store.blobs.count_damaged()
 
-    def _sights(self, records: Iterable[SessionRecord], places: _Places) -> Iterator[Sight]:
+    def _changes(self, records: list[SessionRecord]) -> dict[int, float | None]:
+        """Return when each session last changed (seconds since 1970), None for a missing one.
+
+        A root may be the empty mount point of a disk that is not mounted. Missing sessions count
+        only if a known session is found below the root, or if it is the same directory as before.
+        """
+        live: dict[str, float] = {}
+        errors: dict[str, str] = {}
+        for item in (*discover(self._roots, format_of=any_format), *list_rows(self._roots)):
+            self._check()
+            if isinstance(item, Unreadable):
+                errors.setdefault(item.root, f"{item.path}: {item.why}")
+            else:
+                live[item.path] = item.fingerprint.mtime_ns / 1e9
+        roots, before = {os.path.realpath(root.path) for root in self._roots}, dict(self._marks)
+        changed = {
+            record.id: _changed_at(record, live)
+            if not record.displaced and record.root in roots else None
+            for record in records
+        }  # fmt: skip
+        seen = {record.root for record in records if changed[record.id] is not None}
+        for root in roots | {record.root for record in records}:
+            text, mark = path_text(root), _mark(root)
+            if why := errors.get(root):
+                self._not_trusted[text] = why
+            elif mark and (root in seen or mark == before.get(text)):
+                self._marks[text] = mark
+            elif text in before or root not in roots:
+                self._not_trusted[text] = _ANOTHER if mark else "it cannot be read"
+        return changed
+
+    def _sights(
+        self, records: list[SessionRecord], changes: dict[int, float | None]
+    ) -> Iterator[Sight]:
         hidden = out_of_sight(self._roots)
         for record in records:
-            root, changed = path_text(record.root), places.changed_at(record)
-            missed = None
-            if changed is None and not places.is_unseen(record):
+            root, changed, missed = path_text(record.root), changes[record.id], None
+            is_trusted = root in self._marks and root not in self._not_trusted
+            if changed is None and is_trusted and not _is_behind_link(record):
                 missed = record.missed_at or self.now
             if hidden(record.agent_directory):
                 changed = missed = None
-                places.not_believed[path_text(record.agent_directory)] = HIDDEN
+                self._not_trusted[path_text(record.agent_directory)] = HIDDEN
             yield Sight(record.id, root, changed, missed)
 
     def _record_missed(self, records: list[SessionRecord], sights: list[Sight]) -> None:
@@ -144,17 +200,29 @@ class _Run:
         if not self._is_due(sights):
             return
         self._spare_what_stands()
-        last = 0
+        store, report, last = self._store, self._report, 0
         while True:
             self._check()
-            if self._report.dry_run:
+            # Each page is read anew: a value may have been requested meanwhile.
+            with nullcontext() if report.dry_run else store.transaction():
                 page = self._candidates.page(last)
-                self._add_up(self._pick(page))
-            else:
-                page = self._delete_page(last)
+                expired = [(held, why) for held in page if (why := self._expired(held))]
+                if not report.dry_run:
+                    ids = ((held.id, why) for held, why in expired)
+                    blobs_deleted = store.expiry.delete(ids, self.now)
+                    self._record(expired)
             if not page:
                 return
             last = page[-1].id
+            size = sum(held.size for held, _ in expired)
+            report.values_deleted += len(expired)
+            report.bytes_deleted += size
+            for _, why in expired:
+                report.reasons[why] = report.reasons.get(why, 0) + 1
+            if not report.dry_run:
+                report.blobs_deleted += blobs_deleted
+                if len(page) + size // _HEAVY >= _MANY:
+                    give_way()
 
     def _is_due(self, sights: Iterable[Sight]) -> bool:
         """Gather the candidates; check whether any has expired, placeholders aside."""
@@ -169,32 +237,7 @@ class _Run:
         end = decide.expires_at(held, settings.retention, settings.retention_standing)
         return end[1] if end and end[0] <= self.now else None
 
-    def _pick(self, page: Iterable[Held]) -> list[tuple[Held, str]]:
-        return [(held, why) for held in page if (why := self._expired(held))]
-
-    def _delete_page(self, after: int) -> list[Held]:
-        """Delete the expired values of the page after an id; return the page."""
-        store = self._store
-        with store.transaction():  # read anew: a value may have been requested meanwhile
-            page = self._candidates.page(after)
-            expired = self._pick(page)
-            gone = store.expiry.delete(((held.id, why) for held, why in expired), self.now)
-            self._tell(expired)
-        self._add_up(expired)
-        self._report.blobs_deleted += gone
-        size = sum(held.size for held, _ in expired)
-        if len(page) + size // _HEAVY >= _MANY:
-            give_way()
-        return page
-
-    def _add_up(self, expired: list[tuple[Held, str]]) -> None:
-        report = self._report
-        report.values_deleted += len(expired)
-        report.bytes_deleted += sum(held.size for held, _ in expired)
-        for _, why in expired:
-            report.reasons[why] = report.reasons.get(why, 0) + 1
-
-    def _tell(self, expired: list[tuple[Held, str]]) -> None:
+    def _record(self, expired: list[tuple[Held, str]]) -> None:
         """Record the expired values as events, one for each session and reason."""
         sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
         for held, why in expired:
@@ -222,9 +265,7 @@ class _Run:
             if file.fingerprint.mtime_ns / 1e9 <= since:
                 continue
             try:
-                placeholders = (placeholders_in_rows if file.in_database else placeholders_in)(
-                    file, self._check
-                )
+                placeholders = placeholders_in(file, self._check)
             except OSError as error:
                 self._hold_back(file.root, file.path, error)
             else:
@@ -257,7 +298,6 @@ class _Run:
                     self._store.rows.release(entries)
 
     def _finish(self, facts: dict[str, object]) -> None:
-        """Record the run, drop old events and runs, and shrink the database."""
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self.now)
             self._store.facts.put("retention", facts)
@@ -277,76 +317,6 @@ class _Run:
             yield
         if rows >= _MANY:
             give_way()
-
-
-def _is_behind_link(record: SessionRecord) -> bool:
-    """Check whether the path of a session is or crosses a symbolic link."""
-    return not record.displaced and os.path.realpath(record.path) != record.path
-
-
-class _Places:
-    """The sessions below the roots, and the roots whose content is trusted.
-
-    A root may be the empty mount point of a disk that is not mounted. Missing sessions count only
-    if a known session is found below the root, or if the root is the same directory as before.
-    `marks` identifies the directories of the roots that are or were trusted.
-    """
-
-    def __init__(
-        self, roots: Iterable[Root], records: Iterable[SessionRecord],
-        before: dict[str, list[int]], check_stop: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self._live: dict[str, float] = {}
-        errors: dict[str, str] = {}
-        for item in (*discover(roots, format_of=any_format), *list_rows(roots)):
-            check_stop()
-            if isinstance(item, Unreadable):
-                errors.setdefault(item.root, f"{item.path}: {item.why}")
-            else:
-                self._live[item.path] = item.fingerprint.mtime_ns / 1e9
-        self._configured = {os.path.realpath(root.path) for root in roots}
-        self._changed = {record.id: self._look_at(record) for record in records}
-        seen = {record.root for record in records if self._changed[record.id] is not None}
-        self.marks, self.not_believed = dict(before), {}
-        for root in self._configured | {record.root for record in records}:
-            text, mark = path_text(root), _mark(root)
-            if why := errors.get(root):
-                self.not_believed[text] = why
-            elif mark and (root in seen or mark == before.get(text)):
-                self.marks[text] = mark
-            elif text in before or root not in self._configured:
-                self.not_believed[text] = _ANOTHER if mark else "it cannot be read"
-
-    def changed_at(self, record: SessionRecord) -> float | None:
-        """Return when an existing session last changed, in seconds since 1970, else None."""
-        return self._changed[record.id]
-
-    def is_unseen(self, record: SessionRecord) -> bool:
-        """Check whether it is unknown if a session that was not found still exists."""
-        root = path_text(record.root)
-        return _is_behind_link(record) or root not in self.marks or root in self.not_believed
-
-    def _look_at(self, record: SessionRecord) -> float | None:
-        if record.displaced or record.root not in self._configured:
-            return None
-        changed = self._live.get(record.path)
-        if changed is not None or os.path.realpath(record.path) != record.path:
-            return changed
-        try:  # the walk yields a file with two names only once
-            return os.stat(record.path, follow_symlinks=False).st_mtime
-        except OSError:
-            return None
-
-
-def _mark(root: str) -> list[int] | None:
-    """Return the file system id and inode of a directory, None if it cannot be read.
-
-    They change if another file system is mounted there.
-    """
-    try:
-        return [os.statvfs(root).f_fsid, os.stat(root).st_ino]
-    except OSError:
-        return None
 
 
 def give_way() -> None:

@@ -1,14 +1,14 @@
 """A scan: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     BrainsurgeonError,
     BusyError,
@@ -17,134 +17,44 @@ from brainsurgeon.errors import (
     StoppedError,
     StoreFullError,
 )
+from brainsurgeon.hosts.sqlite import DatabaseState
 from brainsurgeon.lookup import catalogue
-from brainsurgeon.model.plans import Outcome
+from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
-from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.operations.status import describe_machine
+from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.model.turns import Fullness
+from brainsurgeon.operations.init import unused_homes
+from brainsurgeon.operations.status import describe_databases
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.batch import Batch, Planned, carry_out_together
-from brainsurgeon.rewrite.budget import asked_relief, plan_due, remember
-from brainsurgeon.rewrite.change import end_redactions
-from brainsurgeon.rewrite.finish import Unfinished
+from brainsurgeon.rewrite.apply import Batch, Planned, carry_out_together, end_redactions
+from brainsurgeon.rewrite.budget import Planner, asked_relief, plan_due, remember
+from brainsurgeon.rewrite.finish import Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
     HELD,
     NotIdleError,
     check_alone,
-    check_touchable,
     examine_quiet,
     excluded,
+    is_held,
     moved_away,
     records_of,
 )
 from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
-from brainsurgeon.rewrite.turns import Told
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
-from brainsurgeon.sessions.row_listing import NOTHING_OWN, list_rows, list_rows_at, mark_of
-from brainsurgeon.store.database import DatabaseError
-from brainsurgeon.store.files import AGAIN, WAITS
+from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
+from brainsurgeon.store import Store
+from brainsurgeon.store.database import DatabaseError, explain
+from brainsurgeon.store.files import AGAIN, IN_MEMORY, WAITS
 from brainsurgeon.store.scan_memory import FileMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.hosts.sqlite import DatabaseState
-    from brainsurgeon.model.plans import Plan, Result
-    from brainsurgeon.model.records import SessionRecord
-    from brainsurgeon.model.sessions import Root, SessionFile
-    from brainsurgeon.model.turns import Fullness
-    from brainsurgeon.rewrite.change import AnyRewrite
-    from brainsurgeon.rewrite.inspect import Examination
-    from brainsurgeon.store import Store
-
-
-class Walk:
-    """One walk over the roots; `resting` counts the unchanged sessions, which it does not yield.
-
-    A walk over everything reads every directory and needs one stat for each file; a walk over
-    named paths reads only these. `own` returns the times of brainsurgeon's writes to databases.
-    """
-
-    def __init__(
-        self, roots: Sequence[Root], memory: FileMemory, own: Callable[[], Mapping[str, int]],
-        now: float,
-    ) -> None:  # fmt: skip
-        self._roots, self._memory, self._own, self._now = roots, memory, own, now
-        self.resting = 0
-
-    def everything(self) -> Iterator[SessionFile | Unreadable]:
-        """Yield every session that may need a look. Unchanged files cost no SessionFile."""
-        yield from discover(
-            self._roots, format_of=self._memory.format_of, resting=self._memory,
-            recorded=self._memory.recorded,
-        )  # fmt: skip
-        self.resting += self._memory.resting
-        yield from list_rows(self._roots, self._own(), self._rests)
-
-    def at(self, paths: Collection[str]) -> Iterator[SessionFile | Unreadable]:
-        """Yield the sessions at these paths: a file, one row, or all rows of a database."""
-        for path in sorted(paths):
-            item = discover_at(self._roots, path, self._memory.format_of)
-            if item:
-                yield item
-            elif _may_be_in_database(path):
-                yield from list_rows_at(self._roots, path, self._own())
-
-    def _rests(self, path: str, state: DatabaseState) -> bool:
-        """Check whether a database need not be opened; if so, count its sessions."""
-        sessions = self._memory.idle(path, mark_of(state), self._now)
-        self.resting += len(sessions or ())
-        return sessions is not None
-
-
-def _may_be_in_database(path: str) -> bool:
-    """Check whether a path or a parent of it is a file.
-
-    Otherwise it names a missing session, and the search of all databases is not needed.
-    """
-    while path not in ("", "/"):
-        if os.path.isfile(path):
-            return True
-        path = os.path.dirname(path)
-    return False
-
 
 NO_ROOT = "its root is not configured any more"
 NOT_FOUND = "it is not found below its root any more"
 
 
-def let_go(
-    settings: Settings, store: Store, memory: FileMemory, report: ScanReport, now: float,
-    *, whole: bool,
-) -> None:  # fmt: skip
-    """Cancel restores that are overdue, and reliefs that `relieve` would refuse now.
-
-    Only a `whole` run can tell that a session is gone. Part of the transaction that records the
-    results of the run.
-    """
-    run_id = store.runs.so_far
-    store.requests.lapse(now, run_id)
-    skipped = {seen.path: seen.reason for seen in report.sessions if seen.outcome == "skipped"}
-    troubled = {problem.root for problem in report.problems}
-    roots = {os.path.realpath(root.path) for root in settings.root_directories()}
-    for request, path, root in store.requests.reliefs():
-        missed, file = memory.asked(path)
-        why = None
-        if file:
-            why = excluded(file, settings, asked=True) or skipped.get(path)
-        elif missed and whole and root not in roots:
-            why = NO_ROOT
-        elif missed and whole and root not in troubled:
-            why = NOT_FOUND
-        if why:
-            store.requests.let_go([request], why, now, run_id)
-
-
-def verdict_on(error: Exception) -> tuple[Result, str] | None:
+def _result_of(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
         case NotIdleError() | BusyError():
@@ -153,7 +63,7 @@ def verdict_on(error: Exception) -> tuple[Result, str] | None:
             return "skipped", str(error)
         case StoreFullError() | DamagedError() | FailedError():
             return "failed", str(error)
-        case BrainsurgeonError() | DatabaseError() | StoppedError():
+        case BrainsurgeonError() | StoppedError():
             return None  # the store has failed, or the run has to stop
         case FileNotFoundError():
             return "deferred", "the file went away during the scan"
@@ -162,43 +72,6 @@ def verdict_on(error: Exception) -> tuple[Result, str] | None:
         case OSError():
             return "failed", error.strerror or type(error).__name__
     return "failed", f"unexpected {type(error).__name__}"  # one file must not stop the others
-
-
-def left_as_it_is(file: SessionFile, why: Exception, memory: FileMemory, now: float) -> Look | None:
-    """Return the result for a file left unchanged by an error, and when to look again.
-
-    None if the error does not concern one session only.
-    """
-    verdict = verdict_on(why)
-    if verdict is None:
-        return None
-    result, reason = verdict
-    size, state = file.fingerprint.size, memory.state_of(file)
-    form = state.format if state else None
-    outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-    look = Look(outcome, file.fingerprint, form)
-    if isinstance(why, NotIdleError) and why.idle:
-        return replace(look, again=WAITS, due_at=why.until)
-    if isinstance(why, RefusedError) and file.in_database:
-        return replace(look, again=WAITS)
-    if result == "failed":
-        look = replace(look, due_at=memory.try_again_at(file, now))
-    tried = isinstance(why, ObstacleError) or result == "deferred" or moved_away(file)
-    return replace(look, again=AGAIN if tried else None)
-
-
-def tell_failures(store: Store, memory: FileMemory, seen: Iterable[Outcome], now: float) -> None:
-    """Record failed sessions as events, each once for as long as the reason is the same.
-
-    Part of the transaction that records the results of the run.
-    """
-    for outcome in seen:
-        if outcome.outcome != "failed" or memory.failed_before(outcome.path) == outcome.reason:
-            continue
-        record = store.sessions.at(outcome.path)
-        facts = {"session": outcome.session, "reason": outcome.reason}
-        ident = None if record is None else record.id
-        store.events.add(now, "failure", ident, facts, store.runs.so_far)
 
 
 def scan(
@@ -226,7 +99,10 @@ def scan(
     if store and store.facts.get("enabled") is False:
         report.fresh = False
     if dry_run:
-        describe_machine(settings, store, report)
+        report.databases = describe_databases(settings)
+        report.interrupted = recover.waiting(store) if store else []
+        if not (store and store.facts.get("last_run_at")):
+            report.homes = unused_homes(settings)
     elif store:
         report.recovered = recover.recover(store)
     work = _Scan(settings, store, clock, report, progress, check_stop, named=named, only=only)
@@ -248,6 +124,7 @@ class _Scan:
         self._memory = FileMemory(store, settings.rules_fingerprint(), clock(), whole=not only)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._looked_at: list[str] = []
+        self._resting = 0  # unchanged sessions, which `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
 
     def run(self) -> None:
@@ -276,26 +153,79 @@ class _Scan:
             self._report.sessions.sort(key=lambda seen: places[seen.path])
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
-        own = self._store.rows.own_times if self._store else (lambda: NOTHING_OWN)
-        walk = Walk(self._settings.root_directories(), self._memory, own, self._memory.now)
-        yield from walk.at(self._only) if self._only else walk.everything()
-        self._report.files_seen += walk.resting
-        self._report.files_unchanged += walk.resting
+        """Yield the sessions that may need a look: those named, else all that may have changed.
+
+        A walk over everything reads every directory and needs one stat for each file. Named paths
+        are a file, one row, or a database with all of its rows.
+        """
+        roots, memory = self._settings.root_directories(), self._memory
+        own = self._store.rows.own_times() if self._store else {}
+        for path in sorted(self._only):
+            item = discover_at(roots, path, memory.format_of)
+            if item:
+                yield item
+            elif _may_be_in_database(path):
+                yield from list_rows_at(roots, path, own)
+        if not self._only:
+            yield from discover(
+                roots, format_of=memory.format_of, resting=memory, recorded=memory.recorded
+            )
+            self._resting += memory.resting
+            yield from list_rows(roots, own, self._rests)
+        self._report.files_seen += self._resting
+        self._report.files_unchanged += self._resting
+
+    def _rests(self, path: str, state: DatabaseState) -> bool:
+        """Check whether a database need not be opened; if so, count its sessions."""
+        sessions = self._memory.idle(path, mark_of(state), self._memory.now)
+        self._resting += len(sessions or ())
+        return sessions is not None
 
     def _file(self, file: SessionFile) -> None:
+        try:
+            self._look_at(file)
+        except DatabaseError as error:
+            self._locked(file, error)
+
+    def _locked(self, file: SessionFile, error: DatabaseError) -> None:
+        """Defer one session while another process locks our store; raise all other errors."""
+        why = self._store and explain(error, self._store.directory)
+        if not isinstance(why, BusyError):
+            raise error
+        size = file.fingerprint.size
+        self._looked_at.append(file.path)
+        outcome = Outcome(file.title, file.path, None, "deferred", str(why), size, size)
+        self._report.count(outcome)
+
+    def _look_at(self, file: SessionFile) -> None:
         now = self._clock()
         if self._memory.unchanged(file, now, named=self._named):
-            self._report.files_unchanged += 1
-            return
+            state = self._memory.state_of(file)
+            if state is None or state.outcome != IN_MEMORY:
+                self._report.files_unchanged += 1
+                return
+            if is_held(self._settings, file, now):
+                self._looked_at.append(file.path)
+                self._report.count(_put_off(file, state))
+                return
         self._progress(file)
         self._looked_at.append(file.path)
         if not self._batch.leaves_room(file):
             self._carry_out()
-        self._looked(file, now, partial(self._change, file, now))
+        self._record(file, now, partial(self._change, file, now))
 
-    def _looked(self, file: SessionFile, now: float, change: Callable[[], Look | None]) -> None:
+    def _record(self, file: SessionFile, now: float, change: Callable[[], Look | None]) -> None:
         """Record the result of one session, unless its plan waits in the batch."""
-        look = self._look(file, change)
+        try:
+            look = change()
+        except DatabaseError as error:
+            self._locked(file, error)
+            return
+        except Exception as error:
+            result = _result_of(error)
+            if result is None:
+                raise
+            look = self._unchanged_by(error, file, *result)
         if look is None:
             return
         self._report.count(look.outcome)
@@ -305,46 +235,60 @@ class _Scan:
             self._memory.first_seen(file, now), look.due_at, now,
         ))  # fmt: skip
 
-    def _look(self, file: SessionFile, change: Callable[[], Look | None]) -> Look | None:
-        """Return the result of a change; an error becomes a result if it concerns this file."""
-        try:
-            return change()
-        except Exception as error:
-            look = left_as_it_is(file, error, self._memory, self._clock())
-            if look is None:
-                raise
+    def _unchanged_by(
+        self, error: Exception, file: SessionFile, result: Result, reason: str
+    ) -> Look:
+        """Return the result of a file that an error left unchanged, and when to look again."""
+        size, state = file.fingerprint.size, self._memory.state_of(file)
+        form = state.format if state else None
+        outcome = Outcome(file.title, file.path, form, result, reason, size, size)
+        look = Look(outcome, file.fingerprint, form)
+        if isinstance(error, NotIdleError) and error.idle:
+            return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
+        if isinstance(error, RefusedError) and file.in_database:
             return look
+        if result == "failed":
+            look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
+        elif isinstance(error, ObstacleError) or moved_away(file):
+            look = replace(look, due_at=0.0)  # every run tries it
+        return replace(look, again=AGAIN if result == "deferred" else None)
 
     def _change(self, file: SessionFile, now: float) -> Look | None:
         """Plan one session; None if the plan waits in the batch."""
         left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
-        grown = None if waits else self._grown(file, self._memory.state_of(file), now)
-        if isinstance(grown, Planned):
-            self._batch.add(grown)
-            return None
-        return grown or self._whole(file, now)
+        if self._store and not (waits or self._report.dry_run or file.in_database):
+            grown = look_at_growth(
+                self._settings, self._store, file, self._memory, now, self._check
+            )
+            if isinstance(grown, Planned):
+                self._batch.add(grown)
+                return None
+            if grown:
+                return grown
+        return self._plan_all(file, now)
 
-    def _whole(self, file: SessionFile, now: float) -> Look | None:
+    def _plan_all(self, file: SessionFile, now: float) -> Look | None:
         """Plan a session from all of its lines; an excluded one only for pending requests."""
         state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
         with ExitStack() as held:
-            quiet = examine_quiet(self._settings, file, state, now, self._check, check_touchable)
+            quiet = examine_quiet(self._settings, file, state, now, self._check, alone=False)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise NotIdleError(HELD)
-            record = self._record(examined)
+            find = catalogue.update if store else catalogue.find
+            record = find(self._store, examined.session) if self._store else None
             examined.check_turn()
             records = records_of(self._settings, self._store, examined.session, record, now)
-            relief, folds = asked_relief(records) is not None, bool(records.to_archive)
+            relief, archiving = asked_relief(records) is not None, bool(records.to_archive)
             put_off = None if self._named or relief else examined.kept_in_memory()
-            cut = not (put_off or excluded(file, self._settings, asked=relief or folds))
-            frontier = frontier_of(examined, records, cut=cut and not self._report.dry_run)
-            fitting = plan_due(
-                Told(examined, record, self._check), records, self._store, frontier, cut=cut,
-                dry_run=self._report.dry_run,
-            )  # fmt: skip
+            extract = not (put_off or excluded(file, self._settings, asked=relief or archiving))
+            frontier = frontier_of(examined, records, extract=extract and not self._report.dry_run)
+            planner = Planner(
+                examined, records, self._store, extract, self._report.dry_run, frontier
+            )
+            fitting = plan_due(planner, record, self._check, dry_run=self._report.dry_run)
             planned = fitting.plan
             if store and record:
                 end_redactions(self._settings, store, record, planned, now)
@@ -364,17 +308,10 @@ class _Scan:
                     self._batch.add(Planned(file, examined, record, planned, outcome, kept, begin))
                     return None
                 catalogue.record_look(store, examined.session, record, planned, now)
-            return Look(outcome, examined.session.fingerprint, examined.format.name, planned.due_at)
-
-    def _grown(
-        self, file: SessionFile, state: FileState | None, now: float
-    ) -> Look | Planned | None:
-        """Return the result from the tail of a session alone, None if that is not enough."""
-        if self._store is None or self._report.dry_run or file.in_database:
-            return None
-        return look_at_growth(
-            self._settings, self._store, file, state, self._memory, now, self._check
-        )
+            again = IN_MEMORY if put_off and planned.deferred == put_off else None
+            return Look(
+                outcome, examined.session.fingerprint, examined.format.name, planned.due_at, again
+            )
 
     def _carry_out(self) -> None:
         with self._batch.taken() as waiting:
@@ -384,39 +321,31 @@ class _Scan:
             for planned, result in zip(waiting, done, strict=True):
                 if isinstance(result, StoppedError):
                     continue  # later sessions may have been changed: they are counted first
-                self._looked(planned.file, planned.one.now, partial(self._came, planned, result))
+                self._record(
+                    planned.file, planned.examined.now, partial(self._result, planned, result)
+                )
             if stopped:
                 raise stopped[0]
 
-    def _came(self, planned: Planned, result: AnyRewrite | Exception) -> Look:
+    def _result(self, planned: Planned, result: Rewrite | Exception) -> Look:
         if isinstance(result, RefusedError):  # the session itself was valid when it was planned
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
         if self._store:
             self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, result))
-        return self._changed(planned.one, planned.plan, planned.outcome, result)
-
-    def _record(self, examined: Examination) -> SessionRecord | None:
-        """Return the row of a session, updated unless this is a dry run."""
-        if self._store is None:
-            return None
-        find = catalogue.find if self._report.dry_run else catalogue.update
-        return find(self._store, examined.session)
-
-    def _changed(
-        self, examined: Examination, planned: Plan, outcome: Outcome, rewrite: AnyRewrite
-    ) -> Look:
-        if rewrite.left:
-            rules, part = examined.settings.decision_rules(), replace(planned, edits=rewrite.done)
-            outcome = outcome_of(examined.session.file, examined.format.name, rules, part)
-            outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {rewrite.left}")
+        examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
+        if result.left:
+            rules = examined.settings.decision_rules()
+            part = replace(planned.plan, edits=result.done)
+            outcome = outcome_of(examined.session.file, form, rules, part)
+            outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {result.left}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full
-        fingerprint = rewrite.fingerprint
-        done = replace(outcome, bytes_stored=rewrite.stored, bytes_after=fingerprint.size)
-        again = AGAIN if rewrite.left else None
-        return Look(done, fingerprint, examined.format.name, planned.due_at, again)
+        fingerprint = result.fingerprint
+        outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
+        again = AGAIN if result.left else None
+        return Look(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, whole: bool) -> None:
         """Record the results; a `whole` run without errors also forgets files that are gone."""
@@ -426,8 +355,8 @@ class _Scan:
         try:
             with self._store.transaction():
                 self._memory.write_down(self._store, forget=whole and not self._report.problems)
-                let_go(self._settings, self._store, self._memory, self._report, now, whole=whole)
-                tell_failures(self._store, self._memory, self._report.sessions, now)
+                self._cancel_requests(self._store, now, whole=whole)
+                self._record_failures(self._store, now)
                 remember(self._store, self._full, now)
                 if whole:
                     self._store.facts.note_run(now, enabled=self._settings.enabled)
@@ -438,3 +367,56 @@ class _Scan:
             # The loss of these records costs time, nothing else.
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))
+
+    def _cancel_requests(self, store: Store, now: float, *, whole: bool) -> None:
+        """Cancel restores that are overdue, and reliefs that `relieve` would refuse now.
+
+        Only a `whole` run can tell that a session is gone.
+        """
+        run_id = store.runs.so_far
+        store.requests.lapse(now, run_id)
+        skipped = {
+            outcome.path: outcome.reason
+            for outcome in self._report.sessions if outcome.outcome == "skipped"
+        }  # fmt: skip
+        unreadable = {problem.root for problem in self._report.problems}
+        roots = {os.path.realpath(root.path) for root in self._settings.root_directories()}
+        for request, path, root in store.requests.reliefs():
+            missed, file = self._memory.asked(path)
+            why = None
+            if file:
+                why = excluded(file, self._settings, asked=True) or skipped.get(path)
+            elif missed and whole and root not in roots:
+                why = NO_ROOT
+            elif missed and whole and root not in unreadable:
+                why = NOT_FOUND
+            if why:
+                store.requests.cancel([request], why, now, run_id)
+
+    def _record_failures(self, store: Store, now: float) -> None:
+        """Record failed sessions as events, each once for as long as the reason is the same."""
+        for outcome in self._report.sessions:
+            path, reason = outcome.path, outcome.reason
+            if outcome.outcome == "failed" and self._memory.failed_before(path) != reason:
+                record = store.sessions.at(path)
+                facts = {"session": outcome.session, "reason": reason}
+                ident = record.id if record else None
+                store.events.add(now, "failure", ident, facts, store.runs.so_far)
+
+
+def _put_off(file: SessionFile, state: FileState) -> Outcome:
+    """Return the outcome of an unchanged session that a process still has in memory."""
+    size = file.fingerprint.size
+    return Outcome(file.title, file.path, state.format, "deferred", state.reason, size, size)
+
+
+def _may_be_in_database(path: str) -> bool:
+    """Check whether a path or a parent of it is a file.
+
+    Otherwise it names a missing session, and the search of all databases is not needed.
+    """
+    while path not in ("", "/"):
+        if os.path.isfile(path):
+            return True
+        path = os.path.dirname(path)
+    return False

@@ -1,55 +1,31 @@
 """Search the session files and the extracted values. Writes nothing."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, UsageError
-from brainsurgeon.formats.base import parse
 from brainsurgeon.lookup.entries import owned
-from brainsurgeon.lookup.sessions import all_sessions, session_named
+from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.lookup.values import decode
-from brainsurgeon.model.entries import dotted, value_at
+from brainsurgeon.model.entries import KeyPath, dotted, value_at
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.reports import Hit
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.entries import KeyPath
-    from brainsurgeon.store import Store
+from brainsurgeon.store import Store
 
 MOST = 50  # hits returned
 _READ = ("text", "thinking")  # keys of readable text in a block; signatures are not searched
 AROUND = 120  # characters of text returned with a hit
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A match: the value, the byte `offset` in it, and the text around the match.
-
-    A `held` value is in the store; the file has a placeholder or a summary in its place.
-    """
-
-    session: str
-    entry_id: str
-    path: str
-    offset: int
-    text: str
-    held: bool
-
-
 def search(
     settings: Settings, store: Store | None, text: str, session: str | Session | None = None,
-    *, regex: bool = False, among: Iterable[Session] | None = None,
+    *, regex: bool = False,
 ) -> list[Hit]:  # fmt: skip
-    """Return the first matches of a text, ignoring case, in one session, in `among`, or in all.
+    """Return the first matches of a text, ignoring case, in one session or in all.
 
     With `regex` the text is a regular expression. Raises UsageError for an invalid expression,
     NotFoundError or AmbiguousError for a session.
@@ -60,16 +36,28 @@ def search(
         raise UsageError(f"{text!r} is no regular expression: {error}") from error
     if not text:
         raise UsageError("search wants a text")
-    if session:
-        listed = [session_named(settings, store, session)]
-    else:
-        listed = all_sessions(settings, store) if among is None else list(among)
-    hits = (hit for item in listed for hit in _in_session(store, item, wanted))
-    return list(islice(hits, MOST))
+    listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
+    hits: list[Hit] = []
+    for item in listed:
+        for entry_id, path, value, held in _texts(store, item):
+            match = wanted.search(value)  # only the first: `show` prints the rest
+            if match is None:
+                continue
+            start = max(0, match.start() - (AROUND - (match.end() - match.start())) // 2)
+            offset = len(value[: match.start()].encode("utf-8", "surrogatepass"))
+            around = value[min(start, match.start()) :][:AROUND]
+            hits.append(Hit(item.title, entry_id, dotted(path), offset, around, held))
+            if len(hits) == MOST:
+                return hits
+    return hits
 
 
-def _in_session(store: Store | None, session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:
-    yield from _in_file(session, wanted)
+# An entry id, a path in the entry, the text there, and whether it is in the store.
+_Text = tuple[str, KeyPath, str, bool]
+
+
+def _texts(store: Store | None, session: Session) -> Iterator[_Text]:
+    yield from _in_file(session)
     if store is None or session.record is None:
         return
     held = store.extractions.held_in(session.record.id)
@@ -80,19 +68,15 @@ def _in_session(store: Store | None, session: Session, wanted: re.Pattern[str]) 
             value = decode(store.extractions.value(extraction.id))
         except BrainsurgeonError:
             continue  # a damaged value does not stop the search
-        for path, text in _texts(extraction.path, value):
-            yield from _hits(session, extraction.entry_id, dotted(path), text, wanted, held=True)
+        texts = {extraction.path: value}
+        if isinstance(value, dict):  # a whole block of thinking or with an image
+            texts = {(*extraction.path, key): value.get(key) for key in _READ}
+        for path, text in texts.items():
+            if isinstance(text, str):
+                yield extraction.entry_id, path, text, True
 
 
-def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the texts in a value, which may be a whole block of thinking or with an image."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        yield from (((*path, key), value[key]) for key in _READ if isinstance(value.get(key), str))
-
-
-def _in_file(session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:
+def _in_file(session: Session) -> Iterator[_Text]:
     if session.file is None:
         return
     try:
@@ -106,20 +90,6 @@ def _in_file(session: Session, wanted: re.Pattern[str]) -> Iterator[Hit]:
                 for part in form.parts(entry, NO_SURVEY, None) if ident else ():
                     value = value_at(entry, part.path)
                     if isinstance(value, str) and not part.dead:
-                        path = dotted(part.path)
-                        yield from _hits(session, ident or "", path, value, wanted, held=False)
+                        yield ident or "", part.path, value, False
     except (OSError, RefusedError):
         return
-
-
-def _hits(
-    session: Session, entry_id: str, path: str, value: str, wanted: re.Pattern[str], *, held: bool
-) -> Iterator[Hit]:
-    """Yield the first match in a value, and no other: `show` prints the rest."""
-    match = wanted.search(value)
-    if match is None:
-        return
-    start = max(0, match.start() - (AROUND - (match.end() - match.start())) // 2)
-    offset = len(value[: match.start()].encode("utf-8", "surrogatepass"))
-    text = value[min(start, match.start()) :][:AROUND]
-    yield Hit(session.title, entry_id, path, offset, text, held)

@@ -1,49 +1,22 @@
 """List the sessions: size, savings, and whether each is idle or why not."""
 
-from __future__ import annotations
-
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from typing import Literal
 
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.sessions import all_sessions
+from brainsurgeon.lookup.sessions import Session, all_sessions
+from brainsurgeon.model.records import FileState
+from brainsurgeon.model.reports import SessionSummary
+from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite.inspect import NotIdleError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.store import Store
 from brainsurgeon.store.files import FAILED
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.model.records import FileState
-    from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSummary:
-    """One session. `size` and `saved` are bytes of the file; `state` is one word.
-
-    `started_by` is the parent session of a sub-agent. `changed_at` is in seconds since 1970.
-    """
-
-    session: str
-    path: str
-    format: str | None
-    size: int
-    extracted: int
-    saved: int
-    state: str
-    reason: str
-    started_by: str | None = None
-    agent: str = ""
-    changed_at: float | None = None
-
-
-# Appended to the reason of a session that is skipped or gone, as long as it is.
+# Appended to the reason of a session that is skipped or gone.
 LAPSED = "the relief that was asked for lapsed"
 Sort = Literal["size", "saved", "age", "name"]
 
@@ -58,10 +31,10 @@ def sessions(
     changed least recently, or all by name.
     """
     listed = summaries(settings, store, all_sessions(settings, store), now)
-    chosen = [
+    chosen = (
         item for item in listed
         if agent in (None, item.agent) and state in (None, item.state)
-    ]  # fmt: skip
+    )  # fmt: skip
     return sorted(chosen, key=_ORDERS[sort])
 
 
@@ -114,13 +87,14 @@ def _state(
         with examine(settings, file, seen, now, window=0) as examined:
             form = examined.format.name
             examined.check_idle()
+            if held := examined.kept_in_memory():
+                return form, "busy", held
     except RefusedError as why:
         return form or why.format, "skipped", str(why)
     except (NotIdleError, BusyError) as why:
         return form, "busy", str(why)
     except OSError as error:
         return None, "unreadable", error.strerror or type(error).__name__
-    same = seen is not None and seen.fingerprint == file.fingerprint
-    if seen and same and seen.outcome == FAILED:
-        return form, "failed", seen.reason
-    return form, "idle", seen.reason if seen and same else "not scanned yet"
+    if seen is None or seen.fingerprint != file.fingerprint:
+        return form, "idle", "not scanned yet"
+    return form, "failed" if seen.outcome == FAILED else "idle", seen.reason

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from brainsurgeon.lookup.entries import archive_in, choose, entry_named, expired
-from brainsurgeon.lookup.values import as_sent, contents, tokens_of
+from brainsurgeon.config import Settings
+from brainsurgeon.lookup.entries import archive_in, choose, entry_named
+from brainsurgeon.lookup.sessions import Session
+from brainsurgeon.lookup.values import as_sent, chosen, contents, tokens_of
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.reports import ShownValues
+from brainsurgeon.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.sessions import Session
-    from brainsurgeon.rewrite.turns import ArchivedTurn
-    from brainsurgeon.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class ShownValues:
-    """The values of one entry by path, as the agent would read them; `missed` have expired.
-
-    Equal values are included once: `same_as` maps the path of a copy to the path of its value.
-    """
-
-    entry_id: str
-    session: str
-    content: dict[str, Any]
-    same_as: dict[str, str]
-    missed: tuple[str, ...] = ()
+    from brainsurgeon.model.reports import ArchivedTurn
 
 
 def show_turn(
@@ -56,6 +41,9 @@ def show(
     wanted = list(keys)
     values = choose(named, wanted)
     sent = as_sent(values, wanted)
-    shown = contents(sent, tokens_of(store, sent) if store else {})
-    missed = tuple(f"{dotted(value.path)}: expired" for value in expired(named, wanted))
-    return ShownValues(named.entry_id, named.session.title, shown.values, shown.same_as, missed)
+    shown, same_as = contents(sent, tokens_of(store, sent) if store else {})
+    missed = tuple(
+        f"{dotted(value.path)}: expired" for value in chosen(named.values, wanted)
+        if value.blob_id is None
+    )  # fmt: skip
+    return ShownValues(named.entry_id, named.session.title, shown, same_as, missed)

@@ -1,3 +1,3 @@
-"""Pure decisions: what is cut and what stays, and why. No disk, no clock, no logger."""
+"""Pure decisions: which values are extracted, which stay, and why. No disk, no clock, no logger."""
 
 from __future__ import annotations

@@ -1,541 +1,358 @@
-"""Judge every part of an entry by the rules, and keep count of what stays and why."""
-
-from __future__ import annotations
+"""Judge the parts of an entry by the rules, and draft the edits of its line."""
 
 import json
 import math
-import re
 from array import array
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
+from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
-    FIELDS,
-    PLACEHOLDER_PREFIX,
     REDACTED,
     RESTORED,
+    Entry,
+    KeyPath,
+    Kind,
+    Part,
     placeholder_id,
     placeholder_named,
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.plans import Amount, Cut, KeptPart, Putback
+from brainsurgeon.model.plans import Amount, Edit, FieldEdit, KeptPart, Removal, Restoration
+from brainsurgeon.model.records import Extraction, FieldRecord, Request
+from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.text import iso
-from brainsurgeon.model.turns import LINK, MARK
+from brainsurgeon.planning.matching import Redaction
 from brainsurgeon.planning.rules import (
     EntryState,
     Extract,
     Keep,
     extract,
-    no_gain,
-    read_extractable,
+    override_of,
     read_restored,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
-
-    from brainsurgeon.formats.base import Format
-    from brainsurgeon.formats.splice import Span
-    from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Part
-    from brainsurgeon.model.plans import Edit, FieldEdit
-    from brainsurgeon.model.records import Extraction, FieldRecord, Records, Request
-    from brainsurgeon.model.sessions import Survey
-    from brainsurgeon.planning.archive import Fold
-    from brainsurgeon.planning.matching import Matcher, Redaction
-    from brainsurgeon.planning.rules import Rules
-    from brainsurgeon.planning.tail import Frontier
-
+from brainsurgeon.planning.snapshot import ParsedLine, Snapshot
+from brainsurgeon.planning.tail import Frontier
 
 _MOST_WARNINGS = 100
+# The parts of an entry that are to be extracted, with the reasons.
+Going = list[tuple[Part, Extract]]
+# The place of a value: the id of its entry, and its path.
+Place = tuple[str | None, KeyPath]
 
 
 class WindowTooSmallError(Exception):
-    """An entry asks for a larger window (in messages) than the survey has looked at."""
+    """An entry asks for a larger window (in messages) than the survey covers."""
 
     def __init__(self, window: int) -> None:
         self.window = window
 
 
-class Tally:
-    """Counts what stays, by kind, tool and reason, and when time alone may change that."""
+class Counts:
+    """Counts of the values that stay, by kind, tool and reason, and of the values never sent."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str | None, str], list[int]] = defaultdict(lambda: [0, 0])
-        self._due: list[float] = []
+        self.due_at: float | None = None  # when a decision first changes by time alone
+        self.protected: dict[str, float] = {}
+        self._kept: dict[tuple[str, str | None, str], list[int]] = defaultdict(lambda: [0, 0])
         self._unsent: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
 
     def keep(self, part: Part, why: Keep) -> None:
-        """Count a part that stays."""
         self.count(part.kind, part.tool, why.reason, part.chars)
-        if why.until is not None:
-            self.due(why.until)
 
     def count(self, kind: Kind, tool: str | None, reason: str, chars: int) -> None:
-        """Count one value that stays."""
-        counts = self._counts[kind, tool, reason]
+        counts = self._kept[kind, tool, reason]
         counts[0] += 1
         counts[1] += chars
 
     def never_sent(self, part: Part) -> None:
-        """Count one value that no request carries, whether it stays or goes."""
         counts = self._unsent[part.kind, part.tool]
         counts[0] += 1
         counts[1] += part.chars
 
+    def protect(self, ident: str | None, until: float | None) -> None:
+        """Note until when values of an entry stay because it was restored."""
+        if until is not None:
+            self.protected[ident or ""] = until
+            self.due(until)
+
     def due(self, moment: float) -> None:
-        """Note that a decision changes by time alone at a moment."""
-        self._due.append(moment)
+        self.due_at = moment if self.due_at is None else min(moment, self.due_at)
 
     @property
     def kept(self) -> tuple[KeptPart, ...]:
-        """What stays, the most characters first."""
-        ranked = sorted(self._counts.items(), key=lambda item: -item[1][1])
+        """The values that stay, the most characters first."""
+        ranked = sorted(self._kept.items(), key=lambda item: -item[1][1])
         return tuple(KeptPart(*key, *counts) for key, counts in ranked)
 
     @property
     def unsent(self) -> tuple[Amount, ...]:
-        """What no request carries, by kind and tool."""
         return tuple(Amount(*key, *counts) for key, counts in self._unsent.items())
-
-    @property
-    def due_at(self) -> float | None:
-        """The first of the moments at which a decision changes."""
-        return min(self._due, default=None)
 
 
 class Judge:
-    """Decides about the parts of one entry after the other.
-
-    `branches_die_at` is when an entry off the active branch counts as dead.
-    """
+    """Decides about the parts of each entry."""
 
     def __init__(
-        self, form: Format, survey: Survey, rules: Rules, records: Records,
-        sets: Mapping[str, Request], now: float, branches_die_at: float, frontier: Frontier,
+        self, session: Snapshot, rules: Rules, frontier: Frontier,
+        spared: Container[Place] = frozenset(),
     ) -> None:  # fmt: skip
-        self.tally, self._frontier = Tally(), frontier
+        self.tally, self.warnings, self._spared = Counts(), list[str](), spared
+        # Parts that stay unless their signature turns out to break, by offset and path.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
-        self.warnings: list[str] = []
-        self._form, self._survey, self._rules = form, survey, rules
-        self._sets, self._pins, self._restores = sets, records.pins, records.restores
-        self._now, self._branches_die_at = now, branches_die_at
+        self._session, self._rules, self._frontier = session, rules, frontier
+        self._sets, self._pins = session.sets, session.records.pins
 
     def judge(
-        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction],
-        doubtful: Container[KeyPath] = (), taken: Container[KeyPath] = (), *, emptied: bool = False,
-    ) -> list[tuple[Part, Extract]]:  # fmt: skip
-        """Return the parts of an entry that are to go; the others are counted with their reasons.
+        self, parsed: ParsedLine, standing: Iterable[Extraction],
+        signatures: Container[KeyPath] = (), taken: Container[KeyPath] = (), *,
+        emptied: bool = False,
+    ) -> Going:  # fmt: skip
+        """Return the parts of an entry that are to be extracted, and count the others.
 
-        The `doubtful` among those that stay are `withheld`: only the end will tell. At the places
-        that are `taken` stands another text of ours, or is to. An `emptied` entry is one of a turn
-        that folds where it stands.
+        The paths in `taken` have, or are about to get, another text of ours. An `emptied` entry
+        belongs to a turn that is archived in place.
         """
-        parts = list(self._form.parts(entry, self._survey, line.offset))
-        if not parts and ident is not None and self._forced(ident):
-            forced = {**entry, EXTRACTABLE: True}
-            parts = list(self._form.parts(forced, self._survey, line.offset))
+        form, survey, ident = self._session.form, self._session.survey, parsed.ident
+        parts = list(form.parts(parsed.entry, survey, parsed.offset))
+        if not parts and override_of({}, ident, self._sets, self._pins)[0] is True:
+            parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
         if not parts:
             return []
-        here = self.state(line, entry, ident, standing)
-        here = replace(here, emptied=True) if emptied else here
-        going: list[tuple[Part, Extract]] = []
-        told = []
+        here = replace(self.state(parsed, standing), emptied=emptied)
+        going: Going = []
+        judged = []
         for part in parts:
             if part.dead or here.dead:
                 self.tally.never_sent(part)
             if part.path in taken:
                 self.tally.keep(part, Keep("archived turn"))
                 continue
-            decision = extract(part, value_at(entry, part.path), here, self._rules, self._now)
-            told.append((part, isinstance(decision, Extract)))
-            if isinstance(decision, Keep) and part.path in doubtful:
-                self.withheld[line.offset, part.path] = (part, decision, ident or "")
+            value = value_at(parsed.entry, part.path)
+            decision = self._decide(part, value, here)
+            judged.append((part, isinstance(decision, Extract)))
+            if isinstance(decision, Keep) and part.path in signatures:
+                self.withheld[parsed.offset, part.path] = (part, decision, ident or "")
             elif isinstance(decision, Keep):
                 self.tally.keep(part, decision)
-            elif line.terminated:
+            elif parsed.terminated:
                 going.append((part, decision))
             else:
                 self.tally.keep(part, Keep("the last line has no newline yet"))
-        self._frontier.judged(self._form, line, entry, here, told, self._rules, self._now)
+        self._frontier.judged(self._session, self._rules, parsed, here, judged)
         return going
 
-    def _forced(self, ident: str) -> bool:
-        """Check whether an entry was forced by a command that its line does not show yet."""
-        request = self._sets.get(ident)
-        return (request.value if request else self._pins.get(ident)) is True
+    def _decide(self, part: Part, value: object, here: EntryState) -> Extract | Keep:
+        decision = extract(part, value, here, self._rules, self._session.now)
+        if isinstance(decision, Keep):
+            self.tally.protect(here.entry_id, decision.until)
+        elif (here.entry_id, part.path) in self._spared and not here.emptied:
+            return Keep("the session fits without it")
+        return decision
 
-    def state(
-        self, line: Line, entry: Entry, ident: str | None, standing: Iterable[Extraction] = ()
-    ) -> EntryState:
-        """Gather what an entry, its position and the store say about cutting it."""
-        override, odd = read_extractable(entry)
-        stamp, unusable = read_restored(entry, self._rules, self._now)
+    def state(self, parsed: ParsedLine, standing: Iterable[Extraction] = ()) -> EntryState:
+        """Return what the entry, its position and the store say about extracting from it."""
+        entry, ident, now = parsed.entry, parsed.ident, self._session.now
+        override, odd = override_of(entry, ident, self._sets, self._pins)
+        stamp, unusable = read_restored(entry, self._rules, now)
         for warning in (odd, unusable):
             if warning and len(self.warnings) < _MOST_WARNINGS:
                 self.warnings.append(f"entry {ident}: {warning}")
-        if ident is not None and ident in self._sets:
-            override = self._sets[ident].value
-        elif override is None and EXTRACTABLE not in entry and ident is not None:
-            override = self._pins.get(ident)
-        if type(override) is int and override > self._survey.window:
+        if type(override) is int and override > self._session.survey.window:
             raise WindowTooSmallError(override)
-        remembered = self._restores.get(ident) if ident else None
-        latest = self._now + self._rules.keep_after_restore
+        dead, dies_at = self._session.survey.dead(parsed.offset), self._session.branches_die_at
+        if dead == OFF_BRANCH and now < dies_at:  # it may be resumed at any moment
+            self.tally.due(dies_at)
+            dead = None
+        remembered = self._session.records.restores.get(ident) if ident else None
+        latest = now + self._rules.keep_after_restore
         stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
         return EntryState(
-            ident, self._survey.position(line.offset), override, max(stamps, default=None),
-            bool(entry.get(REDACTED)),
-            frozenset(one.placeholder for one in standing if one.placeholder),
-            self._dead(line.offset),
+            ident, self._session.survey.position(parsed.offset), override,
+            max(stamps, default=None), bool(entry.get(REDACTED)),
+            frozenset(value.placeholder for value in standing if value.placeholder),
+            dead,
         )  # fmt: skip
 
-    def _dead(self, offset: int) -> str | None:
-        """Return why an entry is dead; a branch left just now may be taken up again any moment."""
-        why = self._survey.dead(offset)
-        if why == OFF_BRANCH and self._now < self._branches_die_at:
-            self.tally.due(self._branches_die_at)
-            return None
-        return why
+
+def restorations(parsed: ParsedLine, back: list[Extraction]) -> Iterator[Restoration]:
+    places = offsets_of(parsed, [value.path for value in back]) if back else {}
+    for value in back:
+        yield Restoration(
+            *places[value.path], value.id, value.entry_id, value.path, value.size,
+            value.tokens,
+        )  # fmt: skip
 
 
-# The parts of an entry that are to go, each with its reason.
-Going = list[tuple["Part", "Extract"]]
-
-
-def putbacks(line: Line, raw: bytes, back: list[Extraction]) -> Iterator[Putback]:
-    """Draft the edits that put values back whose placeholders stand in a line."""
-    places = splice.locate(raw, [one.path for one in back]) if back else {}
-    for one in back:
-        start, end = _in_file(line, places[one.path])
-        yield Putback(start, end, one.id, one.entry_id, one.path, one.size)
-
-
-def cuts(
-    line: Line, raw: bytes, entry: Entry, ident: str, going: Going, form: Format, tally: Tally
-) -> Iterator[Cut]:  # fmt: skip
-    """Draft the cuts of a line; what would gain nothing stays and is counted."""
-    name, rest = placeholder_id(ident), form.rest(entry)
-    placeholder = placeholder_named(name)
-    places = splice.places(raw, entry, [part.path for part, _ in going])
+def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> Iterator[Removal]:
+    """Draft the removals of a line; a value whose removal saves nothing stays and is counted."""
+    ident = parsed.ident or ""
+    name, rest = placeholder_id(ident), form.rest(parsed.entry)
+    places = splice.places(parsed.raw, parsed.entry, [part.path for part, _ in going])
     for part, decision in going:
-        start, end = _in_file(line, places[part.path])
-        token = part.instead or placeholder_token(placeholder, block=part.block)
-        if no_gain(decision, placeholder=len(token), value=end - start):
+        start, end = places[part.path]
+        token = part.instead or placeholder_token(placeholder_named(name), block=part.block)
+        if not decision.forced and len(token) >= end - start:
             tally.keep(part, Keep("no gain"))
             continue
-        yield Cut(
-            start, end, token, ident, name, part.path, part.kind, part.tool,
-            part.chars, part.block, decision.forced, decision.reason,
-            anchor=form.anchor(entry, part.path), rest=rest, empties=part.instead is not None,
+        yield Removal(
+            start + parsed.offset, end + parsed.offset, token, ident, name, part.path, part.kind,
+            part.tool, part.chars, part.block, decision.forced, decision.reason,
+            anchor=form.anchor(parsed.entry, part.path), rest=rest,
+            empties=part.instead is not None,
         )  # fmt: skip
 
 
-def folded(
-    line: Line, raw: bytes, entry: Entry, ident: str, fold: Fold, form: Format,
-    before: Mapping[KeyPath, Extraction],
-) -> Iterator[Cut]:  # fmt: skip
-    """Draft what folds a turn: its last text, and in the linked form the entry that it continues.
-
-    `before` are the records of what stands at these places.
-    """
-    told: list[tuple[KeyPath, str, str | None, int]] = [
-        (fold.text_path, fold.text, None, len(str(value_at(entry, fold.text_path))))
-    ]
-    if fold.link is not None:
-        told.append((LINK, fold.link, fold.parent, 0))
-    places = splice.locate(raw, [path for path, *_ in told])
-    rest = form.rest(entry)
-    for path, new, anchor, chars in told:
-        start, end = _in_file(line, places[path])
-        taken = before.get(path)
-        yield Cut(
-            start, end, json.dumps(new).encode(), ident, placeholder_id(ident), path, "assistant",
-            None, chars, block=False, forced=True, reason="archived turn",
-            anchor=taken.anchor if taken else anchor, rest=rest, folds=True,
-            takes_over=taken.id if taken else None,
+def redaction(parsed: ParsedLine, listed: list[Redaction], form: Format) -> Iterator[Edit]:
+    """Draft the edits that shorten one of the agent's own calls, and the field that marks it."""
+    ident, rest = parsed.ident or "", form.rest(parsed.entry)
+    places = offsets_of(parsed, [redacted.path for redacted in listed])
+    for redacted in listed:
+        yield Removal(
+            *places[redacted.path], redacted.token, ident, placeholder_id(ident), redacted.path,
+            redacted.kind, None, redacted.chars, block=False, forced=True,
+            reason="the agent's own restore call", redacts=True, rest=rest,
         )  # fmt: skip
+    yield from splice.put(parsed.raw, parsed.offset, ident, REDACTED, b"true")
 
 
-def redaction(
-    line: Line, raw: bytes, entry: Entry, ident: str, gone: Iterable[Redaction], form: Format
-) -> Iterator[Edit]:  # fmt: skip
-    """Draft what shortens one of the agent's own calls, and the field that says so."""
-    listed, rest = list(gone), form.rest(entry)
-    places = splice.locate(raw, [one.path for one in listed])
-    for one in listed:
-        start, end = _in_file(line, places[one.path])
-        yield Cut(
-            start, end, one.token, ident, placeholder_id(ident), one.path, one.kind, None,
-            one.chars, block=False, forced=True, reason="the agent's own restore call",
-            redacts=True,
-            rest=rest,
-        )  # fmt: skip
-    yield from splice.put(raw, line.offset, ident, REDACTED, b"true")
-
-
-def _in_file(line: Line, span: Span) -> tuple[int, int]:
-    return span[0] + line.offset, span[1] + line.offset
+def offsets_of(parsed: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, tuple[int, int]]:
+    offset = parsed.offset
+    return {
+        path: (start + offset, end + offset)
+        for path, (start, end) in splice.locate(parsed.raw, paths).items()
+    }
 
 
 class FieldRequests:
-    """The fields that stand in one session, and the requests that set or undo some."""
+    """The fields that we set in one session, and the requests to set or undo such fields."""
 
-    def __init__(
-        self, placed: Iterable[FieldRecord], requests: Iterable[Request], own: int | None
-    ) -> None:
-        self._own = own
-        asked = list(requests)
-        self.sets = {
-            request.entry_id: request
-            for request in asked
-            if request.action == "set" and request.entry_id
-        }
-        self._restores = [request for request in asked if request.action == "restore"]
+    def __init__(self, session: Snapshot) -> None:
+        self._own, self.sets, self._restores = session.records.own, session.sets, session.restores
         self._placed: dict[str, list[FieldRecord]] = defaultdict(list)
-        for record in placed:
+        for record in session.records.fields:
             self._placed[record.entry_id].append(record)
         self._met: set[int] = set()
         self._missed: list[tuple[str, str]] = []
 
-    def speak_of(self, entry_id: str) -> bool:
-        """Check whether a field of this entry is set, or is asked for."""
+    def concern(self, entry_id: str) -> bool:
         return entry_id in self.sets or entry_id in self._placed
 
     def cleans(self, ident: str, entry: Entry) -> bool:
-        """Check whether an entry is to be as its agent wrote it, and marks of ours stand in it."""
         ours = RESTORED in entry or REDACTED in entry
-        return ours and _newest(self._restores, ident, None) is not None
+        return ours and self._newest_undo(ident, None) is not None
 
     def edits(
-        self, line: Line, raw: bytes, ident: str | None, rest: bytes | None,
-        back: list[Extraction], left: list[Extraction], now: float,
+        self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
+        left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
-        """Return the fields to set on an entry, and those of ours to take out again.
+        """Return the fields to set on an entry, and those of ours to undo.
 
-        `rest` is a digest of what else its line says, None where ids are random. `back` are the
-        values that are put back into it, `left` those whose place is taken still. Each field is
-        edited once: where undoing and setting meet, the newer request holds. What was shortened and
-        stays so goes on saying that it was.
+        `back` are the values that are restored into it, `left` those that stay replaced. Each field
+        is edited once: the newest request decides whether it is undone or set. An entry that stays
+        shortened keeps the field that marks it.
         """
-        pristine = _newest(self._restores, ident or "", None)
-        chosen = self.sets.get(ident or "")
+        raw, offset, ident = parsed.raw, parsed.offset, parsed.ident or ""
+        pristine = self._newest_undo(ident, None)
+        chosen = self.sets.get(ident)
         if chosen and pristine is not None and pristine > _newness(chosen):
             chosen = None
-        marked = back and pristine is None and any(self._marks(record) for record in back)
+        marked = pristine is None and any(
+            not request.pristine and request.speaks_of(value.entry_id)
+            for request in self._restores
+            for value in back
+        )
         stays = {EXTRACTABLE} if chosen else set()
         stays |= {RESTORED} if marked else set()
-        stays |= {REDACTED} if any(one.redacts for one in left) else set()
+        stays |= {REDACTED} if any(value.redacts for value in left) else set()
+        edits = self._undone(parsed, rest, stays)
+        if pristine is not None:
+            for name in {RESTORED, REDACTED} - stays - {edit.name for edit in edits}:
+                edits += splice.take_out_marked(raw, offset, ident, name)
+        if chosen:
+            token = json.dumps(chosen.value).encode()
+            edits += splice.put(raw, offset, ident, EXTRACTABLE, token)
+        if marked:
+            token = json.dumps(iso(now)).encode()
+            edits += splice.put(raw, offset, parsed.ident or back[0].entry_id, RESTORED, token)
+        return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
+
+    def _undone(
+        self, parsed: ParsedLine, rest: bytes | None, stays: Container[str]
+    ) -> list[FieldEdit]:
         edits: list[FieldEdit] = []
-        for record in self._placed.get(ident or "", ()):
+        for record in self._placed.get(parsed.ident or "", ()):
             self._met.add(record.id)
-            once = any(edit.name == record.name for edit in edits)  # forks have records of several
+            # A fork has records of several sessions for the same field.
+            once = any(edit.name == record.name for edit in edits)
             others = record.session_id != self._own and record.rest != rest
             if others or once or record.name in stays or not self._undoes(record):
                 continue
+            ident, name = record.entry_id, record.name
             edit = splice.take_out(
-                raw,
-                line.offset,
-                record.entry_id,
-                record.name,
-                record.before,
-                record.after,
-                record.id,
+                parsed.raw, parsed.offset, ident, name, record.before, record.after, record.id
             )
-            if edit is None and record.session_id == self._own:
-                self._missed.append(
-                    (record.entry_id, f"{record.name} no longer stands as it was set")
-                )
-            elif edit is not None:
+            if edit is not None:
                 edits.append(edit)
-        if pristine is not None:
-            undone = {edit.name for edit in edits} | stays
-            for name in {RESTORED, REDACTED} - undone:
-                edits += splice.take_out_marked(raw, line.offset, ident or "", name)
-        if chosen:
-            token = json.dumps(chosen.value).encode()
-            edits += splice.put(raw, line.offset, ident or "", EXTRACTABLE, token)
-        if marked:
-            token = json.dumps(iso(now)).encode()
-            edits += splice.put(raw, line.offset, ident or back[0].entry_id, RESTORED, token)
-        return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
+            elif record.session_id == self._own:
+                self._missed.append((ident, f"{name} no longer has the value that was set"))
+        return edits
 
     def undoes_some(self, ident: str) -> bool:
-        """Check whether all fields of an entry are to be undone, or one that stands there."""
-        whole = _newest(self._restores, ident, None) is not None
-        return whole or any(self._undoes(record) for record in self._placed.get(ident, ()))
+        runs = (None, *(record.run_id for record in self._placed.get(ident, ())))
+        return any(self._newest_undo(ident, run_id) is not None for run_id in runs)
 
     def _undoes(self, record: FieldRecord) -> bool:
-        """Check whether a request undoes this field: all of its entry, or those of its run."""
-        return _newest(self._restores, record.entry_id, record.run_id) is not None
+        return self._newest_undo(record.entry_id, record.run_id) is not None
 
     def missed(self) -> list[tuple[str, str]]:
-        """Say, once the whole file was walked, which fields were to be undone and were not."""
         return self._missed + [
-            (record.entry_id, f"{record.name} was set there; the entry stands nowhere any more")
+            (record.entry_id, f"{record.name} was set there; the entry no longer exists")
             for records in self._placed.values()
             for record in records
             if record.id not in self._met and record.session_id == self._own
             and self._undoes(record)
         ]  # fmt: skip
 
-    def _marks(self, record: Extraction) -> bool:
-        """Check whether a request for this value wants `_restored` set (all but pristine ones)."""
-        return any(
-            not request.pristine and request.speaks_of(record.entry_id)
-            for request in self._restores
-        )
-
-
-def _newest(requests: Iterable[Request], ident: str, run_id: int | None) -> float | None:
-    """Return how new the newest request is that undoes the fields of an entry, or None.
-
-    Those that roll back a run count for the fields of that run alone.
-    """
-    return max(
-        (
-            _newness(request)
-            for request in requests
-            if request.pristine and request.paths is None and request.speaks_of(ident)
-            and request.rolls_back in (None, run_id)
-        ),
-        default=None,
-    )  # fmt: skip
+    def _newest_undo(self, ident: str, run_id: int | None) -> float | None:
+        """Return the newness of the newest request that undoes the fields of an entry, or None."""
+        return max(
+            (
+                _newness(request)
+                for request in self._restores
+                if request.pristine and request.paths is None and request.speaks_of(ident)
+                and request.rolls_back in (None, run_id)
+            ),
+            default=None,
+        )  # fmt: skip
 
 
 def _newness(request: Request) -> float:
-    """Order requests by how new they are; none is newer than one that is carried out at once."""
     return math.inf if request.id is None else request.id
 
 
-_UNSURE = "nobody can tell whether it is the entry that was recorded"
-_OURS = re.compile(
-    b"|".join(
-        map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode(), *(name.encode() for name in FIELDS)))
-    )
-)
-
-
 class Ids:
-    """The ids that stand in a file; where one stands twice, readers differ in which is meant.
-
-    What stands there is asked only once all of them were met.
-    """
+    """The ids in a file, as hashes. Query it only after the whole file has been read."""
 
     def __init__(self) -> None:
         self._met = array("q")
         self._known: set[int] = set()
 
     def meet(self, ident: str) -> None:
-        """Remember an id."""
-        self._met.append(hash(ident))  # of a whole file, ids would take much room
+        self._met.append(hash(ident))  # all ids of a file would take too much memory
 
     def __contains__(self, ident: str) -> bool:
         if not self._known:  # few sessions ever ask
             self._known.update(self._met)
         return hash(ident) in self._known
 
-    def twice(self) -> Twice:
-        """Tell, once all were met, which stand there more than once."""
-        ranked = array("q", sorted(self._met))
-        return Twice(frozenset(one for one, other in pairwise(ranked) if one == other))
-
-
-@dataclass(frozen=True, slots=True)
-class Twice:
-    """The ids that stand more than once in a file, by their hashes."""
-
-    hashes: frozenset[int]
-
-    def __contains__(self, ident: str) -> bool:
-        return bool(self.hashes) and hash(ident) in self.hashes
-
-
-@dataclass(slots=True)
-class Draft:
-    """The edits so far, in the order of the file.
-
-    `named` are the ids of entries in whose lines something goes back that is recorded of another
-    id, by the places of those edits.
-    """
-
-    edits: list[Edit] = field(default_factory=list)
-    named: dict[int, str] = field(default_factory=dict)
-
-    def add(self, ident: str | None, edits: list[Edit]) -> None:
-        """Take the edits of one line."""
-        for edit in sorted(edits, key=lambda one: (one.start, one.end)):
-            if edit.entry_id != (ident or ""):
-                self.named[edit.start] = ident or ""
-            self.edits.append(edit)
-
-    def sure(self, ids: Ids, twice: Twice, matcher: Matcher) -> tuple[list[Edit], list[Cut]]:
-        """Return what still holds once the whole file is known, and the cuts that do not."""
-        if not (twice.hashes or matcher.moved):
-            return self.edits, []
-        sure: list[Edit] = []
-        vetoed: list[Cut] = []
-        for edit in self.edits:
-            ident = self.named.get(edit.start, edit.entry_id)
-            if isinstance(edit, Putback):
-                owner = matcher.moved.get(edit.extraction_id)
-                if owner is None or owner not in ids or ident == owner:
-                    sure.append(edit)
-            elif ident not in twice:
-                sure.append(edit)
-            elif isinstance(edit, Cut):
-                vetoed.append(edit)
-        return sure, vetoed
-
-
-@dataclass(slots=True)
-class Findings:
-    """What the walk over the lines finds out, beside the edits.
-
-    `sighted` are the extractions that stand there; of those that are `supposed` to, the entry has
-    another id than the recorded one. `waits` are the ids of entries (None: one without an id) in a
-    last line that has no newline yet: what is asked for there waits. `asked` are the extractions
-    whose placeholders stand and are to go, each with its entry's id; `unexplained` are placeholders
-    of ours that no record puts back.
-    """
-
-    sighted: list[int] = field(default_factory=list)
-    supposed: list[int] = field(default_factory=list)
-    asked: dict[int, str] = field(default_factory=dict)
-    unexplained: list[tuple[str, str]] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
-    missed: list[tuple[str, str]] = field(default_factory=list)
-    waits: set[str | None] = field(default_factory=set)
-
-    def left(self, back: set[int]) -> Iterator[tuple[str, str]]:
-        """Say of each placeholder that was to go and does not, with those put `back`.
-
-        Why it stays.
-        """
-        reasons = dict(self.missed)
-        for ident, entry_id in self.asked.items():
-            if ident not in back:
-                waits = "its line has no newline yet" if entry_id in self.waits else _UNSURE
-                yield entry_id, reasons.get(entry_id, waits)
-
-
-@dataclass(frozen=True, slots=True)
-class Mentions:
-    """Tells whether a short line may hold a placeholder or field of ours, or is one asked for."""
-
-    asked: frozenset[str]
-    fields: FieldRequests
-    calls: tuple[bytes, ...]
-
-    def __call__(self, raw: bytes, ident: str | None) -> bool:
-        """Tell it of a line with these bytes and the id of its entry."""
-        return (
-            (ident is not None and (ident in self.asked or self.fields.speak_of(ident)))
-            or _OURS.search(raw) is not None
-            or any(call in raw for call in self.calls)
-        )
+    def twice(self) -> frozenset[int]:
+        ranked = sorted(self._met)
+        return frozenset(before for before, after in pairwise(ranked) if before == after)

@@ -1,80 +1,65 @@
-"""Match the placeholders in a session's file with the extractions that they stand for.
+"""Match the placeholders in a session's file with the recorded extractions.
 
-A placeholder names its value, so that only this file is looked at. It is ours where a record has
-its text and its place in the entry, the value there has the recorded kind, and the entry is the
-recorded one: it has the recorded id, or it belongs to the recorded tool call. Agents write their
-histories anew under new ids: a part of no tool call may stand in another entry of a session with
-the recorded session id. Where the record is of another session, or says no tool call, the recorded
-id may stand nowhere in the file. What somebody typed, or a tool printed, fails this and is left
-alone.
-
-Where entry ids are not random, another store may have given out the same text. There the rest of
-the line has to be as recorded as well.
+A placeholder contains the name of its value, so no other file is read. It is ours if a record has
+its text and path, the value there is of the recorded kind, and the entry is the recorded one: it
+has the recorded id, or belongs to the recorded tool call. Agents rewrite their histories under new
+ids: a part without a tool call may be in another entry of a session with the recorded session id.
+If the record is of another session, or has no tool call, the recorded entry id must not occur in
+the file. If entry ids are not random, the rest of the line has to match the record, too. A
+placeholder that a user typed or a tool printed fails these checks and is left alone.
 """
-
-from __future__ import annotations
 
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
-from brainsurgeon.formats.base import parse
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from brainsurgeon.formats import splice
+from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import (
     ID,
     PLACEHOLDER,
     PLACEHOLDER_PREFIX,
+    Entry,
+    KeyPath,
+    Kind,
     is_own_placeholder,
     placeholder_id,
     placeholder_in,
-    stands,
     unnumbered,
     value_at,
 )
-from brainsurgeon.model.sessions import NO_SURVEY
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import Extraction, PrintedAnswer, Records, Request
+from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning.signatures import UNFIT
+from brainsurgeon.planning.snapshot import ParsedLine, Snapshot, parsed_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+_Parts = frozenset[tuple[KeyPath, str, str | None]]
 
-    from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.entries import Entry, KeyPath, Part
-    from brainsurgeon.model.records import Extraction, Records
-    from brainsurgeon.model.sessions import Survey
-
-    _Parts = frozenset[tuple[KeyPath, str, str | None]]
-
-    from brainsurgeon.formats.base import Answer
-    from brainsurgeon.model.entries import KeyPath, Kind, Lines
-    from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Request
-    from brainsurgeon.planning.drafts import Findings
-
-
-MARKED = MARK.encode()
-# The beginning of an archive's text as it stands in a line, and the id that it names.
-ARCHIVE = re.compile(re.escape(MARKED) + rb"\\narchive: (" + ID.encode() + rb")")
+_MARKED = MARK.encode()
+# The beginning of an archive's text in a line, and the id that it names.
+_ARCHIVE = re.compile(re.escape(_MARKED) + rb"\\narchive: (" + ID.encode() + rb")")
 _ARCHIVED = re.compile(re.escape(MARK) + rf"\narchive: ({ID})")
-# The beginning of every text of ours that names a value: a placeholder, or an archive.
-TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARKED))))
+# The beginning of each text that names a value: a placeholder or an archive.
+_TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, _MARKED))))
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the entry is not the recorded one"
 SEVERAL = "several extractions may have stood there"
-# Said before the reason why the text of an archive stays.
-ARCHIVED = "an archived turn"
-_Places = dict["KeyPath", list["Extraction"]]
+_Places = dict[KeyPath, list[Extraction]]
 
 
 class Matcher:
-    """Tells, entry by entry, which extractions stand there.
+    """Finds the recorded extractions in each entry.
 
-    `foreign` collects the placeholders that are a whole value where no record has them; one in the
-    midst of a text, such as a command that restores it, stands for nothing. `moved` collects, by
-    extraction, the recorded ids of entries that stand under another id: whether the recorded id
-    stands in the file, too, is known at its end only.
+    `foreign` collects the placeholders that are a whole value but have no record. `moved` maps each
+    extraction found in an entry with another id to the recorded entry id. Whether the recorded id
+    occurs, too, is known only at the end of the file.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -85,255 +70,238 @@ class Matcher:
         self._by_placeholder: dict[str, list[Extraction]] = defaultdict(list)
         self._replaced: dict[str, list[Extraction]] = defaultdict(list)
         self._archives: dict[str, list[Extraction]] = defaultdict(list)
-        for one in records.extractions:
-            if one.replacement is None:
-                self._by_placeholder[one.placeholder].append(one)
+        for value in records.extractions:
+            if value.replacement is None:
+                self._by_placeholder[value.placeholder].append(value)
             else:
-                self._replaced[one.entry_id].append(one)
-                if one.archive_id is not None:
-                    self._archives[one.name].append(one)
+                self._replaced[value.entry_id].append(value)
+                if value.archive_id is not None:
+                    self._archives[value.name].append(value)
 
     @property
-    def redacted(self) -> Iterable[str]:
-        """The ids of the entries of which something was replaced by no placeholder."""
+    def redacted(self) -> Container[str]:
+        """The ids of the entries in which another text than a placeholder replaced a value."""
         return self._replaced.keys()
 
-    def standing(self, raw: bytes, entry: Entry, ident: str | None) -> list[Extraction]:
-        """Return the extraction that stands at each place of an entry where one does."""
+    def standing(self, parsed: ParsedLine) -> list[Extraction]:
+        """Return the recorded extractions in an entry, at most one for each path."""
+        _, raw, entry, ident, _ = parsed
         replaced = self._replaced.get(ident or "", ())
-        if not replaced and TEXTS.search(raw) is None:
+        if not replaced and _TEXTS.search(raw) is None:
             return []
         texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
         places: _Places = defaultdict(list)
-        for one in replaced:
-            if _stands_replaced(entry, one) and self._rest_agrees(one, entry):
-                places[one.path].append(one)
-        parts = cache(lambda: frozenset(self._parts(entry)))  # once an entry, and only if asked
+        for value in replaced:
+            if self._stands(value, entry):
+                places[value.path].append(value)
+        parts = cache(  # at most once for each entry
+            lambda: frozenset(
+                (part.path, part.kind, part.tool)
+                for part in self._form.parts(entry, self._survey, None)
+            )
+        )
         for text in texts:
-            for one in self._by_placeholder.get(text, ()):
-                if self._belongs(one, entry, ident, parts):
-                    places[one.path].append(one)
-        for one in self._archives_in(raw, entry, ident):
-            places[one.path].append(one)
-        archives = {one.archive_id for listed in places.values() for one in listed if not one.links}
-        picked = (self._chosen(_linked(listed, archives)) for listed in places.values())
-        chosen = [one for one in picked if one is not None and self._met_first(one, ident)]
-        others = texts - {one.placeholder for one in chosen}
+            for value in self._by_placeholder.get(text, ()):
+                if self._belongs(value, entry, ident, parts):
+                    places[value.path].append(value)
+        for value in self._archives_in(parsed):
+            places[value.path].append(value)
+        archives = {
+            value.archive_id for listed in places.values() for value in listed if not value.links
+        }
+        # Prefer the link of the archive whose text is in the entry.
+        picked = (
+            self._chosen(
+                [one for one in listed if not one.links or one.archive_id in archives] or listed
+            )
+            for listed in places.values()
+        )
+        chosen = [value for value in picked if value is not None and self._met_first(value, ident)]
+        others = texts - {value.placeholder for value in chosen}
         if others:
-            values = (value_at(entry, path) for path, _, _ in parts())
-            self.foreign |= others & {placeholder_in(value) for value in values}
+            self.foreign |= others & {placeholder_in(value_at(entry, path)) for path, *_ in parts()}
         return chosen
 
     def unexplained(
-        self, entry: Entry, ident: str | None, standing: Iterable[Extraction]
+        self, parsed: ParsedLine, standing: Iterable[Extraction]
     ) -> Iterator[tuple[str, str]]:
-        """Yield the entry's id and a reason for each part of ours that no record can restore.
+        """Yield entry id and reason for each placeholder or archive that cannot be restored.
 
-        Ours is a placeholder or an archive that names its own entry, and one that stands where a
-        record says that a value of that kind stood; what was typed or pasted elsewhere is not.
+        Only ours count: they name their own entry, or a value of the same kind is recorded at their
+        path. A text that was typed or pasted elsewhere is not ours.
         """
-        explained = {one.path for one in standing}
+        _, _, entry, ident, _ = parsed
+        explained = {value.path for value in standing}
         for part in self._form.parts(entry, self._survey, None):
             value = value_at(entry, part.path)
-            text, named = placeholder_in(value), _archive_in(value)
+            text = placeholder_in(value)
+            match = _ARCHIVED.match(value) if isinstance(value, str) else None
+            named = match and match[1]
             if (not text and named is None) or {part.path, part.path[:-1]} & explained:
                 continue
             recorded = self._by_placeholder.get(text or "", ()) or self._archives.get(
                 named or "", ()
             )
-            kind = f"{ARCHIVED}: " if named else ""
-            if any(_stood_at(part, one) for one in recorded):
+            kind = "an archived turn: " if named else ""
+            if any(
+                record.path in (part.path, part.path[:-1])
+                and (record.kind == part.kind or record.block)
+                for record in recorded
+            ):
                 yield ident or "", kind + ANOTHERS
             elif ident is not None and (
                 is_own_placeholder(text, ident)
                 or (named is not None and unnumbered(named) == placeholder_id(ident))
             ):
                 yield ident, kind + NOBODYS
-        for one in self._undecided(entry, ident):
-            yield one.entry_id, SEVERAL
-
-    def _undecided(self, entry: Entry, ident: str | None) -> Iterator[Extraction]:
-        """Yield one extraction of each place where several values may have been replaced."""
+        # Paths at which several values may have been replaced.
         places: _Places = defaultdict(list)
-        for one in self._replaced.get(ident or "", ()):
-            if one.archive_id is None and _stands_replaced(entry, one):
-                places[one.path].append(one)
-        yield from (listed[0] for listed in places.values() if self._chosen(listed) is None)
+        for record in self._replaced.get(ident or "", ()):
+            if record.archive_id is None and record.shows_in(entry):
+                places[record.path].append(record)
+        for listed in places.values():
+            if self._chosen(listed) is None:
+                yield listed[0].entry_id, SEVERAL
 
-    def _archives_in(self, raw: bytes, entry: Entry, ident: str | None) -> Iterator[Extraction]:
-        """Yield the archives whose text stands in an entry that has a new id now.
-
-        The text names the id that it was written under. Its link led by ids that are gone.
-        """
-        for named in ARCHIVE.findall(raw) if MARKED in raw else ():
-            for one in self._archives.get(named.decode(), ()):
-                known_session = one.session_id in self._records.alike
-                if one.entry_id == ident or one.links or not known_session:
+    def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
+        """Yield the archives whose text, with the old id, is now in an entry with a new id."""
+        _, raw, entry, ident, _ = parsed
+        for name in _ARCHIVE.findall(raw) if _MARKED in raw else ():
+            for value in self._archives.get(name.decode(), ()):
+                known_session = value.session_id in self._records.alike
+                if value.entry_id == ident or value.links or not known_session:
                     continue
-                if _stands_replaced(entry, one) and self._rest_agrees(one, entry):
-                    self.moved[one.id] = one.entry_id
-                    yield one
+                if self._stands(value, entry):
+                    self.moved[value.id] = value.entry_id
+                    yield value
 
-    def _met_first(self, one: Extraction, ident: str | None) -> bool:
-        """Check that no earlier entry is the one that has a new id now.
-
-        Who types or pastes a placeholder does so after it was put there: a text that stood in the
-        file before was never given out (`Plan.foreign`).
-        """
-        if ident == one.entry_id or one.id not in self.moved:
+    def _met_first(self, value: Extraction, ident: str | None) -> bool:
+        """Check that this is the first entry with a new id that contains the extraction."""
+        # A typed or pasted copy comes later: the store never assigns a placeholder that is already
+        # in the file (`Plan.foreign`).
+        if ident == value.entry_id or value.id not in self.moved:
             return True
-        return self._moved_to.setdefault(one.id, ident) == ident
+        return self._moved_to.setdefault(value.id, ident) == ident
 
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
-        """Return the record that speaks for a place: the session's own newest, else the newest.
+        """Return the record that counts at a path: the session's own newest, else the newest.
 
-        All records of one placeholder name the same value. Without a placeholder several values
-        may have stood there; then only a record of this session decides. Where the value of that
-        record expired, another may still hold the same.
+        If the replacement does not name its value and several values are possible, only a record of
+        this session counts. If its value expired, another record with the same value is returned.
         """
-        own = [one for one in listed if one.session_id == self._records.own]
-        placed = [one for one in listed if one.id in self._records.placed]
+        own = [value for value in listed if value.session_id == self._records.own]
+        placed = [value for value in listed if value.id in self._records.placed]
         named = listed[-1].replacement is None or listed[-1].archive_id is not None
-        if not (own or placed or named) and len({one.digest for one in listed}) > 1:
+        if not (own or placed or named) and len({value.digest for value in listed}) > 1:
             return None
         newest = (own or placed or listed)[-1]
-        alike = (one for one in (newest, *reversed(listed)) if one.digest == newest.digest)
-        return next((one for one in alike if one.blob_id is not None), newest)
-
-    def _parts(self, entry: Entry) -> Iterator[tuple[KeyPath, str, str | None]]:
-        for part in self._form.parts(entry, self._survey, None):
-            yield part.path, part.kind, part.tool
+        alike = (value for value in (newest, *reversed(listed)) if value.digest == newest.digest)
+        return next((value for value in alike if value.blob_id is not None), newest)
 
     def _belongs(
-        self, one: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
+        self, value: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
     ) -> bool:
-        """Check whether exactly this extraction's placeholder stands at its place in this entry."""
-        if not stands(value_at(entry, one.path), one.placeholder, block=one.block):
+        if not self._stands(value, entry):
             return False
-        if not self._rest_agrees(one, entry):
-            return False
-        if ident == one.entry_id:
+        if ident == value.entry_id:
             return True
-        if self._form.anchor(entry, one.path) != one.anchor:
+        if self._form.anchor(entry, value.path) != value.anchor:
             return False
-        if not one.block and (one.path, one.kind, one.tool) not in parts():
+        if not value.block and (value.path, value.kind, value.tool) not in parts():
             return False
-        if one.anchor is None and one.session_id not in self._records.alike:
+        if value.anchor is None and value.session_id not in self._records.alike:
             return False
-        held_here = one.session_id == self._records.own or one.id in self._records.placed
-        if one.anchor is not None and held_here:  # its agent branched, or wrote it anew
+        held_here = value.session_id == self._records.own or value.id in self._records.placed
+        if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:  # else the recorded entry may stand there as well
-            self.moved[one.id] = one.entry_id
+        if not self._survey.appends_anew:  # if so, the recorded entry may be there, too
+            self.moved[value.id] = value.entry_id
         return True
 
-    def _rest_agrees(self, one: Extraction, entry: Entry) -> bool:
-        return one.rest is None or self._form.rest(entry) == one.rest
+    def _stands(self, value: Extraction, entry: Entry) -> bool:
+        return value.shows_in(entry) and (
+            value.rest is None or self._form.rest(entry) == value.rest
+        )
 
 
-def _stands_replaced(entry: Entry, one: Extraction) -> bool:
-    """Check whether an entry has exactly what was put in the place of a value without a name."""
-    return bool(value_at(entry, one.path) == json.loads(one.replacement or "null"))
-
-
-def _linked(listed: list[Extraction], archives: set[int | None]) -> list[Extraction]:
-    """Return the records of a place; of an archive's link only the one whose text stands there."""
-    named = [one for one in listed if not one.links or one.archive_id in archives]
-    return named or listed
-
-
-def _stood_at(part: Part, one: Extraction) -> bool:
-    """Check whether a value of this kind was extracted from this place."""
-    return one.path in (part.path, part.path[:-1]) and (one.kind == part.kind or one.block)
-
-
-def _archive_in(value: object) -> str | None:
-    """Return the id that the text of an archive names, None where a value is no archive."""
-    match = _ARCHIVED.match(value) if isinstance(value, str) else None
-    return match and match[1]
-
-
-_NO_TURN = "only its text went back: the turn itself does not stand in this session"
+_NO_TURN = "only its text was restored: the turn itself is not in this session"
 
 
 class Restores:
-    """The requests of one session to put values back; hand it every id that is met on the walk.
+    """The requests to restore values of one session. Values that cannot be are added to `missed`.
 
-    `everything` says that one of them means the whole session, `pristine` that all of it is to be
-    as the agent wrote it, seals included. Taking a run back is neither.
+    `everything` means that a request is for the whole session, `pristine` that the session is to be
+    restored as the agent wrote it, signatures included.
     """
 
-    def __init__(self, records: Records, found: Findings) -> None:
-        self.requests = [request for request in records.requests if request.action == "restore"]
-        whole = [one for one in self.requests if one.entry_id is None and not one.rolls_back]
+    def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
+        self._requests, records = session.restores, session.records
+        whole = [
+            request for request in self._requests
+            if request.entry_id is None and not request.rolls_back
+        ]  # fmt: skip
         self.everything = bool(whole)
         self.pristine = any(request.pristine and request.paths is None for request in whole)
-        self.named = {request.entry_id for request in self.requests}
-        self._found = found
-        self._continued = {one.anchor for one in records.extractions if one.links}
+        self._named = {request.entry_id for request in self._requests}
+        self._missed = missed
+        self._continued = {value.anchor for value in records.extractions if value.links}
         self._met: set[str] = set()
         self._archives = {
-            (one.entry_id, one.path) for one in records.extractions if one.archive_id is not None
-        }
+            (value.entry_id, value.path)
+            for value in records.extractions if value.archive_id is not None
+        }  # fmt: skip
 
     def meet(self, ident: str) -> None:
-        """Remember that an entry stands that the closing entry of an archive once continued."""
+        """Note the id of an entry if the closing entry of an archive continued it."""
         if ident in self._continued:
             self._met.add(ident)
 
     def back(
         self, standing: list[Extraction], unfit_of: Callable[[list[Extraction]], list[Extraction]]
     ) -> list[Extraction]:
-        """Return the values of an entry that are to go back, without seals that fit no more.
-
-        `unfit_of` tells which of values that go back are such seals.
-        """
-        if not standing:
-            return []
-        back = [one for one in standing if self.wants(one)]
+        """Return the values of an entry to restore; unless `pristine`, without the unfit ones."""
+        back = [value for value in standing if self._wants(value)]
         unfit = unfit_of(back)
         if self.pristine:
             return back
-        self._found.missed += [(one.entry_id, UNFIT) for one in unfit if one.entry_id in self.named]
-        return [one for one in back if one not in unfit]
+        self._missed += [
+            (value.entry_id, UNFIT) for value in unfit if value.entry_id in self._named
+        ]
+        return [value for value in back if value not in unfit]
 
-    def wants(self, one: Extraction) -> bool:
-        """Check whether a value is to go back, and can.
-
-        The link of an archive can only where the entry that was continued stands: a fork has no
-        more than the active branch.
-        """
-        asked = any(self._means(request, one) for request in self.requests)
-        if asked and one.links and one.anchor not in self._met:
-            if one.entry_id in self.named:
-                self._found.missed.append((one.entry_id, _NO_TURN))
+    def _wants(self, value: Extraction) -> bool:
+        asked = any(self._means(request, value) for request in self._requests)
+        # A fork has only the active branch: the entry that was continued may be missing there.
+        if asked and value.links and value.anchor not in self._met:
+            if value.entry_id in self._named:
+                self._missed.append((value.entry_id, _NO_TURN))
             return False
-        lost = "expired" if one.blob_id is None else "damaged in the store" if one.damaged else ""
+        damaged = "damaged in the store" if value.damaged else ""
+        lost = "expired" if value.blob_id is None else damaged
         if asked and lost:
-            self._found.missed.append((one.entry_id, lost))
+            self._missed.append((value.entry_id, lost))
         return asked and not lost
 
-    def _means(self, request: Request, one: Extraction) -> bool:
-        """Check whether a request means a value; the two of an archive only go back together."""
-        if one.archive_id is None or request.paths is None:
-            return request.wants(one)
-        return request.speaks_of(one.entry_id) and any(
-            (one.entry_id, path) in self._archives for path in request.paths
+    def _means(self, request: Request, value: Extraction) -> bool:
+        """Check whether a request is for a value; an archive's text and link belong together."""
+        if value.archive_id is None or request.paths is None:
+            return request.wants(value)
+        return request.speaks_of(value.entry_id) and any(
+            (value.entry_id, path) in self._archives for path in request.paths
         )
 
 
-# A call is recognised by its answer alone: the request recorded the random id that the answer
-# carries, so that it is found inside a longer output, too. What the host called the tool does not
-# matter, and a tool that merely happens to be called restore is never touched.
+# A call of our tool is recognised only by its answer: the request records the random id that the
+# answer contains, and the digest of its text, so that exactly this text is found inside a longer
+# output, too. An incomplete answer is left alone. The host's name for the tool does not matter, and
+# another tool called restore is never touched.
+
+# Values of `action` in calls of our own tool; a call with another value is of another tool.
+_ACTIONS = frozenset({"restore", "restore_remote"})
 
 
-# What a call of our own tool says that it wants; a call with another action is somebody else's.
-ACTIONS = frozenset({"restore", "restore_remote"})
-
-
-@dataclass(frozen=True, slots=True)
-class Redaction:
-    """One value that gives way: its path, the token that stands in for it, and its length."""
+class Redaction(Struct, frozen=True):
+    """A value to replace by the JSON in `token`; `chars` is the length of the value."""
 
     path: KeyPath
     token: bytes
@@ -341,88 +309,92 @@ class Redaction:
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCalls:
-    """What was recognised in a session: answers by the id of their entry, calls by their id.
+class OwnCalls(Struct, frozen=True):
+    """What shortens our answers, by the id of their entry, and the calls with requested entries.
 
-    `requests` are the requests whose answer was found.
+    Each comes with the id of the entry requested. `requests` are the ids of the requests whose
+    answer was found.
     """
 
-    answers: dict[str, list[tuple[Answer, str]]] = field(default_factory=dict)
+    answers: dict[str, list[Redaction]] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
     requests: set[int | None] = field(default_factory=set)
 
 
-def _answered(
-    asked: dict[str, Request], answer: Answer, entry: Entry, form: Format
-) -> tuple[Request, Answer] | None:
-    """Take out the request that a text answers; give it, and the text with every copy of it."""
-    ident = next((one for one in asked if one in answer.text), None)
-    if ident is None:
-        return None
-    copies = tuple(
-        part.path
-        for part in form.parts(entry, NO_SURVEY, None)
-        if part.path != answer.path and ident in str(value_at(entry, part.path))
-    )
-    return asked.pop(ident), replace(answer, copies=copies)
-
-
-def find_own_calls(lines: Lines, form: Format, requests: Iterable[Request]) -> OwnCalls:
-    """Look through a session for the answers that requests name, and for the calls they answer.
-
-    A result that does not name its call answers the call that stands before it.
-    """
+def find_own_calls(session: Snapshot) -> OwnCalls:
+    """Find the answers in a session that requests name, and the calls that they answer."""
+    form, own = session.form, OwnCalls()
     asked = {
-        request.answer.decode(): request
-        for request in requests
+        request.answer: request
+        for request in session.records.requests
         if request.action == "redact" and request.answer
     }
-    own = OwnCalls()
     if not asked:
         return own
     last_call = None
-    for line in lines:
-        entry = parse(line.raw) if line.raw else None
-        if entry is None or line.raw is None:
+    for parsed in parsed_lines(session.lines, form):
+        for call in form.calls(parsed.entry):
+            last_call = call.call_id or parsed.ident
+        here = [printed for printed in asked if printed.ident.encode() in parsed.raw]
+        answers = list(form.answers(parsed.entry)) if here and parsed.ident else []
+        if parsed.ident is None or not answers:
             continue
-        ident = form.identity(entry, line.raw, line.number)
-        for call in form.calls(entry):
-            last_call = call.call_id or ident
-        if ident is None:
-            continue
-        for one in form.answers(entry):
-            known = _answered(asked, one, entry, form)
-            if known is None:
-                continue
-            request, answer = known
-            wanted = request.entry_id or ""
+        paths = {answer.path for answer in answers}
+        paths |= {part.path for part in form.parts(parsed.entry, NO_SURVEY, None)}
+        listed, whole = _shortened(
+            parsed, paths, {printed: asked[printed].entry_id or "" for printed in here}
+        )
+        if listed:
+            own.answers[parsed.ident] = listed
+        for printed in whole:
+            request = asked.pop(printed)
             own.requests.add(request.id)
-            own.answers.setdefault(ident, []).append((answer, wanted))
-            call_id = answer.call_id or last_call
-            if call_id:
-                own.calls[call_id] = wanted
+            for answer in answers:
+                # An answer without an id answers the call before.
+                call_id = answer.call_id or last_call
+                if call_id and printed.ident in answer.text:
+                    own.calls[call_id] = request.entry_id or ""
     return own
+
+
+def _shortened(
+    parsed: ParsedLine, paths: Iterable[KeyPath], wanted: dict[PrintedAnswer, str]
+) -> tuple[list[Redaction], set[PrintedAnswer]]:
+    """Return what shortens the answers that stand whole in some texts of an entry, and which."""
+    cuts: dict[KeyPath, list[tuple[int, int, str]]] = defaultdict(list)
+    whole = set[PrintedAnswer]()
+    for path in paths:
+        text = value_at(parsed.entry, path)
+        for printed, entry_id in wanted.items() if isinstance(text, str) else ():
+            spans = list(printed.spans(text))
+            cuts[path] += [(*span, f"Restored {entry_id}.") for span in spans]
+            whole |= {printed} if spans else set()
+    try:
+        tokens = splice.locate(parsed.raw, [path for path, listed in cuts.items() if listed])
+    except splice.UntouchableError:
+        return [], set()
+    return [
+        Redaction(
+            path,
+            splice.within(parsed.raw[start:end], cuts[path]),
+            sum(end - start for start, end, _ in cuts[path]),
+            "tool_result",
+        )
+        for path, (start, end) in tokens.items()
+    ], whole
 
 
 def redactions(
     entry: Entry, ident: str, form: Format, own: OwnCalls
 ) -> tuple[list[Redaction], bool]:
-    """Return what gives way in one entry, and whether the entry is one of our own calls at all.
+    """Return the redactions in one entry, and whether it contains a call or answer of our tool.
 
-    The result becomes one short line. The call keeps its id and name and, where its arguments
-    are those of our tool, only action and entry; a shell command stays as it is, and what its
-    provider signed.
+    Our answer in a result becomes one short line. Arguments of our tool are reduced to action and
+    entry; a shell command stays as it is, and so do arguments that the provider signed.
     """
     if not (own.answers or own.calls):
         return [], False
-    listed = []
-    for answer, wanted in own.answers.get(ident, ()):
-        token = json.dumps(f"Restored {wanted}.").encode()
-        listed += [
-            Redaction(path, token, len(answer.text), "tool_result")
-            for path in (answer.path, *answer.copies)
-        ]
+    listed = list(own.answers.get(ident, ()))
     ours = bool(listed)
     for call in form.calls(entry):
         asked_for = own.calls.get(call.call_id or ident)
@@ -430,24 +402,23 @@ def redactions(
             continue
         ours = True
         short = {"action": "restore", "entry": asked_for}
-        ours_to_cut = call.arguments.get("action") in ACTIONS and not call.signed
-        if ours_to_cut and call.arguments != short:
-            said = json.dumps(short, separators=(",", ":"))
-            token = (json.dumps(said) if call.as_text else said).encode()
+        redactable = call.arguments.get("action") in _ACTIONS and not call.signed
+        if redactable and call.arguments != short:
+            text = json.dumps(short, separators=(",", ":"))
+            token = (json.dumps(text) if call.as_text else text).encode()
             listed.append(Redaction(call.path, token, len(str(call.arguments)), "tool_call"))
     return listed, ours
 
 
-def ended(
-    planned: Plan, unanswered: list[Request], changed_at: float, now: float, patience: float
-) -> Plan:
-    """Add which redactions end without an answer, and when to look for the others again."""
-    over = [
-        request for request in unanswered
-        if request.asked_at < changed_at or request.asked_at + patience <= now
-    ]  # fmt: skip
-    due = [request.asked_at + patience for request in unanswered if request not in over]
-    if planned.due_at is not None:
-        due.append(planned.due_at)
-    ids = tuple(request.id for request in over if request.id is not None)
-    return replace(planned, unanswered=ids, due_at=min(due, default=None))
+def ended(planned: Plan, session: Snapshot, own: OwnCalls) -> Plan:
+    """Add the requests to redact that end without an answer, and when the next one ends."""
+    over, due = [], [] if planned.due_at is None else [planned.due_at]
+    for request in session.records.requests:
+        until = request.asked_at + session.patience
+        if request.action != "redact" or request.id is None or request.id in own.requests:
+            continue
+        if request.asked_at < session.changed_at or until <= session.now:
+            over.append(request.id)
+        else:
+            due.append(until)
+    return replace(planned, unanswered=tuple(over), due_at=min(due, default=None))

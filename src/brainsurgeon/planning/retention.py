@@ -1,21 +1,16 @@
 """Decide when a stored value expires, and when a retention run deletes nothing."""
 
-from __future__ import annotations
+from msgspec import Struct
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from brainsurgeon.model.records import Held
-
+from brainsurgeon.model.records import Held
 
 # Seconds by which the wall clock may drift from the boot clock between two runs.
 CLOCK_TOLERANCE = 3600.0
-# Seconds after which the next run deletes nothing: much may have changed meanwhile.
+# After a longer pause (seconds) the next run deletes nothing: much may have changed meanwhile.
 LONGEST_PAUSE = 2 * 86_400.0
-# Seconds for which the values of a rewrite are kept that ended with both files there.
+# Seconds for which values are kept after a rewrite that ended with both files left.
 ENDED = 30 * 86_400.0
-# Seconds for which it is announced that values expire whose sessions are out of sight.
+# Seconds between the announcement and the expiry of values out of sight.
 NOTICE = 7 * 86_400.0
 
 UNPLACED = "its placeholder stands in no session any more"
@@ -26,7 +21,7 @@ SILENT = "nothing happened in its session"
 def expires_at(
     held: Held, retention: float | None, retention_standing: float | None
 ) -> tuple[float, str] | None:
-    """Return when a value expires and under which rule; None when it is kept for ever."""
+    """Return when a value expires and why, or None if it is kept for ever."""
     if held.unseen:
         return None
     moments = []
@@ -42,9 +37,8 @@ def expires_at(
     return (held.unplaced_at or held.extracted_at) + retention, UNPLACED
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The wall clock beside the boot clock, both in seconds, and which boot it was."""
+class Clock(Struct, frozen=True):
+    """The wall clock and the boot clock at one moment, in seconds, and the id of the boot."""
 
     wall: float
     boot: float
@@ -52,7 +46,7 @@ class Clock:
 
 
 def clock_moved(before: Clock | None, now: Clock) -> str | None:
-    """Say that the wall clock cannot be believed in this run, or return None."""
+    """Return why the wall clock cannot be trusted in this run, or None."""
     if before is None:
         return None
     wall = now.wall - before.wall
@@ -66,7 +60,7 @@ def clock_moved(before: Clock | None, now: Clock) -> str | None:
 
 
 def first_in_days(before: Clock | None, now: Clock) -> str | None:
-    """Say that no run was made for two days, or return None."""
+    """Return why a run after a long pause deletes nothing, or None."""
     if before is not None and now.wall - before.wall <= LONGEST_PAUSE:
         return None
     return "this is the first retention run in two days; the next one deletes what is due"

@@ -1,76 +1,54 @@
-"""Seals: signed thinking that is valid only behind exactly what stood before it.
+"""Signatures: signed thinking that is valid only after an unchanged prefix.
 
-From Claude 5.1 on a provider signs a block of thinking together with the whole request before it.
-A change in front of it breaks the seal: the provider answers 400, or drops the block where the
-agent asked for that. So whatever changes something that is sent takes out, in the same rewrite,
-every seal behind the first change, or leaves the session as it is.
+From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
+A change of that part breaks the signature: the provider answers 400, or drops the block if the
+agent asked for that. So a rewrite that changes anything sent also removes every signature after the
+first change, or the session is left as it is.
 """
-
-from __future__ import annotations
 
 import math
 import re
-from array import array
-from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from functools import cache
 
-from brainsurgeon.formats import base, splice
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from brainsurgeon.formats import splice
+from brainsurgeon.formats.base import Thoughts
 from brainsurgeon.formats.openclaw_tree import EMPTIED, is_hollow
-from brainsurgeon.formats.splice import verify
-from brainsurgeon.model.entries import EXTRACTABLE, placeholder_id, value_at
-from brainsurgeon.model.plans import Cut, FieldEdit, Putback
+from brainsurgeon.formats.weight import tokens_off
+from brainsurgeon.model.entries import KeyPath, placeholder_id, value_at
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.plans import Edit, FieldEdit, Removal
+from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
-from brainsurgeon.model.turns import LINK, NOTHING
-from brainsurgeon.model.turns import Sent as Carried
+from brainsurgeon.model.turns import LINK
+from brainsurgeon.planning.rules import override_of
+from brainsurgeon.planning.snapshot import ParsedLine, Snapshot
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
-
-    from brainsurgeon.formats.base import Format, Thoughts
-    from brainsurgeon.model.entries import Entry, KeyPath, Line
-    from brainsurgeon.model.plans import Edit
-    from brainsurgeon.model.records import Extraction, Records, Request
-    from brainsurgeon.model.sessions import Survey
-    from brainsurgeon.planning.rules import Rules, Unseal
-
-
-BROKEN = "seal broken by this rewrite"
-DOUBTFUL = "its seal may have been made in front of other values than stand there now"
+BROKEN = "signature broken by this rewrite"
+DOUBTFUL = "its signature may have been made with other values before it than now"
 HOLLOW = "a signature without what it signs"
-STALE = "its seal does not fit what stands before it"
-UNFIT = "its seal would not fit what stands before it"
+STALE = "its signature does not fit what stands before it"
+UNFIT = "its signature would not fit what stands before it"
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
-_FIRST = (5, 1)
 _UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What an agent does of itself.
-
-    One that `drops_blocks` asks its provider to drop what no longer fits, one that `remembers`
-    keeps a session in memory for as long as it runs: it may go on with values that were cut from
-    the file long ago, and what it thinks then is sealed in front of those.
-    """
-
-    drops_blocks: bool = False
-    remembers: bool = False
-
-
-UNKNOWN_HABITS = Habits()
-
-
 def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
-    """Check whether the thinking of a model, given by all its names, is sealed with its prefix.
+    """Check whether a model, given by all its names, signs its thinking together with the prefix.
 
-    Claude 5.1 and later is, by its id: family, major, minor of one or two digits (eight digits are
-    a date). Of the globs the last that matches decides; one with `!` says that it is not.
+    Claude 5.1 and later do. The version is in the id: family, major, minor of one or two digits
+    (eight digits are a date). The last matching glob decides; with a leading `!` it means no.
     """
     names = [name.lower() for name in models]
-    bound = any(map(_is_bound_by_default, names))
+    versions = [match for name in names if (match := _CLAUDE.search(name))
+                and not _UNBOUND.search(name)]  # fmt: skip
+    bound = any((int(match[1]), int(match[2] or 0)) >= (5, 1) for match in versions)
     for glob in globs:
         pattern = glob.removeprefix("!").lower()
         if any(fnmatchcase(name, pattern) for name in names):
@@ -78,70 +56,33 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
     return bound
 
 
-def _is_bound_by_default(name: str) -> bool:
-    match = _CLAUDE.search(name)
-    if match is None or _UNBOUND.search(name):
-        return False
-    return (int(match[1]), int(match[2] or 0)) >= _FIRST
+class Signature(Struct, frozen=True):
+    """A signature in the session, its removal, and why it has to stay (`stays`) or None.
 
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """A seal as it stands: the cut that would take it out, and what forbids that, or None.
-
-    A `live` one is in the next request; others are only sent when their branch is taken up again.
-    One that is not `bound` holds whatever stands before it. A `hollow` one signs nothing.
+    A `live` one is in the next request. One that is not `bound` stays valid whatever changes before
+    it. A `hollow` one signs no text.
     """
 
-    cut: Cut
+    removal: Removal
     live: bool
     stays: str | None = None
     bound: bool = True
     hollow: bool = False
 
 
-class Sent:
-    """Whether entries are live, by the places in them that change: eight bytes for each."""
+class Signatures(Struct):
+    """All signatures of one session. Offsets are in bytes from the start of the file.
 
-    def __init__(self) -> None:
-        self._told = array("q")
-        self._ranked = True
-
-    def __setitem__(self, place: int, live: bool) -> None:
-        self._told.append(2 * place + live)
-        self._ranked = False
-
-    def __getitem__(self, place: int) -> bool:
-        at = self._find(place)
-        if at is None:
-            raise KeyError(place)
-        return bool(self._told[at] % 2)
-
-    def __contains__(self, place: int) -> bool:
-        return self._find(place) is not None
-
-    def _find(self, place: int) -> int | None:
-        if not self._ranked:
-            self._told, self._ranked = array("q", sorted(self._told)), True
-        at = bisect_left(self._told, 2 * place)
-        found = at < len(self._told) and self._told[at] // 2 == place
-        return at if found else None
-
-
-@dataclass(slots=True)
-class Seals:
-    """All seals of one session, gathered on the walk over its lines.
-
-    `left` are the places (bytes from the start) of live values that stay cut, `sent` tells of the
-    places of edits that change what is sent whether the entry is live. `unfit` names the entries
-    whose seals went earlier, are asked for and fit no more. `earlier` gives the places from which
-    on seals break where that is in front of the edit: another link changes all behind the
-    entry's beginning.
+    `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
+    each edit to whether its entry is live. `unfit` are the entries whose signatures were requested
+    but are no longer valid. `earlier` maps the start of an edit to the offset after which it breaks
+    signatures, if that is smaller: a changed link changes everything from the beginning of its
+    entry.
     """
 
-    standing: list[Seal] = field(default_factory=list)
+    standing: list[Signature] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    sent: Sent | dict[int, bool] = field(default_factory=Sent)
+    sent: dict[int, bool] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
     earlier: dict[int, int] = field(default_factory=dict)
 
@@ -149,251 +90,200 @@ class Seals:
         return self.earlier.get(edit.start, edit.start)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What becomes of the seals: which leave, or why nothing of the session may be changed.
+class SignatureVerdict(Struct, frozen=True):
+    """The signatures to remove, why nothing may be changed, and entries with unfit signatures."""
 
-    `unfit` are the entries whose seals do not fit what stands before them once all is done.
-    """
-
-    leave: tuple[Cut, ...] = ()
+    leave: tuple[Removal, ...] = ()
     blocked: str | None = None
     unfit: tuple[str, ...] = ()
 
 
 def judge(
-    seals: Seals, edits: Iterable[Edit], *, defer: bool, remembers: bool, pristine: bool,
-    unseal: Unseal = "",
-) -> Verdict:  # fmt: skip
-    """Decide about the seals that stand, given everything else that is to be done.
+    signatures: Signatures, edits: Iterable[Edit], rules: Rules, *, remembers: bool, pristine: bool
+) -> SignatureVerdict:
+    """Decide which signatures of a session are removed, given all planned edits.
 
-    `pristine` says that everything is put back as it was, whether the seals fit it or not. `defer`
-    leaves a session alone rather than break a seal in it. With `unseal` those leave as well that
-    are hollow or stand behind values cut earlier, or all that are live.
+    `pristine` restores everything as it was, even if signatures become invalid. With `remembers`,
+    signatures after values that were extracted earlier are doubtful.
     """
-    if not seals.standing:
-        return Verdict(unfit=tuple(dict.fromkeys(seals.unfit)))
-    made = [edit for edit in edits if edit.start in seals.sent]
+    if not signatures.standing:
+        return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
+    made = [edit for edit in edits if edit.start in signatures.sent]
     taken = {edit.start for edit in made}
-    here = [one for one in seals.standing if one.cut.start not in taken]
-    unfit = list(seals.unfit)
+    here = [one for one in signatures.standing if one.removal.start not in taken]
+    unfit = list(signatures.unfit)
     if pristine:
-        back = _first(seals.begins(edit) for edit in made if not isinstance(edit, Cut))
-        unfit += [one.cut.entry_id for one in here if one.live and back < one.cut.start]
-        made = [edit for edit in made if isinstance(edit, Cut)]
-    changes = [seals.begins(edit) for edit in made]
-    live = _first(seals.begins(edit) for edit in made if seals.sent[edit.start])
+        back = _first(signatures.begins(edit) for edit in made if not isinstance(edit, Removal))
+        unfit += [one.removal.entry_id for one in here if one.live and back < one.removal.start]
+        made = [edit for edit in made if isinstance(edit, Removal)]
+    any_change = _first(map(signatures.begins, made))
+    live_change = _first(signatures.begins(edit) for edit in made if signatures.sent[edit.start])
     broken = [
         one for one in here
-        if one.bound and (live if one.live else _first(changes)) < one.cut.start
+        if one.bound and (live_change if one.live else any_change) < one.removal.start
     ]  # fmt: skip
-    blocked = _blocked(broken, defer=defer)
-    if blocked:
-        return Verdict(blocked=blocked)
-    leave = [one.cut for one in broken if one.stays is None]
+    defer = rules.signed_thinking == "defer"
+    if blocking := next((one for one in broken if one.live and (defer or one.stays)), None):
+        why = blocking.stays or 'signed_thinking = "defer"'
+        entry = blocking.removal.entry_id or "an entry"
+        return SignatureVerdict(blocked=f"signatures: the thinking of {entry} would break: {why}")
+    leave = [one.removal for one in broken if one.stays is None]
+    loose = [one for one in here if one.live and one.stays is None]
+    extracted = _first(signatures.left)
     if remembers and not (defer or pristine):
-        leave += _doubtful(here, _first(seals.left), live)
-    if unseal:
-        going = {cut.start for cut in leave}
-        left = -1 if unseal == "all" else _first(seals.left)
-        leave += [cut for cut in _unfit(here, left) if cut.start not in going]
-    return Verdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
+        leave += [
+            replace(one.removal, forced=True, reason=DOUBTFUL) for one in loose
+            if one.bound and extracted < one.removal.start <= live_change
+        ]  # fmt: skip
+    if rules.drop_signatures:
+        going = {removal.start for removal in leave}
+        stale_from = -1 if rules.drop_signatures == "all" else extracted
+        leave += [
+            replace(one.removal, forced=True, reason=HOLLOW if one.hollow else STALE)
+            for one in loose
+            if one.removal.start not in going
+            and (one.hollow or (one.bound and stale_from < one.removal.start))
+        ]
+    return SignatureVerdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
 
 
 def _first(places: Iterable[int]) -> float:
     return min(places, default=math.inf)
 
 
-def _blocked(broken: Iterable[Seal], *, defer: bool) -> str | None:
-    """Return why nothing of the session may be changed, or None."""
-    for one in broken:
-        if one.live and (defer or one.stays):
-            why = one.stays or 'sealed = "defer"'
-            return f"sealed: the thinking of {one.cut.entry_id or 'an entry'} would break: {why}"
-    return None
-
-
-def _doubtful(here: Iterable[Seal], left: float, live: float) -> Iterator[Cut]:
-    """Yield the seals behind what was cut earlier and before what is changed now."""
-    for one in here:
-        if one.bound and one.live and one.stays is None and left < one.cut.start <= live:
-            yield replace(one.cut, forced=True, reason=DOUBTFUL)
-
-
-def _unfit(here: Iterable[Seal], left: float) -> Iterator[Cut]:
-    """Yield the live seals that are hollow, and those behind what was cut earlier."""
-    for one in here:
-        stale = one.bound and left < one.cut.start
-        if one.live and one.stays is None and (one.hollow or stale):
-            yield replace(one.cut, forced=True, reason=HOLLOW if one.hollow else STALE)
-
-
-def lighter(
-    edits: Iterable[Edit], sent: Sent | dict[int, bool], folded: Carried = NOTHING
-) -> Carried:
-    """Add up what the next request will not carry any more once these edits are made.
-
-    What the edits that fold turns come to is said by `folded`: more than their own bytes.
-    """
-    chars, pictures = folded.chars, folded.pictures
-    for edit in edits:
-        if edit.start not in sent or not sent[edit.start]:
-            continue
-        if isinstance(edit, Cut) and edit.folds:
-            continue
-        if isinstance(edit, Cut) and edit.block and edit.kind != "thinking":
-            pictures += 1
-        elif isinstance(edit, Cut):
-            chars += edit.chars - len(edit.placeholder)
-        elif isinstance(edit, Putback):
-            chars += edit.gain
-    return Carried(chars, pictures)
-
-
 class Gatherer:
-    """Takes in line by line what there is to know of seals.
+    """Collects the signatures of a session line by line.
 
-    `branches_live` says that what lies off the active branch may be taken up again any moment. The
-    entries at the offsets in `leaving` leave it by this very rewrite.
+    This rewrite takes the entries at the offsets in `leaving` off the active branch.
     """
 
-    def __init__(
-        self, form: Format, survey: Survey, rules: Rules, records: Records,
-        sets: Mapping[str, Request], habits: Habits, *, branches_live: bool,
-        leaving: Container[int] = (),
-    ) -> None:  # fmt: skip
-        self.seals = Seals()
-        self._form, self._survey, self._rules = form, survey, rules
-        self._sets, self._pins, self._habits = sets, records.pins, habits
-        self._branches_live, self._leaving = branches_live, leaving
-        self._bound: dict[tuple[str, ...], bool] = {}
+    def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
+        self.signatures = Signatures()
+        self._session, self._form, self._rules = session, session.form, rules
+        self._sets, self._pins, self._leaving = session.sets, session.records.pins, leaving
+        # Before that time, the user may return to an entry off the active branch at any moment.
+        self._branches_live = session.now < session.branches_die_at
+        self._is_bound = cache(lambda models: is_bound(models, rules.signed_models))
         self._taken: dict[str, list[Extraction]] = defaultdict(list)
-        for one in records.extractions:
-            self._taken[one.entry_id].append(one)
+        for value in session.records.extractions:
+            self._taken[value.entry_id].append(value)
         self._earliest, self._altered = math.inf, False
 
-    def look(self, line: Line, raw: bytes, entry: Entry, ident: str | None) -> frozenset[KeyPath]:
-        """Remember the seals of one line, and return their paths."""
-        thoughts = self._form.thoughts(entry)
+    def look(self, parsed: ParsedLine) -> frozenset[KeyPath]:
+        """Collect the signatures of one line, and return the paths of the bound ones."""
+        thoughts = self._form.thoughts(parsed.entry)
         if thoughts is None or not thoughts.blocks:
             return frozenset()
-        bound = self._is_sealed(thoughts)
-        if not bound and not self._rules.unseal:
+        bound = self._is_signed(thoughts)
+        if not bound and not self._rules.drop_signatures:
             return frozenset()
-        live, stays = self._is_live(line.offset), self._stays(line, entry, ident, thoughts)
+        live, stays = self._is_live(parsed.offset), self._stays(parsed, thoughts)
         try:
-            rest = self._form.rest(entry)
-            cuts = [replace(cut, rest=rest) for cut in _cuts(line, raw, ident, thoughts)]
+            removals = _removals(parsed, thoughts, self._form.rest(parsed.entry))
+            removals = [self.weighed(parsed, removal) for removal in removals]
         except (splice.UntouchableError, RecursionError) as why:
-            cuts, stays = [_nothing(line, ident)], str(why)
-        self.seals.standing += [
-            Seal(cut, live, stays, bound, hollow=is_hollow(value_at(entry, cut.path)))
-            for cut in cuts
+            # A line that cannot be edited; its signature stays.
+            removals, stays = [_removal(parsed, (0, 0), (), 0)], str(why)
+        self.signatures.standing += [
+            Signature(removal, live, stays, bound, is_hollow(value_at(parsed.entry, removal.path)))
+            for removal in removals
         ]
         return frozenset(path for path, _ in thoughts.blocks) if bound else frozenset()
 
     def unfit(
-        self, line: Line, entry: Entry, back: Iterable[Extraction], standing: Iterable[Extraction]
+        self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        """Name those among the values asked for that are seals and fit no more.
-
-        A seal that was taken out fits when everything in front of it stands as the agent wrote it,
-        and stood so when the seal was made: nothing was cut there before the seal was.
-        """
-        wanted = list(back)
-        emptied = [one for one in wanted if one.replacement == EMPTIED.decode()]
-        thoughts = self._form.thoughts(entry) if emptied else None
-        if thoughts is None or not self._is_sealed(thoughts):
+        """Return the signatures among the values to restore that are no longer valid."""
+        # A signature is valid if everything before it is as the agent wrote it, now and when the
+        # signature was made: nothing before it was extracted earlier than the signature.
+        emptied = [value for value in back if value.replacement == EMPTIED.decode()]
+        thoughts = self._form.thoughts(parsed.entry) if emptied else None
+        if thoughts is None or not self._is_signed(thoughts):
             return []
-        unsent = self.unsent(line, entry)
-        left = any(one not in wanted and one.path not in unsent for one in standing)
-        altered = self._altered or left
-        found = [one for one in emptied if altered or self._earliest < one.extracted_at]
-        self.seals.unfit += [one.entry_id for one in found]
-        return found
+        unsent = self.unsent(parsed)
+        altered = self._altered or any(
+            value not in back and value.path not in unsent for value in standing
+        )
+        unfit = [value for value in emptied if altered or self._earliest < value.extracted_at]
+        self.signatures.unfit += [value.entry_id for value in unfit]
+        return unfit
 
-    def unsent(self, line: Line, entry: Entry) -> set[KeyPath]:
-        """Return the paths in an entry of what is never sent."""
-        parts = self._form.parts(entry, self._survey, line.offset)
+    def weighed(self, parsed: ParsedLine, removal: Removal) -> Removal:
+        """Return a removal from a line with the tokens that it takes off the next request."""
+        if parsed.offset in self._leaving or self._session.survey.dead(parsed.offset):
+            return removal
+        rate, path = self._session.records.rate, removal.path
+        less = tokens_off(self._form.name, parsed.entry, path, removal.new, rate)
+        return replace(removal, tokens=removal.tokens + less)
+
+    def unsent(self, parsed: ParsedLine) -> set[KeyPath]:
+        """Return the paths of an entry's values that are never sent."""
+        parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {part.path for part in parts if part.dead}
 
     def change(
-        self, line: Line, unsent: set[KeyPath], edits: Iterable[Edit], left: Iterable[Extraction]
+        self, offset: int, unsent: set[KeyPath], edits: Iterable[Edit], left: Iterable[Extraction]
     ) -> None:
-        """Take in what is planned for a line, and which of the cuts made earlier stay there."""
-        live = self._is_live(line.offset)
+        live = self._is_live(offset)
         for edit in edits:
             if not isinstance(edit, FieldEdit) and edit.path not in unsent:
-                self.seals.sent[edit.start] = live
+                self.signatures.sent[edit.start] = live
                 if edit.path == LINK:
-                    self.seals.earlier[edit.start] = line.offset
-                self._altered |= live and isinstance(edit, Cut)
-        if live and any(one.path not in unsent for one in left):
-            self.seals.left.append(line.offset)
+                    self.signatures.earlier[edit.start] = offset
+                self._altered |= live and isinstance(edit, Removal)
+        if live and any(value.path not in unsent for value in left):
+            self.signatures.left.append(offset)
             self._altered = True
 
-    def passed(self, line: Line, ident: str | None) -> None:
-        """Go on behind an entry."""
-        taken = self._taken.get(ident or "")
-        if taken and self._is_live(line.offset):
-            self._earliest = min(self._earliest, *(one.extracted_at for one in taken))
+    def passed(self, parsed: ParsedLine) -> None:
+        """Note when a value was first extracted from an entry, after all edits of the entry."""
+        taken = self._taken.get(parsed.ident or "")
+        if taken and self._is_live(parsed.offset):
+            self._earliest = min(self._earliest, *(value.extracted_at for value in taken))
 
-    def _is_sealed(self, thoughts: Thoughts) -> bool:
-        if thoughts.dropped_by_itself and self._habits.drops_blocks:
+    def _is_signed(self, thoughts: Thoughts) -> bool:
+        if thoughts.dropped_by_itself and self._session.habits.drops_blocks:
             return False
-        if thoughts.models not in self._bound:
-            self._bound[thoughts.models] = is_bound(thoughts.models, self._rules.sealed_models)
-        return self._bound[thoughts.models]
+        return self._is_bound(thoughts.models)
 
     def _is_live(self, offset: int) -> bool:
         if offset in self._leaving:
             return False
-        why = self._survey.dead(offset)
+        why = self._session.survey.dead(offset)
         return why is None or (why == OFF_BRANCH and self._branches_live)
 
-    def _stays(self, line: Line, entry: Entry, ident: str | None, thoughts: Thoughts) -> str | None:
-        """Return why the seals of a line cannot leave, or None."""
-        if ident is None:
+    def _stays(self, parsed: ParsedLine, thoughts: Thoughts) -> str | None:
+        if parsed.ident is None:
             return "it has no usable id"
-        if self._is_pinned(entry, ident):
+        if override_of(parsed.entry, parsed.ident, self._sets, self._pins)[0] is False:
             return "it is pinned"
         if thoughts.alone:
             return "nothing else is in its message"
-        if not line.terminated:
+        if not parsed.terminated:
             return "the last line has no newline yet"
-        if self._rules.unseal:
-            return None  # it was asked for in so many words
-        last_user = self._survey.last_user
-        if self._survey.open_turn and (last_user is None or line.offset > last_user):
-            return f"{self._survey.open_turn}, however long ago"
+        if self._rules.drop_signatures:
+            return None  # this was requested explicitly
+        survey = self._session.survey
+        if survey.open_turn and (survey.last_user is None or parsed.offset > survey.last_user):
+            return f"{survey.open_turn}, however long ago"
         return None
 
-    def _is_pinned(self, entry: Entry, ident: str) -> bool:
-        if ident in self._sets:
-            return self._sets[ident].value is False
-        if EXTRACTABLE in entry:
-            return entry[EXTRACTABLE] is False
-        return self._pins.get(ident) is False
+
+def _removals(parsed: ParsedLine, thoughts: Thoughts, rest: bytes | None) -> list[Removal]:
+    """Draft the removals of a line's signatures. Raises UntouchableError if one is uncertain."""
+    spans = splice.locate(parsed.raw, [path for path, _ in thoughts.blocks])
+    removals = [_removal(parsed, spans[path], path, chars, rest) for path, chars in thoughts.blocks]
+    splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
+    return removals
 
 
-def _cuts(line: Line, raw: bytes, ident: str | None, thoughts: Thoughts) -> Iterator[Cut]:
-    """Draft what takes every seal of a line out; raise UntouchableError where that is uncertain."""
-    places = splice.locate(raw, [path for path, _ in thoughts.blocks])
-    cuts = [
-        Cut(
-            places[path][0] + line.offset, places[path][1] + line.offset, EMPTIED, ident or "",
-            placeholder_id(ident or ""), path, "thinking", None, chars, block=True, forced=False,
-            reason=BROKEN, empties=True,
-        )
-        for path, chars in thoughts.blocks
-    ]  # fmt: skip
-    verify(raw, line.offset, base.parse(raw) or {}, cuts)
-    yield from cuts
-
-
-def _nothing(line: Line, ident: str | None) -> Cut:
-    """Stand for a seal in a line that cannot be edited."""
-    return Cut(
-        line.offset, line.offset, EMPTIED, ident or "", "", (), "thinking", None, 0,
-        block=True, forced=False, reason=BROKEN, empties=True,
+def _removal(
+    parsed: ParsedLine, span: tuple[int, int], path: KeyPath, chars: int,
+    rest: bytes | None = None,
+) -> Removal:  # fmt: skip
+    ident, offset = parsed.ident or "", parsed.offset
+    return Removal(
+        span[0] + offset, span[1] + offset, EMPTIED, ident, placeholder_id(ident), path,
+        "thinking", None, chars,
+        block=True, forced=False, reason=BROKEN, rest=rest, empties=True,
     )  # fmt: skip

@@ -1,157 +1,51 @@
-"""One turn as it is gathered, entry by entry.
+"""Gather the turns of a session in one walk over its lines, and decide which are archived.
 
-Sessions have turns of many thousand entries and many thousand turns: of an entry its place and two
-numbers are kept, of a turn what a summary quotes, and that only where the turn may fold.
+Sessions have many thousand turns, and turns many thousand entries. So only two numbers are kept of
+each entry, and of a turn only the facts of its summary, if it may be archived.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from bisect import bisect_left
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from itertools import pairwise, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
-from brainsurgeon.model.entries import placeholder_id
-from brainsurgeon.model.turns import MARK, Told, Verdict
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from brainsurgeon.formats.weight import DIALECTS
+from brainsurgeon.model.entries import OLD, placeholder_in, value_at
+from brainsurgeon.model.rules import ArchiveRules, Rules
+from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.turns import MARK, Sent, ToolCall, ToolResult, Turn, TurnStep, Verdict
+from brainsurgeon.planning.drafts import Ids, Judge
+from brainsurgeon.planning.rules import EntryState
+from brainsurgeon.planning.snapshot import ParsedLine, Snapshot, parsed_lines
+from brainsurgeon.planning.summaries import SummaryFacts, archive_text, closing_facts, summary_of
+from brainsurgeon.planning.tail import Frontier
 
-    from brainsurgeon.model.turns import Answered, Asked, Said, Sent, Turn
-
-
-# Characters of a failed result's first line that are told.
-FINDING = 160
-# Failed results that are told, the newest.
-FINDINGS = 5
+# Characters kept of a failed result's first line, and number of (newest) failed results kept.
+_FINDING = 160
+_FINDINGS = 5
 _FILES = 20
-# Characters that are not worth leaving out of what is only kept for a while.
-_SLACK = 200
-_QUESTIONS = 5
-_QUESTION = re.compile(r"[^\s.!?][^.!?\n]*\?")
 _WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
-
-
-def archive_text(entry_id: str, summary: str) -> str:
-    """Return the text that stands in the place of a closing entry's."""
-    return f"{MARK}\narchive: {placeholder_id(entry_id)}\n\n{summary}"
-
-
-def summary_of(told: Told, style: str, chars: int) -> str:
-    """Summarise a turn in a style; beyond `chars` characters what it quotes is shortened."""
-    return paragraph(told, chars) if style == "paragraph" else structured(told, chars)
-
-
-def structured(told: Told, chars: int) -> str:
-    """Return one JSON object, its keys in a fixed order."""
-    said = {
-        "outcome": _outcome(told, chars),
-        "key_findings": [line[:FINDING] for line in told.failures[-FINDINGS:]],
-        "files_touched": _files(told),
-        "tools_used": _tools(told.tools),
-        "open_questions": list(_questions(told)),
-    }
-    return json.dumps(said, ensure_ascii=False)
-
-
-def paragraph(told: Told, chars: int) -> str:
-    """Return tools, files and failures in one line, and behind it what was said last."""
-    tools = ", ".join(f"{name} {count}" for name, count in _tools(told.tools).items())
-    failures = [line[:FINDING] for line in told.failures[-FINDINGS:]]
-    parts = [
-        f"{name}: {said}"
-        for name, said in (
-            ("Tools", tools), ("Files", ", ".join(_files(told))), ("Failed", "; ".join(failures)),
-        )
-        if said
-    ]  # fmt: skip
-    head = ". ".join(parts)
-    outcome = _outcome(told, chars)
-    return f"{head}.\n{outcome}" if head else outcome
-
-
-def shortened(text: str, chars: int, missing: int = 0) -> str:
-    """Return a text, or its two ends with the bytes left out between them.
-
-    `missing` bytes of it are left out already, in its middle.
-    """
-    if len(text) <= chars and not missing:
-        return text
-    head, tail = text[: chars - chars // 2], text[len(text) - chars // 2 :]
-    left = missing + _size(text[len(head) : len(text) - len(tail)])
-    return f"{head}\n[... {left:,} bytes left out ...]\n{tail}"
-
-
-def reduced(told: Told, chars: int) -> Told:
-    """Keep of what a turn came to no more than summaries of up to `chars` characters quote."""
-    text, files = told.closing, _ranked(told)
-    long = len(text) > 2 * chars + _SLACK and not text.startswith(MARK)
-    return replace(
-        told, closing=text[:chars] + text[len(text) - chars :] if long else text,
-        missing=_size(text[chars : len(text) - chars]) if long else 0,
-        questions=_questions(told), files=tuple(files[:_FILES]),
-        more=told.more + max(0, len(files) - _FILES),
-    )  # fmt: skip
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
-def _outcome(told: Told, chars: int) -> str:
-    if told.note:
-        return shortened(told.note, chars)
-    return shortened(told.closing, chars, told.missing)
-
-
-def _questions(told: Told) -> tuple[str, ...]:
-    if told.questions is not None:
-        return told.questions
-    return tuple(one.strip() for one in _QUESTION.findall(told.closing)[:_QUESTIONS])
-
-
-def writes(tool: str) -> bool:
-    """Check whether what a tool touches is told first: it writes."""
-    return _WRITES.search(tool) is not None
-
-
-def _ranked(told: Told) -> list[tuple[str, str]]:
-    """Return the files that were touched, each once, those that were written first."""
-    first: dict[str, str] = {}
-    for tool, path in sorted(told.files, key=lambda one: not writes(one[0])):
-        first.setdefault(path, tool)
-    return [(tool, path) for path, tool in first.items()]
-
-
-def _files(told: Told) -> list[str]:
-    """Return the files that were touched, those that were written first."""
-    files = [path for _, path in _ranked(told)]
-    more = len(files[_FILES:]) + told.more
-    return [*files[:_FILES], f"+{more}"] if more else files
-
-
-def _tools(calls: Iterable[tuple[str, bool]]) -> dict[str, int]:
-    """Count the calls of each tool, and those that failed under its name with a `!`."""
-    listed = list(calls)
-    counts = Counter(name for name, _ in listed)
-    failed = Counter(f"{name}!" for name, went_wrong in listed if went_wrong)
-    return dict(counts + failed)
-
-
-# Characters of an answer that are kept: enough to tell whether it was cut out.
+# Characters kept of an answer: enough to see whether it was extracted.
 _BEGIN = 300
+_LONGEST_NAME = 40
+# The text may grow by at most this share of the characters that leave.
+_WORTH = 0.5
 
 
 class Weight(NamedTuple):
-    """What some entries come to.
+    """The size of some entries.
 
-    `chars` and `going` count their values, and those that leave in the flat form; `sent` and
-    `pictures` are what a request carries of them, `calls` the calls that they make.
+    `chars` are the characters of all values, `going` those of the values that leave in the flat
+    form. A request contains `sent` characters and `pictures`. `calls` are tool calls.
     """
 
     chars: int = 0
@@ -161,80 +55,55 @@ class Weight(NamedTuple):
     calls: int = 0
 
     def plus(self, other: Weight) -> Weight:
-        """Add what other entries come to."""
-        return Weight(*(one + more for one, more in zip(self, other, strict=True)))
+        return Weight(*(mine + more for mine, more in zip(self, other, strict=True)))
 
     def less(self, other: Weight) -> Weight:
-        """Take away what some of the entries come to."""
-        return Weight(*(one - gone for one, gone in zip(self, other, strict=True)))
-
-
-NO_WEIGHT = Weight()
-
-
-def weight_of(chars: int, going: int, sent: Sent, said: Said) -> Weight:
-    """Return what one entry comes to."""
-    return Weight(chars, going, sent.chars, sent.pictures, len(said.asked))
+        return Weight(*(mine - gone for mine, gone in zip(self, other, strict=True)))
 
 
 class Offsets:
-    """Places of lines, packed: turns that fold may have a million of them."""
+    """A compact set of line offsets: archived turns may have a million of them."""
 
     def __init__(self, offsets: Iterable[int] = ()) -> None:
         self._sorted = array("q", offsets)
-        if any(one > other for one, other in pairwise(self._sorted)):
+        if any(before > after for before, after in pairwise(self._sorted)):
             self._sorted = array("q", sorted(self._sorted))
 
     def __contains__(self, offset: object) -> bool:
-        if not isinstance(offset, int) or not self._sorted:
+        if not isinstance(offset, int):
             return False
         at = bisect_left(self._sorted, offset)
         return at < len(self._sorted) and self._sorted[at] == offset
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """The first or the last entry of a turn: where it stands, what it is called, what it says."""
-
+class TurnEntry(NamedTuple):
     offset: int
     ident: str | None
-    said: Said
+    step: TurnStep
 
 
-@dataclass(slots=True)
-class Course:
-    """What is remembered of a turn while it goes on: its entries and calls, and what these came to.
+class Calls(Struct):
+    """The tool calls of a turn that is being gathered, and the `failed` ones, by tool.
 
-    `balance` is 0 where each call that has an id was answered once, whatever the order.
+    `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
     """
 
-    asked: int = 0
     answered: int = 0
-    failed: int = 0
     balance: int = 0
     twice: bool = False
     tools: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    written: dict[str, str] = field(default_factory=dict)
-    touched: dict[str, str] = field(default_factory=dict)
-    digest: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
-    _wrong: Counter[str] = field(default_factory=Counter)
+    written: dict[str, None] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
     _ids: set[int] = field(default_factory=set)
     _open: dict[str, str] = field(default_factory=dict)
     _early: set[str] = field(default_factory=set)
 
-    def take(self, ident: str | None, said: Said) -> None:
-        self.digest.update(f"{ident}\n".encode("utf-8", "surrogatepass"))
-        for call in said.asked:
-            self._ask(call)
-        for result in said.answered:
-            self._answer(result)
-
-    def _ask(self, call: Asked) -> None:
-        self.asked += 1
+    def add(self, call: ToolCall) -> None:
         self.tools[call.tool] += 1
-        for path in call.files:
-            (self.written if writes(call.tool) else self.touched).setdefault(path, call.tool)
+        files = self.written if _WRITES.search(call.tool) else self.touched
+        files.update(dict.fromkeys(call.files))
         if not call.call_id:
             return
         known = hash(call.call_id)
@@ -242,226 +111,178 @@ class Course:
         self._ids.add(known)
         self.balance += known
         if call.call_id in self._early:
-            self._fail(call.tool)
+            self.failed[call.tool] += 1
         else:
             self._open[call.call_id] = call.tool
 
-    def _answer(self, result: Answered) -> None:
+    def answer(self, result: ToolResult) -> None:
         self.answered += 1
         if result.finding:
-            self.failures = [*self.failures, result.finding[:FINDING]][-FINDINGS:]
+            self.failures = [*self.failures, result.finding[:_FINDING]][-_FINDINGS:]
         if not result.call_id:
             return
         self.balance -= hash(result.call_id)
         tool = self._open.pop(result.call_id, None)
         if result.failed and tool is not None:
-            self._fail(tool)
+            self.failed[tool] += 1
         elif result.failed:
             self._early.add(result.call_id)
 
-    def _fail(self, tool: str) -> None:
-        self.failed += 1
-        self._wrong[tool] += 1
-
-    def told(self, closing: str) -> Told:
-        """Return what a summary is made of, beside what the turn ends with."""
-        files = [(tool, path) for path, tool in self.written.items()]
-        files += [(tool, path) for path, tool in self.touched.items() if path not in self.written]
-        tools = [
-            one
-            for name, count in self.tools.items()
-            for one in (
-                *repeat((name, False), count - self._wrong[name]),
-                *repeat((name, True), self._wrong[name]),
-            )
-        ]
-        return Told(closing, None, tuple(self.failures), tuple(files), tuple(tools))
+    def facts(self, closing: str, chars: int, note: str | None) -> SummaryFacts:
+        """Return the facts of a turn that ends with the text `closing`."""
+        files = list(self.written | self.touched)
+        failed = {f"{tool}!": self.failed[tool] for tool in self.tools if self.failed[tool]}
+        return replace(
+            closing_facts(closing, chars), note=note, failures=tuple(self.failures),
+            files=tuple(files[:_FILES]), more=len(files[_FILES:]), tools={**self.tools, **failed},
+        )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Gathered:
-    """One turn as it stands, its entries from the prompt on.
+# The value of `calls` in every turn that has ended.
+_ENDED = Calls()
 
-    `at` is the place of its last reply among them, whether or not that closes it. `offsets` and
-    `ids` are those of all of them, ids by their hashes. `broken` is the place of the first that
-    does not continue the one before it, `nameless` of the first without an id, `fixed` of the first
-    that has to stay on the branch, with its kind. `behind` says that something of the conversation
-    stands behind the last reply.
 
-    Once the next turn begins, `told` is what a summary is made of, None where the turn cannot fold;
-    `grows` are the characters by which its text would grow.
+class GatheredTurn(Struct):
+    """A turn with its entries, from the prompt on.
+
+    `closing` is its last reply, at the index `at` of its entries, whether or not it closes the
+    turn. `ids` are hashes. `broken` is the index of the first entry that does not continue the
+    previous one, `nameless` of the first without an id, `fixed` of the first that has to stay on
+    the branch, with its kind. `behind` means that a part of the conversation follows the last
+    reply. `named` are the indexes of entries that another entry refers to, with the offset and id
+    of the other. `facts` are None before the turn has ended, and always if it cannot be archived.
     """
 
-    number: int
-    dead: str | None = None
-    held: str | None = None
-    until: float | None = None
-    position: int = 0
+    turn: Turn
+    prompt: TurnEntry
+    closing: TurnEntry | None = None
+    at: int | None = None
     archived: bool = False
     offsets: array[int] = field(default_factory=lambda: array("q"))
     ids: array[int] = field(default_factory=lambda: array("q"))
-    ends: list[End] = field(default_factory=list)
-    at: int | None = None
     broken: int | None = None
     nameless: int | None = None
     fixed: tuple[int, str] | None = None
     behind: bool = False
     last: str | None = None
     named: list[tuple[int, int, str]] = field(default_factory=list)
-    all_of_it: Weight = NO_WEIGHT
-    to_reply: Weight = NO_WEIGHT
-    asks: Weight = NO_WEIGHT
-    course: Course = field(default_factory=Course)
-    opened: str | None = None
+    whole: Weight = field(default_factory=Weight)
+    to_reply: Weight = field(default_factory=Weight)
+    of_prompt: Weight = field(default_factory=Weight)
+    calls: Calls = field(default_factory=Calls)
     called: int = 0
     failed: int = 0
     closing_chars: int = 0
-    digest: bytes = b""
-    told: Told | None = None
-    grows: int = 0
-
-    @property
-    def prompt(self) -> End:
-        """The entry that it begins with."""
-        return self.ends[0]
-
-    @property
-    def closing(self) -> End | None:
-        """Its last reply, whether or not that closes it."""
-        return self.ends[-1] if self.at is not None else None
+    digest: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
+    facts: SummaryFacts | None = None
 
     @property
     def middle(self) -> int:
-        """How many entries stand between its prompt and its last reply."""
+        """The number of entries between its prompt and its last reply."""
         return (len(self.offsets) if self.at is None else self.at) - 1
 
     @property
     def weight(self) -> Weight:
-        """What those come to."""
-        return (self.all_of_it if self.at is None else self.to_reply).less(self.asks)
+        return (self.whole if self.at is None else self.to_reply).less(self.of_prompt)
 
-    def add(self, end: End, kind: str, weight: Weight) -> None:
-        """Take in its next entry."""
-        place, said = len(self.offsets), end.said
-        if place and said.parent != self.last and self.broken is None:
-            self.broken = place
-        if end.ident is None and self.nameless is None:
-            self.nameless = place
-        if said.role == "fixed" and self.fixed is None:
-            self.fixed = place, kind
-        if place == 0:
-            self.ends, self.asks = [end], weight
-        elif said.role == "reply":
-            self.ends[1:], self.at, self.to_reply = [end], place, self.all_of_it
-        self.behind = said.role in ("result", "aside") or (self.behind and said.role != "reply")
-        self.offsets.append(end.offset)
-        self.ids.append(hash(end.ident))
-        self.last, self.all_of_it = end.ident, self.all_of_it.plus(weight)
-        self.course.take(end.ident, said)
+    def add(self, entry: TurnEntry, kind: str, weight: Weight) -> None:
+        index, step = len(self.offsets), entry.step
+        if index and step.parent != self.last and self.broken is None:
+            self.broken = index
+        if entry.ident is None and self.nameless is None:
+            self.nameless = index
+        if step.role == "fixed" and self.fixed is None:
+            self.fixed = index, kind
+        if index == 0:
+            self.of_prompt = weight
+        elif step.role == "reply":
+            self.closing, self.at, self.to_reply = entry, index, self.whole
+        self.behind = step.role in ("result", "aside") or (self.behind and step.role != "reply")
+        self.offsets.append(entry.offset)
+        self.ids.append(hash(entry.ident))
+        self.last, self.whole = entry.ident, self.whole.plus(weight)
+        self.digest.update(f"{entry.ident}\n".encode("utf-8", "surrogatepass"))
+        for call in step.calls:
+            self.calls.add(call)
+        for result in step.results:
+            self.calls.answer(result)
 
     def follows(self, last: int) -> bool:
-        """Check whether each entry up to a place continues the one before it."""
         return self.broken is None or self.broken > last
 
-    def over(self) -> None:
-        """Keep of its course what the turn came to: no entry comes any more."""
-        course, text = self.course, self.closing.said.text if self.closing else ""
-        course.digest.update(text.encode("utf-8", "surrogatepass"))
-        self.opened, self.digest = self._opened(), course.digest.digest()
-        self.called, self.failed, self.closing_chars = course.asked, course.failed, len(text)
-        self.told, self.course = course.told(text), _OVER
+    def end(self, chars: int, note: str | None) -> None:
+        """Reduce the calls to the facts of a summary of up to `chars` characters."""
+        text = self.closing.step.text if self.closing else ""
+        self.digest.update(text.encode("utf-8", "surrogatepass"))
+        self.turn.open = self._open()
+        self.called, self.failed = self.calls.tools.total(), self.calls.failed.total()
+        self.closing_chars = len(text)
+        self.facts, self.calls = self.calls.facts(text, chars, note), _ENDED
+        self.prompt = _short(self.prompt)
+        self.closing = _short(self.closing) if self.closing else None
 
-    def shorten(self) -> None:
-        """Keep what its ends say only as far as it is short."""
-        self.ends = [
-            replace(one, said=replace(one.said, text=one.said.text[:_BEGIN], asked=(), answered=()))
-            for one in self.ends
-        ]
-
-    def forget(self) -> None:
-        """Keep nothing to quote: the turn folds neither by itself nor with others."""
-        self.told = None
-        self.shorten()
-
-    def _opened(self) -> str | None:
-        closing, course = self.closing, self.course
-        if closing is None or not closing.said.closes or closing.said.text_path is None:
+    def _open(self) -> str | None:
+        closing, calls = self.closing, self.calls
+        if closing is None or not closing.step.closes or closing.step.text_path is None:
             return "its last reply does not close it"
         if self.behind:
             return "something stands behind its last reply"
-        if course.asked != course.answered or course.balance:
+        if calls.tools.total() != calls.answered or calls.balance:
             return "a call has no result, or more than one"
-        return "a call stands in it twice" if course.twice else None
+        return "a call stands in it twice" if calls.twice else None
 
     def digest_of(self, note: str | None) -> bytes:
-        """Return the digest of the closed turn with a note: it never says anything else again."""
-        said = (note or "").encode("utf-8", "surrogatepass")
-        return blake2b(self.digest + said, digest_size=16).digest()
+        """Return the digest of the ended turn and a note: the key of its summary in `Archiving`."""
+        own = self.digest.digest() + (note or "").encode("utf-8", "surrogatepass")
+        return blake2b(own, digest_size=16).digest()
 
 
-# The course of every turn that is over.
-_OVER = Course()
+def _short(entry: TurnEntry) -> TurnEntry:
+    step = replace(entry.step, text=entry.step.text[:_BEGIN], calls=(), results=())
+    return entry._replace(step=step)
 
 
-# Tokens of a character, where a session's own usage tells nothing better.
-RATE = 0.33
-# The share of what leaves by which the text may grow.
-_WORTH = 0.5
+class Archiving(Struct, frozen=True):
+    """The archive settings and requests of a session.
 
-
-@dataclass(frozen=True, slots=True)
-class ArchiveRules:
-    """What decides about turns.
-
-    `keep_recent` is in messages, `keep_turns` in live turns. More than `token_threshold` tokens in
-    its middle, or at least `tool_call_threshold` calls, fold a turn. `summary_chars` bounds what a
-    summary quotes, `rate` is the tokens of a character.
+    `asked` are the notes of requested turns by the ids of their prompts, None without a note.
+    `summaries` are texts made elsewhere, by the digests of their turns. `refused` are closing
+    entries whose lines cannot be edited with certainty. In the linked form the live turns that end
+    before the newest `beyond` messages become one archive, whatever their size; 0 means off. The
+    newest `spared` live turns are archived by the rules `before`.
     """
 
-    enabled: bool = False
-    token_threshold: int = 8000
-    tool_call_threshold: int = 5
-    on_failed: bool = True
-    keep_turns: int = 2
-    depth_cap: int = 3
-    fold_after: int = 20
-    style: str = "structured"
-    summary_chars: int = 2000
-    keep_recent: int = 3
-    rate: float = RATE
+    rules: ArchiveRules
+    asked: Mapping[str, str | None] = field(default_factory=dict)
+    summaries: Mapping[bytes, str] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
+    beyond: int = 0
+    spared: int = 0
+    before: ArchiveRules = ArchiveRules()
+
+
+NOTHING_ASKED = Archiving(ArchiveRules())
 
 
 def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
-    """Return rules by which every turn folds that may, whatever its size."""
+    """Return rules that archive every turn that may be archived, whatever its size."""
     return replace(rules, enabled=True, token_threshold=-1)
 
 
-def tokens_of(chars: int, rate: float = RATE) -> int:
-    """Return the tokens that so many characters come to."""
-    return round(chars * rate)
-
-
-def chars_of(tokens: int, rate: float = RATE) -> int:
-    """Return the characters of which so many tokens were counted."""
-    return round(tokens / rate)
-
-
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
-    """Decide about one turn: why it stays, or why it folds."""
-    kept = _kept(turn, rules)
-    if kept is not None:
-        return Verdict(turn, folds=False, reason=kept, until=turn.until if turn.held else None)
-    why = _folds(turn, rules)
-    return Verdict(turn, folds=why is not None, reason=why or "small")
+    if (kept := _kept(turn, rules)) is not None:
+        return Verdict(turn, archived=False, reason=kept, until=turn.until if turn.held else None)
+    why = "asked for" if turn.asked else worth_archiving(turn, rules)
+    return Verdict(turn, archived=why is not None, reason=why or "small")
 
 
 def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
-    """Return why a turn stays whatever its size, or None."""
     if not rules.enabled and not turn.asked:
         return "off"
     if turn.unformed:
         return f"format: {turn.unformed}"
-    if turn.after < rules.keep_turns or turn.position < rules.keep_recent:
+    recent = turn.after < rules.keep_turns or turn.position < rules.keep_recent
+    if recent and not turn.asked:
         return "recent"
     if turn.open or turn.closing_id is None:
         return f"open turn: {turn.open or 'it has no last answer'}"
@@ -478,18 +299,178 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
     return None
 
 
-def _folds(turn: Turn, rules: ArchiveRules) -> str | None:
-    if turn.asked:
-        return "asked for"
-    return worth_folding(rules, turn.tokens, turn.calls, cut_short=turn.cut_short)
-
-
-def worth_folding(rules: ArchiveRules, tokens: int, calls: int, *, cut_short: bool) -> str | None:
-    """Return why a turn is worth folding, asked for or not, or None."""
-    if rules.on_failed and cut_short:
+def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
+    """Return why the size or end of a turn makes it worth archiving, or None."""
+    if rules.on_failed and turn.cut_short:
         return "it was cut short"
-    if tokens > rules.token_threshold:
-        return f"{tokens:,} tokens"
-    if calls >= rules.tool_call_threshold:
-        return f"{calls:,} calls"
+    if turn.tokens > rules.token_threshold:
+        return f"{turn.tokens:,} tokens"
+    if turn.calls >= rules.tool_call_threshold:
+        return f"{turn.calls:,} calls"
     return None
+
+
+class Conversation:
+    """The turns of a session, oldest first, and the hashes of ids that occur `twice` in it."""
+
+    def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
+        self._session, self._archiving = session, archiving
+        self._form, self._keep_after_restore = session.form, rules.keep_after_restore
+        self.linked = session.form.archives == "linked"
+        self._archived = {value.entry_id: value for value in session.records.extractions
+                          if value.archive_id is not None and not value.links}  # fmt: skip
+        self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
+        # By the hash of an id: the entries (offset, id) that refer to it, except an entry that
+        # continues it in its turn or off the active branch.
+        self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        self.turns: list[GatheredTurn] = []
+        self._gather()
+
+    def _gather(self) -> None:
+        number, ids, aside = 0, Ids(), None
+        for parsed in parsed_lines(self._session.lines, self._form):
+            step = self._form.turn_step(parsed.entry) if parsed.terminated else None
+            if step is None:
+                continue
+            turn_entry = TurnEntry(parsed.offset, parsed.ident, step)
+            if parsed.ident is not None:
+                ids.meet(parsed.ident)
+            dead = self._session.survey.dead(parsed.offset)
+            before = self.turns[-1].last if self.turns and step.role != "prompt" else None
+            if self.linked:
+                self._note_names(turn_entry, aside if dead == OFF_BRANCH else before)
+            if dead == OFF_BRANCH:
+                aside = parsed.ident
+                continue
+            if step.role == "prompt":
+                self._end_turn()
+                number += dead is None
+                turn = Turn(number, parsed.ident or "", dead=dead)
+                self.turns.append(GatheredTurn(turn, turn_entry))
+            if self.turns:
+                self._add(self.turns[-1], turn_entry, parsed, dead)
+        self._end_turn()
+        self.twice = ids.twice()
+        for gathered in self.turns:
+            if self._names:
+                gathered.named = [
+                    (index, offset, ident)
+                    for index, known in enumerate(gathered.ids)
+                    for offset, ident in self._names.get(known, ())
+                ]
+            gathered.turn.unformed = self._unformed(gathered)
+            gathered.turn.referred = _referrer(gathered)
+
+    def _note_names(self, turn_entry: TurnEntry, before: str | None) -> None:
+        step = turn_entry.step
+        continues = before is not None and step.parent == before
+        for name in step.names if continues else (step.parent, *step.names):
+            if name is not None:
+                self._names[hash(name)].append((turn_entry.offset, turn_entry.ident or "an entry"))
+
+    def _add(
+        self, gathered: GatheredTurn, turn_entry: TurnEntry, parsed: ParsedLine, dead: str | None
+    ) -> None:
+        step, survey, entry = turn_entry.step, self._session.survey, parsed.entry
+        parts = [] if dead else [
+            part for part in self._form.parts(entry, survey, parsed.offset) if not part.dead
+        ]  # fmt: skip
+        sent = DIALECTS[self._form.name].sent(entry)
+        weight = Weight(
+            sum(part.chars for part in parts),
+            sum(
+                part.chars for part in parts
+                if part.kind in ("thinking", "tool_result") and part.locked is None
+            ),
+            sent.chars, sent.pictures, len(step.calls),
+        )  # fmt: skip
+        kind = value_at(entry, ("message", "role")) or entry.get("type")
+        gathered.add(turn_entry, str(kind)[:_LONGEST_NAME], weight)
+        if dead and dead != EDITED_AWAY:
+            gathered.turn.dead = dead
+        self._hold(gathered.turn, self._judge.state(parsed))
+        if step.role == "reply":
+            gathered.turn.position = survey.position(parsed.offset)
+            record = self._archived.get(parsed.ident or "")
+            begins_so = step.text.startswith(f"{MARK}\narchive: ")
+            gathered.archived = record.shows_in(entry) if record else begins_so
+
+    def _hold(self, turn: Turn, state: EntryState) -> None:
+        """Note why an entry keeps its turn from being archived, if it does.
+
+        A reason that ends by time gives way to a lasting one, or to one that ends later.
+        """
+        if turn.held and turn.until is None:
+            return
+        ident, now = state.entry_id or "an entry", self._session.now
+        if state.extractable is False:
+            turn.held, turn.until = f"pinned: {ident}", None
+        elif type(state.extractable) is int and state.position < state.extractable:
+            turn.held, turn.until = f"pinned: inside the window of {ident}", None
+        elif any(request.speaks_of(ident) for request in self._restores):
+            turn.held, turn.until = f"restored: {ident} is asked for", None
+        elif state.restored_at is not None:
+            until = state.restored_at + self._keep_after_restore
+            if now < until and until > (turn.until or 0.0):
+                ago = max(0, round(now - state.restored_at))
+                turn.held, turn.until = f"restored {ago} s ago: {ident}", until
+
+    def _end_turn(self) -> None:
+        """Describe the last turn, and keep the facts of its summary only if it may be archived."""
+        if not self.turns:
+            return
+        gathered, rules, asked = self.turns[-1], self._archiving.rules, self._archiving.asked
+        turn, weight, closing = gathered.turn, gathered.weight, gathered.closing
+        gathered.end(rules.summary_chars, asked.get(turn.prompt_id))
+        if turn.dead:
+            turn.position = OLD
+        turn.middle = 0 if gathered.archived and not self.linked else gathered.middle
+        turn.leaves = weight.chars if self.linked else weight.going
+        turn.tokens = Sent(weight.sent, weight.pictures).tokens(self._session.records.rate)
+        turn.calls = weight.calls
+        turn.asked = turn.prompt_id in asked
+        if closing is not None:
+            turn.closing_id, turn.cut_short = closing.ident, closing.step.cut_short
+        if gathered.facts and closing is not None and gathered.middle:
+            summary = summary_of(gathered.facts, rules.style, rules.summary_chars)
+            turn.grows = len(archive_text(closing.ident or "", summary)) - gathered.closing_chars
+        if not (
+            gathered.archived or turn.asked or self._archiving.beyond > 0
+            or (gathered.middle and worth_archiving(turn, rules))
+        ):  # fmt: skip
+            gathered.facts = None
+
+    def _unformed(self, gathered: GatheredTurn) -> str | None:
+        if self._form.archives is None:
+            return "sessions of this kind have no form for it"
+        closing, at = gathered.closing, gathered.at
+        if closing is None or at is None:
+            return None
+        if gathered.prompt.ident is None or closing.ident is None:
+            return "an entry of it has no usable id"
+        if placeholder_in(closing.step.text):
+            return "its last answer is extracted"
+        if not self.linked:
+            ends = {hash(gathered.prompt.ident), hash(closing.ident)}
+            return "its id stands twice" if ends & self.twice else None
+        if self.is_unsure(gathered, at):
+            return "an id is missing or occurs twice"
+        if not gathered.follows(at):
+            return "its entries do not follow one another"
+        fixed = gathered.fixed
+        return f"a {fixed[1]} stands in it" if fixed and fixed[0] < at else None
+
+    def is_unsure(self, gathered: GatheredTurn, last: int) -> bool:
+        """Check whether an entry of a turn up to an index has no id, or one that occurs twice."""
+        if gathered.nameless is not None and gathered.nameless <= last:
+            return True
+        return bool(self.twice) and not self.twice.isdisjoint(gathered.ids[: last + 1])
+
+
+def _referrer(gathered: GatheredTurn) -> str | None:
+    at = gathered.at or 0
+    inside = frozenset(gathered.offsets[: at + 1] if gathered.named else ())
+    outside = (
+        ident for index, offset, ident in gathered.named if 0 < index < at and offset not in inside
+    )
+    return next(outside, None)

@@ -1,6 +1,4 @@
-"""Outcomes to text, tables or JSON; returns strings, prints nothing. Tables fit the terminal."""
-
-from __future__ import annotations
+"""Results as text, tables or JSON. Returns strings, prints nothing. Tables fit the terminal."""
 
 import json
 import math
@@ -8,16 +6,13 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brainsurgeon.model.text import moment_said, readable, whole
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-
-# Rises whenever a name in the JSON of a command changes what it means, or goes.
+# Raised whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
 WIDTH = 80
 DISABLED = "nothing is extracted: enabled = false in the configuration"
@@ -26,17 +21,17 @@ _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 
 def document(value: dict[str, Any]) -> str:
-    """Write what a command answers as one JSON document, with the number of its schema."""
+    """Return the answer of a command as one JSON document, with the number of its schema."""
     return as_json({"schema": SCHEMA, **value})
 
 
 def as_json(value: Any) -> str:
-    """Write one JSON document; lone surrogates come out escaped."""
+    """Return one JSON document; lone surrogates are escaped."""
     return json.dumps(value, indent=2)
 
 
 def printable(value: Any) -> Any:
-    """Make file names of any bytes fit for JSON."""
+    """Replace bytes in file names that JSON cannot represent."""
     if isinstance(value, str):
         return whole(value)
     if isinstance(value, dict):
@@ -45,12 +40,12 @@ def printable(value: Any) -> Any:
 
 
 def safe(text: str) -> str:
-    """Escape what a name could do to a terminal: control characters and broken bytes."""
+    """Escape control characters and invalid bytes of a name, which could affect a terminal."""
     return readable(text)
 
 
 def unexpected(error: Exception) -> str:
-    """Return where a bug of ours showed, never what it was about: messages can quote content."""
+    """Return the place of a bug, without the message, which may quote content."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -60,17 +55,16 @@ def unexpected(error: Exception) -> str:
 
 
 def local(moment: float) -> str:
-    """Write a moment for people, in their own zone."""
     return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def in_local_time(text: str) -> str:
-    """Write the moments in a text, which stand there as JSON has them, in people's own zone."""
+    """Convert the ISO 8601 times in a text to the local time zone."""
     return _MOMENT.sub(lambda found: local(moment_said(found[0]) or 0.0), text)
 
 
 def bytes_(count: int) -> str:
-    """Write a size for people: 1,234 B, 41.3 KB, 2.6 MB."""
+    """Return a size as text: 1,234 B, 41.3 KB, 2.6 MB."""
     if abs(count) < 10_000:  # noqa: PLR2004
         return f"{count:,} B"
     for unit, size in (("KB", 1000), ("MB", 1000**2)):
@@ -81,20 +75,20 @@ def bytes_(count: int) -> str:
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
-    uncut: int = 0,
+    whole: int = 0,
 ) -> str:  # fmt: skip
     """Lay out columns, the first `left` of them to the left.
 
     On a terminal the widest of these are cut in their middle to fit it, but for `spare` characters
-    of each line, and the first `uncut` never are; what is read by a program or kept in a file stays
-    whole, as a name that is cut leads nowhere.
+    of each line, and the first `whole` never are; what is read by a program or kept in a file stays
+    whole, as a name that is extracted leads nowhere.
     """
     from rich.cells import cell_len
 
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
-    may_shrink = range(uncut, left)
+    may_shrink = range(whole, left)
     while sum(widths[:left]) > room and max(widths[i] for i in may_shrink) > _NARROWEST:
         widths[max(may_shrink, key=lambda i: widths[i])] -= 1
     return "\n".join(
@@ -107,14 +101,14 @@ def table(
 
 
 def columns() -> float:
-    """Return how wide the terminal is; without one nothing has to fit."""
+    """Return the width of the terminal; very large without one."""
     if not sys.stdout.isatty():
         return math.inf
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def _fit(text: str, width: int) -> str:
-    """Cut or fill a text to so many cells of a terminal; some characters take two."""
+    """Cut or pad a text to a number of terminal cells; some characters take two."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -124,16 +118,11 @@ def _fit(text: str, width: int) -> str:
     return f"{set_cell_size(text, half)}…{set_cell_size(end, width - 1 - half)[::-1]}"
 
 
-def count(number: int, word: str, words: str | None = None) -> str:
-    """Write a number of things: 1 session, 2 sessions; `words` where an s is not enough."""
-    return f"{number:,} {word if number == 1 else words or word + 's'}"
-
-
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def bar(share: float, room: int) -> str:
-    """Draw a share (0 to 1) of so many characters; what is more than nothing is seen."""
+    """Return a bar of at most `room` characters for a share (0 to 1), not empty above 0."""
     share = min(1.0, max(0.0, share))
     if not blocks():
         return "#" * (max(1, round(share * room)) if share else 0)
@@ -142,13 +131,13 @@ def bar(share: float, room: int) -> str:
 
 
 def blocks() -> bool:
-    """Check whether the locale and the stream have block characters.
+    """Check whether the locale and the stream support block characters.
 
     LC_CTYPE says nothing: Python itself sets it to UTF-8 where the locale is C.
     """
     locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
-    said = locale.upper().replace("-", "")
-    return "UTF8" in said and (sys.stdout.encoding or "").lower() == "utf-8"
+    encoding = locale.upper().replace("-", "")
+    return "UTF8" in encoding and (sys.stdout.encoding or "").lower() == "utf-8"
 
 
 # Ranges are bytes of the value's UTF-8 text (of a whole block, its JSON), from inclusive, to
@@ -159,10 +148,7 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Return values whole as long as they fit into `limit` bytes together.
-
-    Of the rest both ends.
-    """
+    """Return as many whole values as fit into `limit` bytes, and both ends of the others."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():
@@ -205,7 +191,7 @@ def _both_ends(data: bytes, room: int) -> dict[str, Any]:
 
 
 def _boundary(data: bytes, at: int) -> int:
-    """Move a place back to where a character starts."""
+    """Return the start of the character at an offset."""
     at = min(at, len(data))
     while _inside(data, at):
         at -= 1

@@ -1,14 +1,18 @@
-"""One session taken apart: what fills it, what was taken out, what would go next and what stays."""
+"""The context of a session: what fills it, what is extracted, what would go next, what stays."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.text import counted
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render import WIDTH, bar, bytes_, columns, count, in_local_time, printable, table
+from brainsurgeon.render import WIDTH, bar, bytes_, columns, in_local_time, printable, table
+from brainsurgeon.render.runs import removals_json
 from brainsurgeon.render.turns import (
     fullness,
     fullness_json,
@@ -19,34 +23,28 @@ from brainsurgeon.render.turns import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from brainsurgeon.operations.context import Context, Filling
+    from brainsurgeon.model.reports import Context, Filling
 
 _MOST_ROWS = 8
 # Characters of a bar: at least, where nothing has to fit, and at most.
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 
-def context_json(one: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a session taken apart as other programs read it, its values already described."""
+def context_json(context: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the context of a session for JSON; its values are already described."""
     return {
-        "session": one.session, "path": printable(one.path), "format": one.format,
-        "size_bytes": one.size, "state": one.state,
-        "filling": [asdict(item) for item in one.filling],
+        "session": context.session, "path": printable(context.path), "format": context.format,
+        "size_bytes": context.size, "state": context.state,
+        "filling": to_builtins(context.filling),
         "extracted": extracted,
-        "would_extract": [
-            {"entry_id": cut.entry_id, "path": dotted(cut.path), "kind": cut.kind,
-             "tool": cut.tool, "chars": cut.chars, "reason": cut.reason}
-            for cut in one.next
-        ],
-        "gain_bytes": one.gain, "pays": one.pays, "deferred": one.deferred,
-        "never_sent": {"values": one.unsent[0], "chars": one.unsent[1]},
-        "fullness": fullness_json(one.full),
-        "would_keep": [asdict(item) for item in one.kept],
-        "turns": [verdict_json(turn) for turn in one.turns],
-        "archives": [record_json(archive) for archive in one.archives],
-        "warnings": list(one.warnings),
+        "would_extract": removals_json(context.next),
+        "gain_bytes": context.gain, "pays": context.pays, "deferred": context.deferred,
+        "never_sent": {"values": context.unsent[0], "chars": context.unsent[1]},
+        "fullness": fullness_json(context.full),
+        "would_keep": to_builtins(context.kept),
+        "turns": [verdict_json(turn) for turn in context.turns],
+        "archives": [record_json(archive) for archive in context.archives],
+        "warnings": list(context.warnings),
     }  # fmt: skip
 
 
@@ -76,7 +74,7 @@ def _filling(listed: Sequence[Filling]) -> list[str]:
     return [f"{line}  {shown}".rstrip() for line, shown in zip(lines, ["", *bars], strict=True)]
 
 
-# Each column, from how wide a terminal on it is shown, and what stands in it.
+# For each column, the narrowest terminal that shows it, and the content of a cell.
 _COLUMNS: tuple[tuple[str, int, Callable[[Filling, int], str]], ...] = (
     ("kind", 0, lambda one, _: one.kind),
     ("tool", 0, lambda one, _: one.tool or "-"),
@@ -86,44 +84,43 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Filling, int], str]], ...] = (
 )
 
 
-def context(one: Context, extracted: list[dict[str, Any]]) -> str:
-    """Return a session taken apart as text; of the extracted values the largest."""
+def context(context: Context, extracted: list[dict[str, Any]]) -> str:
+    """Return the context of a session as text, with its largest extracted values."""
     lines = [
-        f"{safe(one.session)}  {one.format}, {bytes_(one.size)}, {one.state}",
-        *([fullness(one.full)] if one.full else []),
+        f"{safe(context.session)}  {context.format}, {bytes_(context.size)}, {context.state}",
+        *([fullness(context.full)] if context.full else []),
         "",
-        *_filling(one.filling),
+        *_filling(context.filling),
         "",
         (
-            f"extracted: {count(len(one.extracted), 'value')}, "
-            f"{bytes_(sum(value.size for value in one.extracted))}"
+            f"extracted: {counted(len(context.extracted), 'value')}, "
+            f"{bytes_(sum(value.size for value in context.extracted))}"
         ),
     ]
     largest = sorted(extracted, key=lambda value: -value["size_bytes"])
     lines += [line for value in largest[:_MOST_ROWS] for line in _extracted(value)]
     if len(largest) > _MOST_ROWS:
         lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
-    if one.archives:
-        lines.append(standing(one.archives))
-    values, chars = one.unsent
-    if values:
-        lines.append(f"never sent to a model: {count(values, 'value')}, {chars:,} characters")
-    if one.deferred:
-        lines.append(f"deferred: {safe(one.deferred)}")
-    pays = "" if one.pays or not one.next else ", too little to be worth a rewrite"
-    lines.append(
-        f"the next scan would take {count(len(one.next), 'value')}, {bytes_(one.gain)}{pays}"
-    )
-    lines += [f"  - {safe(cut.entry_id)} {safe(dotted(cut.path))}: {safe(cut.reason)}"
-              for cut in one.next[:_MOST_ROWS]]  # fmt: skip
-    if len(one.next) > _MOST_ROWS:
-        lines.append(f"  - … and {len(one.next) - _MOST_ROWS} more")
-    lines += turns(one.turns)
+    if context.archives:
+        lines.append(standing(context.archives))
+    unsent, chars = context.unsent
+    if unsent:
+        lines.append(f"never sent to a model: {counted(unsent, 'value')}, {chars:,} characters")
+    if context.deferred:
+        lines.append(f"deferred: {safe(context.deferred)}")
+    pays = "" if context.pays or not context.next else ", too little to be worth a rewrite"
+    values = counted(len(context.next), "value")
+    lines.append(f"the next scan would take {values}, {bytes_(context.gain)}{pays}")
+    lines += [f"  - {safe(removal.entry_id)} {safe(dotted(removal.path))}: {safe(removal.reason)}"
+              for removal in context.next[:_MOST_ROWS]]  # fmt: skip
+    if len(context.next) > _MOST_ROWS:
+        lines.append(f"  - … and {len(context.next) - _MOST_ROWS} more")
+    lines += turns(context.turns)
     lines.append("and leave")
     lines += [
         f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
         f"({kept.chars:,} characters): {kept.reason}"
-        for kept in one.kept
+        for kept in context.kept
     ]
-    lines += [f"warning: {safe(warning)}" for warning in one.warnings]
+    lines += [f"warning: {safe(warning)}" for warning in context.warnings]
     return "\n".join(lines)

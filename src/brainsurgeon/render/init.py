@@ -1,161 +1,162 @@
-"""What `init` found, offers and did, and the settings in force."""
+"""The homes, offers and results of `init`, and the settings in force, as text and JSON."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
+from brainsurgeon.model.reports import Done, FileStep, Home, Offer, ScanReport, Step, UnusedHome
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.operations.install import FileStep
 from brainsurgeon.render import bytes_, printable, runs, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from brainsurgeon.config.origins import Setting
-    from brainsurgeon.model.reports import ScanReport
-    from brainsurgeon.operations.init import Setup
-    from brainsurgeon.operations.install import Done, Offer, Step
 
-# Sessions that are listed; the rest is counted.
-MOST = 12
-_SAID = {
-    "there": "is there already", "other": "is there and not ours: it stays as it is",
-}  # fmt: skip
+_MOST = 12  # sessions that are listed
 
 
-def found(setup: Setup, nothing: str | None) -> str:
-    """Name the homes that were found, and those that are somebody else's."""
+def found(
+    homes: Iterable[Home], foreign: Collection[Home], unused: Sequence[UnusedHome],
+    nothing: str | None,
+) -> str:  # fmt: skip
+    """Name the homes of this user and those of others; `nothing` is advice if there are none."""
     lines = [
-        f"found {one.agent}: {safe(one.path)}" + (f" ({one.note})" if one.note else "")
-        for one in setup.homes if one not in setup.foreign
+        f"found {home.agent}: {safe(home.path)}" + (f" ({home.note})" if home.note else "")
+        for home in homes if home not in foreign
     ]  # fmt: skip
     lines += [
-        f"left out {one.agent}: {safe(one.path)} belongs to another user; run this as that one"
-        for one in setup.foreign
+        f"left out {home.agent}: {safe(home.path)} belongs to another user;"
+        " run `brainsurgeon init` as that user"
+        for home in foreign
     ]
-    return "\n".join([*lines, *([nothing] if nothing else []), *runs.homes(setup.unused)])
+    if nothing:
+        lines.append(nothing)
+    return "\n".join(lines + runs.homes(unused))
 
 
 def totals(report: ScanReport, *, verbose: bool) -> str:
-    """Return what a first run would do: a line a session, the largest gain first, and the sum."""
+    """Return what a first run would do: the sessions, largest gain first, and the sum."""
     if verbose:
         return runs.report(report, verbose=True)
-    changed = [one for one in report.sessions if one.outcome == "changed"]
-    changed.sort(key=lambda one: one.bytes_after - one.bytes_before)
-    lines = [f"{safe(one.path)}: {safe(one.why)}" for one in report.problems if one.failed]
+    changed = sorted(
+        (outcome for outcome in report.sessions if outcome.outcome == "changed"),
+        key=lambda outcome: outcome.bytes_after - outcome.bytes_before,
+    )
+    lines = [f"{safe(place.path)}: {safe(place.why)}" for place in report.problems if place.failed]
     if changed:
-        head = ("a first run would change", "now", "then", "values")
         rows = [
-            (one.session, bytes_(one.bytes_before), bytes_(one.bytes_after),
-             f"{one.values_extracted:,}")
-            for one in changed[:MOST]
+            (outcome.session, bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),
+             f"{outcome.values_extracted:,}")
+            for outcome in changed[:_MOST]
         ]  # fmt: skip
-        lines.append(table(head, rows))
-    if len(changed) > MOST:
-        more = counted(len(changed) - MOST, "more session")
+        lines.append(table(("a first run would change", "now", "then", "values"), rows))
+    if len(changed) > _MOST:
+        more = counted(len(changed) - _MOST, "more session")
         lines.append(f"… and {more} (--verbose names each, with every value)")
     if report.databases:
         number = counted(len(report.databases), "database")
-        lines.append(f"{number} of OpenClaw looked at, sessions and all")
-    alone = [one for one in report.databases if one.left_alone]
-    lines += [f"{safe(one.path)} is left alone: {safe(one.left_alone or '')}" for one in alone]
+        lines.append(f"{number} of OpenClaw examined, including the sessions")
+    lines += [
+        f"{safe(database.path)} is left alone: {safe(database.left_alone)}"
+        for database in report.databases if database.left_alone
+    ]  # fmt: skip
     return "\n".join([*lines, runs.summary(report)])
 
 
-def offer(one: Offer) -> str:
-    """Show what would be done for one offer, each file and command, before it is."""
-    lines = [f"{one.title}:", *(f"  {_step(step)}" for step in one.steps)]
-    return "\n".join(lines + ([f"  note: {safe(one.note)}"] if one.note else []))
+def offer(offer: Offer) -> str:
+    """Show each file and command of an offer."""
+    note = [f"  note: {safe(offer.note)}"] if offer.note else []
+    return "\n".join([f"{offer.title}:", *(f"  {_step(step)}" for step in offer.steps), *note])
 
 
 def _step(step: Step) -> str:
-    said = f" ({_SAID[step.state]})" if step.state in _SAID else ""
-    if isinstance(step, FileStep):
-        act = {"new": "write ", "ours": "write anew "}.get(step.state, "")
-        size = f", {bytes_(len(step.content.encode()))}" if act else ""
-        commands = "".join(f", then {shlex.join(one)}" for one in step.after) if act else ""
-        return f"{act}{safe(step.path)}{size}{safe(commands)}{said}"
-    return f"{'' if said else 'run '}{safe(shlex.join(step.command))}{said}"
+    notes = {
+        "there": " (is there already)",
+        "other": " (exists and is not brainsurgeon's: left unchanged)",
+    }
+    note = notes.get(step.state, "")
+    if not isinstance(step, FileStep):
+        return f"{'' if note else 'run '}{safe(shlex.join(step.command))}{note}"
+    if note:
+        return f"{safe(step.path)}{note}"
+    act = "write" if step.state == "new" else "overwrite"
+    commands = "".join(f", then {shlex.join(command)}" for command in step.after)
+    size = bytes_(len(step.content.encode()))
+    return f"{act} {safe(step.path)}, {size}{safe(commands)}"
 
 
 def undoing(entries: Iterable[dict[str, Any]]) -> str:
-    """Show what would be taken back, the last first."""
-    lines = []
-    for one in entries:
-        if "digest" in one:
-            lines.append(f"  remove {safe(one['path'])}")
-        else:
-            lines.append(f"  run {safe(shlex.join(one['undo']))}")
-    return "\n".join(["take back:", *reversed(lines)])
+    """Show what would be undone, the last step first."""
+    lines = [
+        f"  remove {safe(entry['path'])}"
+        if "digest" in entry
+        else f"  run {safe(shlex.join(entry['undo']))}"
+        for entry in entries
+    ]
+    return "\n".join(["undo:", *reversed(lines)])
 
 
-def done(listed: Sequence[Done]) -> str:
-    """Return what became of each step."""
-    return "\n".join(f"{'! ' if one.left else ''}{one.what}: {safe(one.said)}" for one in listed)
+def done(results: Iterable[Done]) -> str:
+    return "\n".join(
+        f"{'! ' if step.left else ''}{step.what}: {safe(step.result)}" for step in results
+    )
 
 
 def init_json(
-    setup: Setup | None, report: ScanReport | None, listed: Sequence[Done]
-) -> dict[str, Any]:
-    """Return what was found, offered and done as other programs read it."""
+    homes: Sequence[Home], offers: Iterable[Offer], report: ScanReport | None,
+    results: Iterable[Done],
+) -> dict[str, Any]:  # fmt: skip
     answer: dict[str, Any] = {}
-    if setup:
-        answer["homes"] = [asdict(one) for one in setup.homes]
-        answer["offers"] = [_offer_json(one) for one in setup.offers]
     if report:
         whole = runs.report_json(report)
-        for one in whole["sessions"]:
-            one.pop("would_extract", None), one.pop("would_keep", None)
-        answer |= {key: value for key, value in whole.items() if key != "homes"}
+        del whole["homes"]  # the homes that no root covers
+        for session in whole["sessions"]:
+            session.pop("would_extract", None)
+            session.pop("would_keep", None)
+        offered = [_offer_json(offer) for offer in offers]
+        answer = {"homes": to_builtins(homes), "offers": offered, **whole}
     answer["steps"] = [
-        {"what": one.what, "outcome": "left" if one.left else "done", "note": one.said}
-        for one in listed
+        {"what": step.what, "outcome": "left" if step.left else "done", "note": step.result}
+        for step in results
     ]
     return printable(answer)  # type: ignore[no-any-return]
 
 
-def _offer_json(one: Offer) -> dict[str, Any]:
+def _offer_json(offer: Offer) -> dict[str, Any]:
     steps = [
         {"what": step.what, "state": step.state, "path": step.path}
         if isinstance(step, FileStep)
         else {"what": step.what, "state": step.state, "command": shlex.join(step.command)}
-        for step in one.steps
+        for step in offer.steps
     ]
-    return {"title": one.title, "asked": one.asked, "note": one.note, "steps": steps}
+    return {"title": offer.title, "asked": offer.asked, "note": offer.note, "steps": steps}
 
 
 def settings(listed: Iterable[Setting], source: str | None) -> str:
-    """Write the settings in force as a configuration, each with where it comes from."""
+    """Return the settings in force as a configuration file with the origin of each."""
     lines, tables, wide = [f"# {safe(source)}" if source else "# no file: the defaults"], [], 44
-    for one in listed:
-        came = safe(one.source.removeprefix(f"{source}:") if source else one.source)
-        came = f"line {came}" if came.isdigit() else came
-        if one.table:
-            for number, text in enumerate(one.table):
-                head = f"[[{one.key}]]".ljust(wide)
-                tables += [
-                    "",
-                    f"{head} # {came}" if number == 0 else head.rstrip(),
-                    safe_lines(text),
-                ]
-        elif one.value is None:
-            lines.append(f"# {one.key} is not set")
-        else:
-            lines.append(f"{safe(f'{one.key} = {one.value}').ljust(wide)} # {came}")
+    for setting in listed:
+        origin = safe(setting.source.removeprefix(f"{source}:") if source else setting.source)
+        origin = f"# line {origin}" if origin.isdigit() else f"# {origin}"
+        head = f"[[{setting.key}]]"
+        for number, text in enumerate(setting.table):
+            body = [safe(line) for line in text.split("\n")]
+            tables += ["", head if number else f"{head.ljust(wide)} {origin}", *body]
+        if not setting.table:
+            lines.append(
+                f"# {setting.key} is not set"
+                if setting.value is None
+                else f"{safe(f'{setting.key} = {setting.value}').ljust(wide)} {origin}"
+            )
     return "\n".join([*lines, *tables])
-
-
-def safe_lines(text: str) -> str:
-    """Escape what a name could do to a terminal, line by line."""
-    return "\n".join(map(safe, text.split("\n")))
 
 
 def settings_json(
     listed: Iterable[Setting], source: str | None, warnings: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the settings in force as other programs read them."""
-    rows = [{"key": one.key, "value": one.value, "source": one.source} for one in listed]
+    rows = [{"key": row.key, "value": row.value, "source": row.source} for row in listed]
     return printable({"configuration": source, "settings": rows, "warnings": list(warnings)})  # type: ignore[no-any-return]

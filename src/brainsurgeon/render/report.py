@@ -1,126 +1,113 @@
-"""One page about everything, as a single file that needs no network and runs no script."""
-
-from __future__ import annotations
+"""The report page: one HTML file that loads nothing from a network and runs no script."""
 
 import base64
 import hashlib
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, timedelta
 from html import escape
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from brainsurgeon import __version__
-from brainsurgeon.model.text import readable
-from brainsurgeon.operations.status import lasting
-from brainsurgeon.render import bytes_, count, local
+from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.reports import Report, SessionPage, Sum
+from brainsurgeon.model.text import counted, lasting, readable
+from brainsurgeon.render import bytes_, local
 from brainsurgeon.render.runs import WHAT_STAYS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+_DAY = 86_400  # seconds
+_WIDTH, _HEIGHT = 1000, 300  # of the plot
+_MOST = 12  # bars in a list
+_LARGEST = 15  # sessions in the table of the largest
+_NUMBERS = ("Now", "Saved", "Next scan", "Sessions", "Files", "Size")  # columns
+_NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
-    from brainsurgeon.operations.report import Report, SessionPage, Sum, Value
 
-
-def said(text: str) -> str:
-    """Make a text fit to stand in HTML, in an attribute, too: shown as it is, never obeyed."""
-    return escape(readable(text), quote=True)
+def html(text: str) -> str:
+    """Escape a text for HTML, also within an attribute."""
+    return escape(readable(text))
 
 
 def code(text: str) -> str:
-    """Return a name or a path as such."""
-    return f"<code>{said(text)}</code>"
-
-
-_WIDTH, _HEIGHT = 1000, 300
-_SECONDS_A_DAY = 86_400
-_MOST = 12
+    return f"<code>{html(text)}</code>"
 
 
 def over_time(days: Sequence[tuple[int, int, int]], today: int) -> str:
-    """Draw how what stands extracted grew, day by day, until today."""
+    """Draw the growth of the extracted size, day by day, until today."""
     if not days:
         return '<p class="quiet">Nothing stands extracted yet.</p>'
     first, last = days[0][0] - 1, max(today, days[-1][0]) + 1  # a day is as wide as its hours
     sizes = list(accumulate(size for _, _, size in days))
-    span, top = last - first, max(sizes)
     points = [(0.0, float(_HEIGHT))]
     for (day, _, _), size in zip(days, sizes, strict=True):
-        across = _WIDTH * (day - first) / span
-        points += [(across, points[-1][1]), (across, _HEIGHT * (1 - 0.94 * size / top))]
+        across = _WIDTH * (day - first) / (last - first)
+        points += [(across, points[-1][1]), (across, _HEIGHT * (1 - 0.94 * size / max(sizes)))]
     points.append((float(_WIDTH), points[-1][1]))
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    values = count(sum(number for _, number, _ in days), "value")
-    label = f"{bytes_(top)} in {values} taken out of sessions since {_day(days[0][0])}"
+    top = bytes_(max(sizes))
+    values = counted(sum(number for _, number, _ in days), "value")
     rules = "".join(
         f'<line class="rule" x1="0" x2="{_WIDTH}" y1="{y}" y2="{y}" '
         'vector-effect="non-scaling-stroke"/>'
         for y in (_HEIGHT * 0.06, _HEIGHT * 0.53, _HEIGHT)
     )
     return (
-        f'<figure class="plot small quiet"><div class="scale number"><span>{bytes_(top)}</span>'
-        f"<span>0</span></div>"
-        f'<svg role="img" aria-label="{said(label)}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        f'<figure class="plot small quiet"><div class="scale number"><span>{top}</span>'
+        f'<span>0</span></div><svg role="img" aria-label="{top} in {values} taken out of sessions '
+        f'since {_date(days[0][0])}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'preserveAspectRatio="none">{rules}'
         f'<polygon class="area" points="{line} {_WIDTH},{_HEIGHT} 0,{_HEIGHT}"/>'
         f'<polyline class="edge" points="{line}" vector-effect="non-scaling-stroke"/></svg>'
-        f'<div class="days"><span>{_day(first)}</span><span>{_day(today)}</span></div></figure>'
+        f'<div class="days"><span>{_date(first)}</span><span>{_date(today)}</span></div></figure>'
     )
 
 
-def bars(
-    sums: Sequence[Sum], what: str, written: Callable[[int], str] = bytes_
-) -> str:  # fmt: skip
-    """Draw a bar for each of some sums, the largest first; what is saved comes behind the size."""
+def bars(sums: Sequence[Sum], what: str, written: Callable[[int], str] = bytes_) -> str:
+    """Draw a bar for each of the first sums: the size, then the savings."""
     if not sums:
         return '<p class="quiet">Nothing yet.</p>'
-    top = max(one.size + one.saved for one in sums) or 1
+    top = max(group.size + group.saved for group in sums) or 1
     rows = []
-    for one in sums[:_MOST]:
-        rest = f", {bytes_(one.saved)} saved" if one.saved else ""
-        told = f"{written(one.size)}{rest}"
+    for group in sums[:_MOST]:
+        rest = f", {bytes_(group.saved)} saved" if group.saved else ""
+        size = written(group.size)
+        shares = (group.size / top, "main"), (group.saved / top, "soft")
         rows.append(
-            f'<li><div class="row"><span class="name">{said(one.name)}</span>'
-            f'<span class="number">{written(one.size)}</span></div>'
-            f"{bar(((one.size / top, 'main'), (one.saved / top, 'soft')), f'{one.name}: {told}')}"
-            f'<div class="small quiet">{count(one.number, what)}{rest}</div></li>'
+            f'<li><div class="row"><span class="name">{html(group.name)}</span>'
+            f'<span class="number">{size}</span></div>'
+            f"{bar(shares, f'{group.name}: {size}{rest}')}"
+            f'<div class="small quiet">{counted(group.number, what)}{rest}</div></li>'
         )
     more = len(sums) - _MOST
     end = f'<p class="small quiet">and {more} more</p>' if more > 0 else ""
     return f'<ul class="bars">{"".join(rows)}</ul>{end}'
 
 
-def bar(parts: Sequence[tuple[float, str]], label: str) -> str:
-    """Draw one bar of several parts, each a share of its whole width and how it is filled."""
-    drawn, at = ['<rect class="track" width="1000" height="10"/>'], 0.0
+def bar(parts: Iterable[tuple[float, str]], label: str) -> str:
+    """Draw one bar of several parts, each a share of the whole width and a style class."""
+    drawn, at = "", 0.0
     for share, fill in parts:
-        width = max(3.0, 1000 * share) if share > 0 else 0.0
-        width = min(width, 1000 - at)
-        if width > 0:
-            drawn.append(
-                f'<rect class="{fill}" x="{at:.1f}" width="{width:.1f}" height="10"/>'
-            )  # fmt: skip
-        at += width
+        width = min(max(3.0, 1000 * share), 1000 - at)
+        if share > 0 and width > 0:
+            drawn += f'<rect class="{fill}" x="{at:.1f}" width="{width:.1f}" height="10"/>'
+            at += width
     return (
-        f'<svg class="bar" role="img" aria-label="{said(label)}" viewBox="0 0 1000 10" '
-        f'preserveAspectRatio="none">{"".join(drawn)}</svg>'
+        f'<svg class="bar" role="img" aria-label="{html(label)}" viewBox="0 0 1000 10" '
+        'preserveAspectRatio="none"><rect class="track" width="1000" height="10"/>'
+        f"{drawn}</svg>"
     )
 
 
 def legend(*entries: tuple[str, str]) -> str:
-    """Return what each filling means."""
-    return (
-        '<ul class="legend">'
-        + "".join(
-            f'<li><svg class="bar" viewBox="0 0 1 1" preserveAspectRatio="none" aria-hidden="true">'
-            f'<rect class="{fill}" width="1" height="1"/></svg>{said(word)}</li>'
-            for fill, word in entries
-        )
-        + "</ul>"
+    items = "".join(
+        '<li><svg class="bar" viewBox="0 0 1 1" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="{fill}" width="1" height="1"/></svg>{word}</li>'
+        for fill, word in entries
     )
+    return f'<ul class="legend">{items}</ul>'
 
 
-def _day(number: int) -> date:
-    return datetime.fromtimestamp(number * _SECONDS_A_DAY, UTC).date()
+def _date(day: int) -> date:
+    return date(1970, 1, 1) + timedelta(day)
 
 
 STYLE = """
@@ -240,25 +227,47 @@ footer { max-width: 66rem; margin: 0 auto; padding: 0 1rem 3rem; }
 @media (forced-colors: active) { .bar rect, .area { forced-color-adjust: none; } }
 """
 
-# What a browser may do with the page: use this very style, and nothing else.
+# The page may load nothing but this style.
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; "
     f"style-src 'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
 )
 
 
-_LARGEST = 15
-_DAY = 86_400
-_SECTIONS = (
-    ("time", "Over time"), ("sizes", "Sizes"), ("largest", "Largest sessions"),
-    ("waiting", "What waits"), ("unreached", "Not reached"), ("sessions", "Each session"),
-)  # fmt: skip
-
-
-def report(one: Report) -> str:
-    """Write the page."""
-    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in _SECTIONS)
-    parts = (_time, _sizes, _largest, _waiting, _unreached, _sessions)
+def report(report: Report) -> str:
+    sizes = (
+        f'<div class="columns"><div><h3>By agent</h3>'
+        f"{legend(('main', 'in its sessions now'), ('soft', 'saved'))}"
+        f"{bars(report.agents, 'session')}</div>"
+        f"<div><h3>Extracted, by kind</h3>{bars(report.kinds, 'value')}"
+        f"<h3>Extracted, by tool</h3>{bars(report.tools, 'value')}</div></div>"
+    )
+    sections = (
+        ("time", "Over time",
+         "What stands outside the sessions today, by the day on which it was taken out.",
+         over_time(report.days, int(report.made_at // _DAY))),
+        ("sizes", "Sizes", "", sizes),
+        ("largest", "Largest sessions", *_largest(report)),
+        ("waiting", "What waits", *_waiting(report)),
+        ("unreached", "Not reached",
+         ("Agents keep copies of values beside their sessions. No pruning reaches these; what is "
+          "secret there stays there."),
+         _unreached(report)),
+        ("sessions", "Each session", _left_out(report),
+         "".join(_session(page, report.made_at) for page in report.sessions) or _NO_SESSIONS),
+    )  # fmt: skip
+    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _, _ in sections)
+    parts = "".join(
+        f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{title}</h2>'
+        + (f'<p class="quiet">{lead}</p>' if lead else "")
+        + f"{body}</section>\n"
+        for name, title, lead, body in sections
+    )
+    content = (
+        "It shows how values begin: it is as secret as the sessions."
+        if report.previews
+        else "No content of a session stands here, but names of sessions, tools and files do."
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -273,50 +282,53 @@ def report(one: Report) -> str:
 <body>
 <header class="top">
 <h1>What your sessions hold</h1>
-<p class="quiet">brainsurgeon {__version__}, {said(local(one.made_at))}</p>
+<p class="quiet">brainsurgeon {__version__}, {html(local(report.made_at))}</p>
 <nav aria-label="Parts of this page"><ul>{links}</ul></nav>
 </header>
 <main>
-{_figures(one)}
-{"".join(part(one) for part in parts)}
+{_figures(report)}
+{parts}
 </main>
 <footer class="small quiet">Made by <code>brainsurgeon report</code>. Nothing is loaded from
-anywhere and nothing is sent. {_on_content(one)}</footer>
+anywhere and nothing is sent. {content}</footer>
 </body>
 </html>
 """
 
 
-def _on_content(one: Report) -> str:
-    if one.previews:
-        return "It shows how values begin: it is as secret as the sessions."
-    return "No content of a session stands here, but names of sessions, tools and files do."
+def _table(rows: str, *columns: str) -> str:
+    head = "".join(
+        f'<th scope="col" class="number">{name}</th>'
+        if name in _NUMBERS
+        else f'<th scope="col">{name}</th>'
+        for name in columns
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _section(name: str, lead: str, body: str) -> str:
-    title = dict(_SECTIONS)[name]
-    told = f'<p class="quiet">{lead}</p>' if lead else ""
-    return f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{title}</h2>{told}{body}</section>\n'  # noqa: E501
+def _ago(moment: float, now: float) -> str:
+    return f"{lasting(max(0.0, now - moment))} ago"
 
 
-def _figures(one: Report) -> str:
-    now = one.status
+def _figures(report: Report) -> str:
+    now = report.status
     net = now.bytes_saved - now.store_bytes
-    size = sum(agent.size for agent in one.agents)
+    size = sum(agent.size for agent in report.agents)
     share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
-    when = "never" if now.last_run_at is None else lasting(max(0.0, one.made_at - now.last_run_at))
-    ago = "" if now.last_run_at is None else " ago"
-    coming = sum(page.next_bytes or 0 for page in one.sessions)
+    coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
         ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of what they held"),
-        ("Sessions now", bytes_(size), _states(one)),
-        ("Next scan takes", bytes_(coming), f"of the {_apart(one)} largest sessions"),
-        ("Store", bytes_(now.store_bytes), _net(net)),
+        ("Sessions now", bytes_(size),
+         ", ".join(f"{number:,} {state}" for state, number in report.states) or "none"),
+        ("Next scan takes", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
+        ("Store", bytes_(now.store_bytes),
+         f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"),
         ("Values held", f"{now.values_extracted:,}", "each comes back byte for byte"),
-        ("Last run", f"{when}{ago}", "the daemon runs" if now.daemon_pid else "no daemon runs"),
-    )
+        ("Last run", "never" if now.last_run_at is None else _ago(now.last_run_at, report.made_at),
+         "the daemon runs" if now.daemon_pid else "no daemon runs"),
+    )  # fmt: skip
     cells = "".join(
-        f'<div><dt>{name}</dt><dd>{said(value)}<span class="note">{said(note)}</span></dd></div>'
+        f'<div><dt>{name}</dt><dd>{html(value)}<span class="note">{html(note)}</span></dd></div>'
         for name, value, note in rows
     )
     off = "" if now.enabled else '<p class="warn">Nothing is extracted: enabled = false.</p>'
@@ -324,52 +336,16 @@ def _figures(one: Report) -> str:
     return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
-def _apart(one: Report) -> int:
-    return sum(page.next_bytes is not None for page in one.sessions)
-
-
-def _net(net: int) -> str:
-    return f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"
-
-
-def _states(one: Report) -> str:
-    return ", ".join(f"{number:,} {state}" for state, number in one.states) or "none"
-
-
-def _time(one: Report) -> str:
-    return _section(
-        "time", "What stands outside the sessions today, by the day on which it was taken out.",
-        over_time(one.days, int(one.made_at // _DAY)),
-    )  # fmt: skip
-
-
-def _sizes(one: Report) -> str:
-    return _section("sizes", "", (
-        '<div class="columns"><div><h3>By agent</h3>'
-        + legend(("main", "in its sessions now"), ("soft", "saved"))
-        + bars(one.agents, "session")
-        + "</div><div><h3>Extracted, by kind</h3>"
-        + bars(one.kinds, "value")
-        + "<h3>Extracted, by tool</h3>"
-        + bars(one.tools, "value")
-        + "</div></div>"
-    ))  # fmt: skip
-
-
-def _largest(one: Report) -> str:
-    pages = [page for page in one.sessions if page.about.size][:_LARGEST]
+def _largest(report: Report) -> tuple[str, str]:
+    """Return the lead and the body of the section."""
+    pages = [page for page in report.sessions if page.about.size][:_LARGEST]
     if not pages:
-        return _section("largest", "", '<p class="quiet">No sessions were found.</p>')
+        return "", _NO_SESSIONS
     top = max(page.about.size + page.about.saved for page in pages)
     rows = "".join(_large(page, top) for page in pages)
-    body = (
+    return "What the next scan would take is told by reading each of them.", (
         legend(("main", "stays"), ("next", "the next scan takes"), ("soft", "saved already"))
-        + '<table><thead><tr><th scope="col">Session</th><th scope="col" class="number">Now</th>'
-        '<th scope="col" class="number">Saved</th><th scope="col" class="number">Next scan</th>'
-        f'<th scope="col">Of the largest</th></tr></thead><tbody>{rows}</tbody></table>'
-    )
-    return _section(
-        "largest", "What the next scan would take is told by reading each of them.", body
+        + _table(rows, "Session", "Now", "Saved", "Next scan", "Of the largest")
     )
 
 
@@ -378,86 +354,61 @@ def _large(page: SessionPage, top: int) -> str:
     parts = (
         ((about.size - coming) / top, "main"), (coming / top, "next"), (about.saved / top, "soft"),
     )  # fmt: skip
-    label = f"{bytes_(about.size)} now, {bytes_(coming)} of it next, {bytes_(about.saved)} saved"
+    size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
     return (
-        f"<tr><td>{said(about.session)}</td>"
-        f'<td class="number" data-is="now">{bytes_(about.size)}</td>'
-        f'<td class="number" data-is="saved">{bytes_(about.saved)}</td>'
-        f'<td class="number" data-is="next scan">{_coming(page)}</td>'
-        f'<td class="wide">{bar(parts, label)}</td></tr>'
+        f"<tr><td>{html(about.session)}</td>"
+        f'<td class="number" data-is="now">{size}</td>'
+        f'<td class="number" data-is="saved">{saved}</td>'
+        f'<td class="number" data-is="next scan">{"-" if page.next_bytes is None else taken}</td>'
+        f'<td class="wide">{bar(parts, f"{size} now, {taken} of it next, {saved} saved")}</td></tr>'
     )
 
 
-def _coming(page: SessionPage) -> str:
-    return "-" if page.next_bytes is None else bytes_(page.next_bytes)
-
-
-def _waiting(one: Report) -> str:
+def _waiting(report: Report) -> tuple[str, str]:
+    """Return the lead and the body of the section."""
+    waiting = [(about.state, about.reason, about.session) for about in report.waiting]
+    waiting += [
+        ("deferred", page.not_read, page.about.session)
+        for page in report.sessions if page.not_read and page.about.state == "idle"
+    ]  # fmt: skip
+    if not waiting:
+        return "", '<p class="quiet">Nothing waits: all are idle.</p>'
     reasons: dict[tuple[str, str], list[str]] = {}
-    for about in one.waiting:
-        reasons.setdefault((about.state, about.reason), []).append(about.session)
-    for page in one.sessions:
-        if page.untold and page.about.state == "idle":
-            reasons.setdefault(("deferred", page.untold), []).append(page.about.session)
-    if not reasons:
-        return _section("waiting", "", '<p class="quiet">Nothing waits: all are idle.</p>')
-    ranked = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    for state, why, name in waiting:
+        reasons.setdefault((state, why), []).append(html(name))
     rows = "".join(
-        f'<tr><td>{said(state)}</td><td>{said(why)}</td><td class="number" '
-        f'data-is="sessions">{len(names):,}</td><td class="small">{_some(names)}</td></tr>'
-        for (state, why), names in ranked
+        f'<tr><td>{html(state)}</td><td>{html(why)}</td><td class="number" '
+        f'data-is="sessions">{len(names):,}</td><td class="small">{", ".join(names[:3])}'
+        f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}</td></tr>"  # noqa: PLR2004
+        for (state, why), names in sorted(
+            reasons.items(), key=lambda item: (-len(item[1]), item[0])
+        )
     )
-    head = (
-        '<tr><th scope="col">State</th><th scope="col">Why</th>'
-        '<th scope="col" class="number">Sessions</th><th scope="col">Which</th></tr>'
-    )
-    return _section(
-        "waiting", "These are left as they are, and tried again by every run.",
-        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>",
-    )  # fmt: skip
+    lead = "These are left as they are, and tried again by every run."
+    return lead, _table(rows, "State", "Why", "Sessions", "Which")
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004
-    return ", ".join(said(name) for name in names[:3]) + more
-
-
-def _unreached(one: Report) -> str:
+def _unreached(report: Report) -> str:
+    if not report.unreached:
+        return '<p class="quiet">None were found below the roots.</p>'
     rows = "".join(
         f'<tr><td>{code(place.name)}</td><td class="number" data-is="files">{place.number:,}</td>'
         f'<td class="number" data-is="size">{bytes_(place.size)}</td></tr>'
-        for place in one.unreached
+        for place in report.unreached
     )
-    lead = (
-        "Agents keep copies of values beside their sessions. No pruning reaches these; what is "
-        "secret there stays there."
-    )
-    if not rows:
-        return _section("unreached", lead, '<p class="quiet">None were found below the roots.</p>')
-    head = (
-        '<tr><th scope="col">Place</th><th scope="col" class="number">Files</th>'
-        '<th scope="col" class="number">Size</th></tr>'
-    )
-    note = f'<p class="small quiet">{said(WHAT_STAYS)}.</p>' if one.status.databases else ""
-    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-    return _section("unreached", lead, table + note)
+    note = f'<p class="small quiet">{html(WHAT_STAYS)}.</p>' if report.status.databases else ""
+    return _table(rows, "Place", "Files", "Size") + note
 
 
-def _sessions(one: Report) -> str:
-    body = "".join(_session(page, one.made_at) for page in one.sessions)
-    return _section(
-        "sessions", _left_out(one), body or '<p class="quiet">No sessions were found.</p>'
-    )
-
-
-def _left_out(one: Report) -> str:
-    """Return which sessions are too many to be here, and how to see them."""
-    rest = one.smaller
+def _left_out(report: Report) -> str:
+    """Return the number of sessions that are not on the page, and how to list them."""
+    rest = report.smaller
     if not rest.number:
         return ""
     return (
-        f"These are the {len(one.sessions):,} largest. {count(rest.number, 'smaller session')} "
-        f"({bytes_(rest.size)}, {bytes_(rest.saved)} saved) would make the page too long: "
+        f"These are the {len(report.sessions):,} largest. "
+        f"{counted(rest.number, 'smaller session')} ({bytes_(rest.size)}, "
+        f"{bytes_(rest.saved)} saved) would make the page too long: "
         "<code>brainsurgeon sessions</code> lists all, <code>brainsurgeon context SESSION</code> "
         "shows what is in one. All figures above count them."
     )
@@ -465,48 +416,37 @@ def _left_out(one: Report) -> str:
 
 def _session(page: SessionPage, now: float) -> str:
     about = page.about
-    changed = about.changed_at
-    age = "" if changed is None else f", changed {lasting(max(0.0, now - changed))} ago"
+    age = "" if about.changed_at is None else f", changed {_ago(about.changed_at, now)}"
     how = f"{about.format or 'of no known format'}, {about.state}: {about.reason}{age}"
-    lines = [f'<p class="small quiet">{code(about.path)}<br>{said(how)}</p>']
-    if page.untold:
-        lines.append(f'<p class="small">What the next scan would take: {said(page.untold)}.</p>')
+    lines = [f'<p class="small quiet">{code(about.path)}<br>{html(how)}</p>']
+    if page.not_read:
+        lines.append(f'<p class="small">What the next scan would take: {html(page.not_read)}.</p>')
     elif page.next_values:
-        taken = f"{count(page.next_values, 'value')}, {bytes_(page.next_bytes or 0)}"
+        taken = f"{counted(page.next_values, 'value')}, {bytes_(page.next_bytes or 0)}"
         lines.append(f"<p>The next scan would take {taken}.</p>")
     if page.filling:
-        lines.append("<h3>What fills it</h3>" + bars(page.filling, "value", _characters))
-    lines.append(_values(page.values, page.more))
+        characters = bars(page.filling, "value", lambda number: counted(number, "character"))
+        lines.append(f"<h3>What fills it</h3>{characters}")
+    lines.append(_values(page))
     return (
-        f'<details><summary><span class="name">{said(about.session)}</span>'
+        f'<details><summary><span class="name">{html(about.session)}</span>'
         f'<span class="number">{bytes_(about.size)}</span>'
         f'<span class="number quiet">{bytes_(about.saved)} saved</span></summary>'
         f"<div>{''.join(lines)}</div></details>\n"
     )
 
 
-def _characters(number: int) -> str:
-    return count(number, "character")
-
-
-def _values(values: Iterable[Value], more: int) -> str:
-    rows = "".join(
-        f"<tr><td>{code(one.entry_id)}</td><td>{said(one.tool or one.kind)}"
-        f'<div class="small quiet">{code(one.path)}</div>{_preview(one)}</td>'
-        f'<td class="number" data-is="size">{bytes_(one.size)}</td>'
-        f'<td class="small" data-is="taken">{said(local(one.extracted_at))}'
-        f"{', <span class=warn>expired</span>' if one.expired else ''}</td></tr>"
-        for one in values
-    )
-    if not rows:
+def _values(page: SessionPage) -> str:
+    if not page.values:
         return '<p class="small quiet">Nothing of it is extracted.</p>'
-    end = f'<p class="small quiet">and {more:,} smaller ones</p>' if more else ""
-    head = (
-        '<tr><th scope="col">Entry</th><th scope="col">Value</th>'
-        '<th scope="col" class="number">Size</th><th scope="col">Taken</th></tr>'
+    rows = "".join(
+        f"<tr><td>{code(value.entry_id)}</td><td>{html(value.tool or value.kind)}"
+        f'<div class="small quiet">{code(dotted(value.path))}</div>'
+        f"{f'<blockquote>{html(preview)}</blockquote>' if preview else ''}</td>"
+        f'<td class="number" data-is="size">{bytes_(value.size)}</td>'
+        f'<td class="small" data-is="taken">{html(local(value.extracted_at))}'
+        f"{', <span class=warn>expired</span>' if value.blob_id is None else ''}</td></tr>"
+        for value, preview in page.values
     )
-    return f"<h3>Extracted</h3><table><thead>{head}</thead><tbody>{rows}</tbody></table>{end}"
-
-
-def _preview(one: Value) -> str:
-    return f"<blockquote>{said(one.preview)}</blockquote>" if one.preview else ""
+    end = f'<p class="small quiet">and {page.more:,} smaller ones</p>' if page.more else ""
+    return f"<h3>Extracted</h3>{_table(rows, 'Entry', 'Value', 'Size', 'Taken')}{end}"

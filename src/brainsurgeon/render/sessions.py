@@ -1,56 +1,65 @@
-"""Sessions as tables, and the answers to what was asked of one."""
-
-from __future__ import annotations
+"""Sessions, restores and copies of the store as text and JSON."""
 
 import json
 from collections import Counter
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from brainsurgeon.model.text import iso
+from msgspec import to_builtins
+
+from brainsurgeon.model.reports import (
+    PUT_AWAY,
+    FieldAnswer,
+    OverfullSession,
+    PlaceholdersLeft,
+    Purge,
+    Replacement,
+    RestoreAnswer,
+    SessionRestore,
+    SessionSummary,
+    ShownValues,
+    StoreCopy,
+)
+from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.operations.status import lasting
-from brainsurgeon.render import bytes_, columns, count, local, printable, table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from brainsurgeon.model.reports import FieldAnswer, RestoreAnswer, SessionRestore, StoreCopy
-    from brainsurgeon.operations.left_behind import PlaceholdersLeft
-    from brainsurgeon.operations.sessions import SessionSummary
-    from brainsurgeon.operations.show import ShownValues
-    from brainsurgeon.operations.store import Compaction, Purge, Replacement
-
+from brainsurgeon.render import bytes_, columns, in_local_time, local, printable, table
 
 SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
     "on the entry."
 )
-
-
+STILL_OUT = (
+    "This keeps what stands in the entry. What was extracted from it stays out until it is "
+    "restored: call restore for this entry."
+)
+_MOST = 20  # sessions with placeholders that are listed
 _BY = {
-    "daemon": "The daemon puts it back when the session is idle",
+    "daemon": "The daemon restores it when the session is idle",
     "scan --once": "No daemon runs: the next `brainsurgeon scan --once` that finds the session "
-    "idle puts it back",
+    "idle restores it",
 }
 
 
+def _present(**facts: Any) -> dict[str, Any]:
+    """Return the facts that are not empty."""
+    return {name: fact for name, fact in facts.items() if fact}
+
+
 def shown_json(shown: ShownValues) -> dict[str, Any]:
-    """Return shown values as other programs read them."""
-    told: dict[str, Any] = {"entry_id": shown.entry_id, "session": shown.session}
-    if shown.same_as:
-        told["same_as"] = shown.same_as
-    if shown.missed:
-        told["missed"] = list(shown.missed)
-    return told | {"content": shown.content}
+    return {
+        "entry_id": shown.entry_id,
+        "session": shown.session,
+        **_present(same_as=shown.same_as, missed=list(shown.missed)),
+        "content": shown.content,
+    }
 
 
 def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
-    """Return the answer to a restore as agents and other programs read it.
+    """Return the answer to a restore as JSON.
 
-    The values are in it while somebody is at work in the session, or with `content`.
+    It has the values if the session is at work, or with `content`.
     """
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "answer_id": answer.answer_id,
         "restored": True,
         "pending": answer.pending,
@@ -60,136 +69,171 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
         "sizes_bytes": answer.sizes,
         "restored_at": iso(answer.at),
         "redacted": answer.redacts,
+        **_present(already=answer.already),
     }
-    if answer.already:
-        told["already"] = True
     if answer.others:
-        told["values_restored"] = answer.others + (0 if answer.already else len(answer.sizes))
+        document["values_restored"] = answer.others + (0 if answer.already else len(answer.sizes))
     if answer.previous is not None:
-        told["previous_restored_at"] = iso(answer.previous)
-        told["suggestion"] = SUGGESTION
+        document |= {"previous_restored_at": iso(answer.previous), "suggestion": SUGGESTION}
     if answer.pending:
-        told["reason"] = answer.why_pending
-        told["put_back_by"] = answer.put_back_by
-    if answer.insertions_removed:
-        told["insertions_removed"] = list(answer.insertions_removed)
-    if answer.missed:
-        told["missed"] = list(answer.missed)
+        document |= {"reason": answer.why_pending, "restored_by": answer.restored_by}
+    removed = list(answer.insertions_removed)
+    document |= _present(insertions_removed=removed, missed=list(answer.missed))
     if answer.delivers or content:
-        if answer.same_as:
-            told["same_as"] = answer.same_as
-        told["content"] = answer.content  # last, since it may be very long
-    return told
+        # The content comes last, since it may be very long.
+        document |= {**_present(same_as=answer.same_as), "content": answer.content}
+    return document
 
 
 def restored(answer: RestoreAnswer) -> str:
-    """Return the answer to a restore as text; the values follow when it is pending."""
-    values = f"{count(len(answer.sizes), 'value')} ({bytes_(sum(answer.sizes.values()))})"
-    name = f"{safe(answer.session)} {safe(answer.entry_id)}"
+    """Return the answer to a restore as text, without the values."""
     lines = []
     if answer.pending:
-        lines.append(
-            f"{name}: not put back yet ({answer.why_pending}); here it is. "
-            f"{_BY[answer.put_back_by]} [answer {answer.answer_id}]"
-        )
+        state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
     elif answer.already:
-        lines.append(
-            f"{name}: stands restored already, since {local(answer.at)}"
-            f"{'; here it is' if answer.delivers else ''} [answer {answer.answer_id}]"
-        )
+        state = f"stands restored already, since {local(answer.at)}"
+        state += "; here it is" if answer.delivers else ""
     else:
-        lines.append(f"{name}: {values} put back [answer {answer.answer_id}]")
-        lines += [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
+        size = bytes_(sum(answer.sizes.values()))
+        state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"
+        lines = [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
+    name = f"{safe(answer.session)} {safe(answer.entry_id)}"
+    lines.insert(0, f"{name}: {state} [answer {answer.answer_id}]")
     if answer.others:
-        lines.append(f"of its turn {count(answer.others, 'value')} put back")
-    lines += [f"undone: {safe(one)}" for one in answer.insertions_removed]
-    lines += [f"not done: {safe(one)}" for one in answer.missed]
+        lines.append(f"of its turn {counted(answer.others, 'value')} restored")
+    lines += [f"undone: {safe(insertion)}" for insertion in answer.insertions_removed]
+    lines += [f"not done: {safe(value)}" for value in answer.missed]
     if answer.previous is not None:
         lines.append(SUGGESTION)
     return "\n".join(lines)
 
 
-def restored_all_json(done: Sequence[SessionRestore]) -> dict[str, Any]:
-    """Return what `restore --all` did as other programs read it."""
-    rows = [asdict(one) for one in done]
+def restored_all_json(
+    done: Sequence[SessionRestore], overfull: Sequence[OverfullSession]
+) -> dict[str, Any]:
+    rows = to_builtins(done)
     for row in rows:
         row["values_restored"] = row.pop("values")
-    return {"sessions": printable(rows)}
+    return {
+        "sessions": printable(rows),
+        "values_restored": sum(session.values for session in done),
+        "sessions_unfinished": sum(session.unfinished for session in done),
+        "too_full_afterwards": printable(to_builtins(overfull)),
+    }
 
 
-def restored_all(done: Sequence[SessionRestore]) -> str:
-    """Return what `restore --all` did, session by session."""
-    if not done:
-        return "nothing to undo"
-    lines = []
-    for one in done:
-        reason = f" ({safe(one.reason)})" if one.reason else ""
-        values = f", {count(one.values, 'value')} put back" if one.values else ""
-        lines.append(f"{safe(one.session)}: {one.state}{values}{reason}")
-        lines += [f"  undone: {safe(item)}" for item in one.insertions_removed]
-        lines += [f"  not done: {safe(item)}" for item in one.missed]
-        lines += [f"  {one.note}"] if one.note else []
-        lines += [f"  a placeholder stays: {safe(item)}" for item in one.left]
+def overfull(listed: Sequence[OverfullSession]) -> str:
+    """Name the sessions that will exceed their window, and what to do about them."""
+    lines = [
+        f"{safe(one.session)}: its next request will have about {round(one.load, -3):,} tokens, its"
+        f" window holds {one.window:,}"
+        for one in listed
+    ]
+    return "\n".join([*lines, "begin a new conversation there, or let its agent compact it"])
+
+
+def waiting(pending: Sequence[SessionRestore]) -> str:
+    """Name the sessions that a restore waits for, each with its reason."""
+    lines = [f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending]
     return "\n".join(lines)
 
 
+def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSession] = ()) -> str:
+    if not done:
+        return "nothing to undo"
+    lines = []
+    for session in done:
+        reason = f" ({safe(session.reason)})" if session.reason else ""
+        values = f", {counted(session.values, 'value')} restored" if session.values else ""
+        lines.append(f"{safe(session.session)}: {session.state}{values}{reason}")
+        lines += [f"  undone: {safe(item)}" for item in session.insertions_removed]
+        lines += [f"  not done: {safe(item)}" for item in session.missed]
+        if session.note:
+            lines.append(f"  {session.note}")
+        if session.state == PUT_AWAY:
+            stay = counted(len(session.left), "placeholder stays", "placeholders stay")
+            lines[-1] += f", {stay}: archives of this kind are not written"
+        else:
+            lines += [f"  a placeholder stays: {safe(item)}" for item in session.left]
+    lines.append(_restore_total(done))
+    return "\n".join(lines)
+
+
+def _restore_total(done: Sequence[SessionRestore]) -> str:
+    values = counted(sum(session.values for session in done), "value")
+    changed = counted(sum(session.state == "restored" for session in done), "session")
+    unfinished = sum(session.unfinished for session in done)
+    pending = sum(session.state == "pending" for session in done)
+    total = f"{values} restored in {changed}"
+    if not unfinished:
+        return f"{total}; no placeholder is left"
+    waits = f", {pending} of them at work: add --wait" if pending else ""
+    return f"{total}; placeholders are left in {counted(unfinished, 'session')}{waits}"
+
+
 def set_json(answer: FieldAnswer) -> dict[str, Any]:
-    """Return what became of `set-extractable` as other programs read it."""
-    told: dict[str, Any] = {
+    return {
         "set": True,
         "pending": answer.pending,
         "entry_id": answer.entry_id,
         "session": answer.session,
         "extractable": answer.value,
+        **_present(reason=answer.reason, still_extracted=answer.extracted),
+        **_present(suggestion=STILL_OUT if answer.extracted else ""),
     }
-    if answer.reason:
-        told["reason"] = answer.reason
-    return told
 
 
 def set_(answer: FieldAnswer) -> str:
-    """Return what became of `set-extractable`."""
     value = json.dumps(answer.value)
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
+    text = f"{name}: _extractable is {value}" + (f"; {answer.reason}" if answer.reason else "")
     if answer.pending:
-        return f"{name}: _extractable {value} noted; it holds from now on ({answer.reason})"
-    return f"{name}: _extractable is {value}" + (f"; {answer.reason}" if answer.reason else "")
+        text = f"{name}: _extractable {value} noted; it holds from now on ({answer.reason})"
+    if answer.extracted:
+        text += f"\n{counted(answer.extracted, 'value')} of it still out of the session: "
+        text += f"`brainsurgeon restore {safe(answer.entry_id)}` puts them back"
+    return text
 
 
 def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
-    """Return the sessions as other programs read them."""
-    rows = [
-        {"session": one.session, "path": one.path, "format": one.format, "size_bytes": one.size,
-         "values_extracted": one.extracted, "bytes_saved": one.saved, "state": one.state,
-         "reason": one.reason, "started_by": one.started_by, "agent": one.agent,
-         "changed_at": None if one.changed_at is None else iso(one.changed_at)}
-        for one in listed
-    ]  # fmt: skip
+    rows = to_builtins(listed)
+    for row in rows:
+        row["changed_at"] = None if row["changed_at"] is None else iso(row["changed_at"])
     return {"sessions": printable(rows)}
 
 
 def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = False) -> str:
     """Return the sessions as a table with totals, and the reasons of those that are not idle.
 
-    On a narrow terminal the columns that matter least are left out.
+    `chosen` says that only some were asked for. A narrow terminal gets the main columns only.
     """
     if not listed:
-        none = "no session is such; without --agent and --state all are listed"
-        return none if chosen else (
-            "no sessions found; the roots in the configuration say where to look"
-        )  # fmt: skip
-    wanted = [one for one in _COLUMNS if one[1] <= columns()]
-    rows = [[cell(one, now) for _, _, cell in wanted] for one in listed]
-    lines = [table([name for name, _, _ in wanted], rows), "", _totals(listed)]
-    why = [f"{safe(one.session)}: {safe(one.reason)}" for one in listed if one.state != "idle"]
-    return "\n".join(lines + (["", *why] if why else []))
+        if chosen:
+            return "no session is such; without --agent and --state all are listed"
+        return "no sessions found; the roots in the configuration say where to look"
+    wanted = [(name, cell) for name, width, cell in _COLUMNS if width <= columns()]
+    rows = [[cell(session, now) for _, cell in wanted] for session in listed]
+    size = sum(session.size for session in listed)
+    saved = sum(session.saved for session in listed)
+    states = Counter(session.state for session in listed).most_common()
+    counts = ", ".join(f"{number:,} {state}" for state, number in states)
+    lines = [
+        table([name for name, _ in wanted], rows),
+        "",
+        f"{counted(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {counts}",
+    ]
+    why = [
+        f"{safe(one.session)}: {safe(in_local_time(one.reason))}"
+        for one in listed if one.state != "idle"
+    ]  # fmt: skip
+    return "\n".join([*lines, *([""] if why else []), *why])
 
 
-def _age(one: SessionSummary, now: float) -> str:
-    return "-" if one.changed_at is None else lasting(max(0.0, now - one.changed_at))
+def _age(session: SessionSummary, now: float) -> str:
+    return "-" if session.changed_at is None else lasting(max(0.0, now - session.changed_at))
 
 
-# Each column, from how wide a terminal on it is shown, and what stands in it.
+# For each column, the narrowest terminal that shows it, and the content of a cell.
 _COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = (
     ("session", 0, lambda one, _: one.session),
     ("format", 70, lambda one, _: one.format or "-"),
@@ -200,109 +244,89 @@ _COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = 
 )
 
 
-def _totals(listed: Sequence[SessionSummary]) -> str:
-    states = Counter(one.state for one in listed)
-    told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
-    size, saved = sum(one.size for one in listed), sum(one.saved for one in listed)
-    return f"{count(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {told}"
-
-
-_MOST = 20
-
-
 def backup_json(done: StoreCopy) -> dict[str, Any]:
-    """Return a backup as other programs read it."""
-    told = {"path": done.path, "size_bytes": done.size, "values_held": done.values}
-    return printable(told)  # type: ignore[no-any-return]
+    return dict(printable(to_builtins(done)))
 
 
 def backup(done: StoreCopy) -> str:
-    """Return where a backup is, and that it was read back."""
     return f"{safe(done.path)}: {_holding(done.size, done.values)}, read back whole"
 
 
-def before_replacing(found: Replacement) -> str:
+def before_replacing(backup: Replacement) -> str:
     """Return what a backup holds, and which placeholders are newer than it."""
-    lines = [f"{safe(found.source)}: {_holding(found.size, found.values)}, read whole"]
-    return "\n".join(lines + _newer(found))
+    holding = f"{safe(backup.source)}: {_holding(backup.size, backup.values)}, read whole"
+    return "\n".join([holding, *_newer(backup)])
 
 
 def replacement_json(done: Replacement) -> dict[str, Any]:
-    """Return a restored backup as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "path": done.source, "size_bytes": done.size, "values_held": done.values,
-        "newer": [_placeholders_json(one) for one in done.newer], "kept_store": done.kept,
+        "newer": [_placeholders_json(left) for left in done.newer], "kept_store": done.kept,
     })  # fmt: skip
 
 
 def replacement(done: Replacement) -> str:
-    """Say that a backup took the place of the store, and where the old one is."""
-    lines = [f"{safe(done.source)} is the store now: {_holding(done.size, done.values)}"]
-    lines += _newer(done)
+    new = f"{safe(done.source)} is the store now: {_holding(done.size, done.values)}"
+    lines = [new, *_newer(done)]
     if done.kept:
         lines.append(f"the store as it was stays as {safe(done.kept)}; remove it when all is well")
     return "\n".join(lines)
 
 
-def compaction_json(done: Compaction) -> dict[str, Any]:
-    """Return a compaction as other programs read it."""
-    return {"bytes_before": done.before, "bytes_after": done.after}
+def compaction_json(before: int, after: int) -> dict[str, Any]:
+    return {"bytes_before": before, "bytes_after": after}
 
 
-def compaction(done: Compaction) -> str:
-    return f"store: {bytes_(done.before)} -> {bytes_(done.after)}"
+def compaction(before: int, after: int) -> str:
+    return f"store: {bytes_(before)} -> {bytes_(after)}"
 
 
 def purge_json(done: Purge) -> dict[str, Any]:
-    """Return what became of the store as other programs read it."""
     return printable({  # type: ignore[no-any-return]
         "removed": done.removed, "store_path": done.directory,
-        "in_the_way": [_placeholders_json(one) for one in done.placeholders],
+        "in_the_way": [_placeholders_json(left) for left in done.placeholders],
         "left": list(done.left),
     })  # fmt: skip
 
 
 def purge(done: Purge) -> str:
-    """Say that the store is gone, or what it is still needed for."""
     if done.removed:
         stays = f"; not ours, so it stays: {safe(', '.join(done.left))}" if done.left else ""
         return f"{safe(done.directory)}: the store is gone{stays}"
-    lines = [f"{safe(done.directory)}: the store stays, since placeholders of it stand"]
-    lines += _listed(done.placeholders)
-    lines.append(
-        "`brainsurgeon restore --all` puts them back; --even-so removes the store all the same"
-    )
-    return "\n".join(lines)
+    return "\n".join([
+        f"{safe(done.directory)}: the store stays, since placeholders of it stand",
+        *_listed(done.placeholders),
+        "`brainsurgeon restore --all` restores them; --even-so removes the store all the same",
+    ])  # fmt: skip
 
 
-def _newer(found: Replacement) -> list[str]:
-    if not found.newer:
+def _newer(backup: Replacement) -> list[str]:
+    if not backup.newer:
         return ["no placeholder in any session is newer than it"]
-    placeholders = sum(one.orphans for one in found.newer)
-    told = (
-        f"{count(placeholders, 'placeholder')} in {count(len(found.newer), 'session')} newer than "
-        "it: their values are only in the store of now "
-        "(`brainsurgeon restore --all` puts them back first)"
+    placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
+    text = (
+        f"{placeholders} in {counted(len(backup.newer), 'session')} newer than it: their values "
+        "are only in the store of now (`brainsurgeon restore --all` restores them first)"
     )
-    return [told, *_listed(found.newer)]
+    return [text, *_listed(backup.newer)]
 
 
-def _listed(placeholders: Iterable[PlaceholdersLeft]) -> list[str]:
-    listed = list(placeholders)
+def _listed(placeholders: Sequence[PlaceholdersLeft]) -> list[str]:
     lines = []
-    for one in listed[:_MOST]:
-        number = count(one.placeholders, "placeholder") if one.sure else "there may be placeholders"
-        lines.append(f"  {safe(one.session)}: {number}{f', {safe(one.note)}' if one.note else ''}")
-    if len(listed) > _MOST:
-        lines.append(f"  … and {len(listed) - _MOST} more, with --json")
+    for left in placeholders[:_MOST]:
+        number = counted(left.placeholders, "placeholder")
+        what = number if left.sure else "there may be placeholders"
+        note = f", {safe(left.note)}" if left.note else ""
+        lines.append(f"  {safe(left.session)}: {what}{note}")
+    if len(placeholders) > _MOST:
+        lines.append(f"  … and {len(placeholders) - _MOST} more, with --json")
     return lines
 
 
-def _placeholders_json(one: PlaceholdersLeft) -> dict[str, Any]:
-    told = asdict(one)
-    return {"session": told["session"], "placeholders": one.placeholders, "orphans": one.orphans,
-            "reason": one.note, "sure": one.sure}  # fmt: skip
+def _placeholders_json(left: PlaceholdersLeft) -> dict[str, Any]:
+    return {"session": left.session, "placeholders": left.placeholders, "orphans": left.orphans,
+            "reason": left.note, "sure": left.sure}  # fmt: skip
 
 
 def _holding(size: int, values: int) -> str:
-    return f"{bytes_(size)} with {count(values, 'value')}"
+    return f"{bytes_(size)} with {counted(values, 'value')}"

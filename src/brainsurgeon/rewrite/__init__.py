@@ -1,1 +1,1 @@
-"""Examine a session, carry one plan out, finish or undo what a crash interrupted."""
+"""Examine a session, carry out its plan, finish or undo rewrites that a crash interrupted."""

@@ -1,318 +1,754 @@
-"""Carry out plans: shelve what is cut, then replace the files.
+"""Carry out plans, in session files and in the rows of a database.
 
-Everything depends on the order. Cutting: the values, in short transactions (one that nothing names
-does no harm), then what is recorded of them and of the rewrite in one commit, then the file.
-Putting back: the file, then what is recorded. A value is durable before its placeholder is visible.
+The order is the safety argument. To extract: the values are stored in short transactions (an
+unreferenced one does no harm), then their records and the journal entry in one commit, then the
+file is exchanged. To restore: first the file, then the records.
 
-Several sessions may go this way side by side: each step of theirs is one commit, and each of them
-stands or falls by itself.
+Each commit costs some five syncs, whatever it holds. So several files share each commit, and each
+succeeds or fails by itself.
 """
 
-from __future__ import annotations
-
+import os
 import time
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from itertools import islice
 
-from brainsurgeon.errors import BusyError, StoppedError
-from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.finish import Directories, Rewrite, finish_now
-from brainsurgeon.rewrite.shelving import (
-    BATCH,
-    Shelf,
-    check_still_so,
-    confirmation_of,
-    note_fields,
-    value_of,
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import (
+    BusyError,
+    DamagedError,
+    FailedError,
+    GoneError,
+    GuardedError,
+    StoppedError,
+    StoreFullError,
+    StoreUnusableError,
 )
-from brainsurgeon.sessions import exchange
-from brainsurgeon.sessions.exchange import Candidate, Exchange, new_temporary_name
-from brainsurgeon.sessions.reading import RefusedError, RolledBackError
+from brainsurgeon.hosts import openclaw_database
+from brainsurgeon.hosts.openclaw_database import Database
+from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
+from brainsurgeon.hosts.openclaw_schema import Payload
+from brainsurgeon.lookup import catalogue
+from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
+from brainsurgeon.model.records import Confirmation, Request, SessionRecord
+from brainsurgeon.model.sessions import Resume, SessionFile
+from brainsurgeon.model.text import counted
+from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.finish import TOGETHER, FileRewrite, Rewrite, finish_now
+from brainsurgeon.rewrite.inspect import (
+    HELD,
+    Examination,
+    NotIdleError,
+    examine_quiet,
+    moved_away,
+    records_of,
+)
+from brainsurgeon.sessions import exchange, retire, row_writing
+from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
+from brainsurgeon.sessions.opening import as_it_is_now, failed
+from brainsurgeon.sessions.reading import OpenSession, RefusedError, RolledBackError
+from brainsurgeon.sessions.row_listing import OpenRows, digest, fingerprint
+from brainsurgeon.sessions.row_writing import RowPlan, RowWriter, by_row, chunks, digests, rewritten
+from brainsurgeon.store import Store
 from brainsurgeon.store.database import PATIENCE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from brainsurgeon.model.plans import Plan
-    from brainsurgeon.model.records import Confirmation, SessionRecord
-    from brainsurgeon.model.sessions import Signs
-    from brainsurgeon.rewrite.inspect import Examination
-    from brainsurgeon.rewrite.shelving import Values
-    from brainsurgeon.sessions.exchange import Successor
-    from brainsurgeon.sessions.reading import OpenSession
-    from brainsurgeon.store import Store
+BATCH = 8 << 20  # compressed bytes after which a transaction of values is committed
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A plan for an examined session; `values` are stored values that have been read already."""
-
-    one: Examination
-    session: OpenSession
+class Change(Struct, frozen=True):
+    examined: Examination
     record: SessionRecord
     plan: Plan
-    values: Values = field(default_factory=dict)
 
 
-class Way:
-    """One change on its way: what it holds (its session's lock, its files), and what came of it."""
+class ExtractedValues:
+    """The values that a plan extracts, on their way into the store.
 
-    def __init__(self, store: Store, change: Change, clock: Callable[[], float]) -> None:
-        self.store, self.change = store, change
-        self.ident = change.record.id
-        self.signs: Signs = change.one.signs(change.session, clock)
-        self.confirmation: Confirmation = confirmation_of(change.plan, change.one.now)
+    `read` returns the bytes of the session between two offsets. `stored` counts the bytes written.
+    Iterating yields each removal with the id, the digest and the size in bytes of its value.
+    """
+
+    def __init__(self, store: Store, read: Callable[[int, int], bytes], plan: Plan) -> None:
+        self._store, self._read = store, read
+        self._removals, self._foreign = plan.removals, frozenset(plan.foreign)
+        self._named: dict[int, Removal] = {}
+        self.values: list[tuple[int, bytes, int]] = []
+        self.stored = 0
+
+    @property
+    def left(self) -> bool:
+        """Whether some values are not stored yet."""
+        return len(self.values) < len(self._removals)
+
+    def put(self, room: int) -> int:
+        """Store values until `room` bytes are written. Return the number of bytes written.
+
+        Runs inside the caller's transaction. If that fails, this object must not be used again.
+        """
+        written = 0
+        for removal in islice(self._removals, len(self.values), None):
+            if written >= room:
+                break
+            if removal.takes_over is not None:
+                value = self._store.extractions.stored(
+                    removal.takes_over,
+                    "a value expired while an archive was about to take it over",
+                )
+            else:
+                content = self._read(removal.start, removal.end)
+                blob, value_digest, size = self._store.blobs.put(content)
+                value = blob, value_digest, len(content)
+                written += size
+            if removal.is_named:
+                name = self._store.placeholders.name(
+                    removal.name, removal.path, value[1], self._foreign,
+                    reused=removal.rest is not None,
+                )  # fmt: skip
+                if name != removal.name:
+                    self._named[removal.start] = removal.named(name)
+            self.values.append(value)
+        self.stored += written
+        return written
+
+    def named(self, edits: Iterable[Edit]) -> Iterator[Edit]:
+        """Yield edits of the plan with the names that the store gave their placeholders."""
+        for edit in edits:
+            yield self._named.get(edit.start, edit) if isinstance(edit, Removal) else edit
+
+    def __iter__(self) -> Iterator[tuple[Removal, int, bytes, int]]:
+        for removal, value in zip(self._removals, self.values, strict=True):
+            yield self._named.get(removal.start, removal), *value
+
+
+def _record_begin(
+    store: Store, change: Change, extracted: ExtractedValues, temporary: str = "",
+    rows: Sequence[tuple[int, str, str]] = (),
+) -> tuple[int, Confirmation]:  # fmt: skip
+    """Record what is extracted and that the rewrite begins, inside the caller's transaction.
+
+    Return the id of the journal entry, and the facts that become true with the rewrite. `rows` is
+    as in `Confirmation`. Raise BusyError if another process changed what the plan was built on.
+    """
+    plan, ident, now = change.plan, change.record.id, change.examined.now
+    if not all(store.blobs.holds(blob, value) for blob, value, _ in extracted.values):
+        raise BusyError("a value expired while it was being stored; try again")
+    if store.requests.newest(ident) != plan.asked_until:
+        raise BusyError("another request for this session was recorded meanwhile; try again")
+    run_id = store.runs.number()
+    confirmation = Confirmation(
+        restored_ids=[edit.extraction_id for edit in plan.restorations],
+        fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
+        requests=list(plan.requests),
+        restored=list(plan.restored),
+        at=now,
+        rows=list(rows),
+        run_id=run_id,
+        joined=[prompt for archive in plan.archives for prompt in archive.prompts[1:]],
+    )
+    journal_id = store.journal.begin(ident, change.examined.session.file, temporary, confirmation)
+    archives = store.archives.add(ident, plan.archives, now, run_id)
+    store.extractions.add(ident, journal_id, extracted, now, run_id, archives)
+    _note_fields(store, ident, journal_id, plan.fields, run_id)
+    return journal_id, confirmation
+
+
+def _note_fields(
+    store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit], run_id: int | None
+) -> None:
+    """Record each field with what undoing it restores: the bytes before any edit of ours."""
+    records = store.fields.of_session(session_id)
+    known = {(record.entry_id, record.name): record for record in records}
+    for edit in edits:
+        if edit.undoes is not None:
+            continue
+        before, after = edit.before, edit.new
+        placed = known.get((edit.entry_id, edit.name))
+        value = after if before is not None else after.split(b":", 1)[1]
+        if placed and before is not None and placed.after.endswith(before):
+            after = placed.after.removesuffix(before) + after
+            before = placed.before
+        store.fields.add(
+            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(),
+            run_id, edit.rest,
+        )  # fmt: skip
+
+
+def _record_end(store: Store, journal_id: int, change: Change, confirmation: Confirmation) -> None:
+    """Make the records of a completed rewrite valid, inside the caller's transaction."""
+    ident, plan = change.record.id, change.plan
+    store.journal.confirm(journal_id, ident, confirmation)
+    standing = set(plan.sighted) - set(confirmation.restored_ids)
+    store.placements.record(ident, standing, plan.gone, plan.missing, change.examined.now)
+
+
+class Attempt:
+    """The attempt to change one session file. `held` has the session's lock and its files."""
+
+    def __init__(
+        self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
+    ) -> None:
+        self.store, self.change, self.session = store, change, session
+        self.signs = change.examined.signs(session, clock)
         self.temporary = new_temporary_name()
         self.held = ExitStack()
-        self.shelf = Shelf(store, change.session.read, change.plan)
-        self.journal_id: int | None = None
+        self.extracted = ExtractedValues(store, session.read, change.plan)
+        self.journal_id = 0  # until the journal entry is committed
+        self.confirmation = Confirmation()
         self.directory = -1
         self.successor: Successor | None = None
-        self.done: Rewrite | Exception | None = None
+        self.result: Rewrite | Exception | None = None
 
     def lock(self, patience: float) -> None:
-        """Take the session's lock; refuse one that somebody has open, or that is being rewritten.
+        """Take the session's lock.
 
-        An earlier rewrite of it may wait to be finished.
+        Raise RefusedError if its file is open or an earlier rewrite of it is not finished.
         """
-        check_stop = self.change.session.check_stop
-        self.held.enter_context(self.store.lock(self.ident, patience, check_stop))
-        # One whose new file never was whole has left nothing in which somebody could have written.
-        beside = self.change.session.file.directory
+        ident, session = self.change.record.id, self.session
+        self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            one.new_inode is not None and one.ended_at is None and one.directory == beside
-            for one in self.store.journal.open_rewrites(self.ident)
-        ):
+            # A new file that was not completed cannot contain bytes of another process.
+            rewrite.new_inode is not None and rewrite.ended_at is None
+            and rewrite.directory == session.file.directory
+            for rewrite in self.store.journal.open_rewrites(ident)
+        ):  # fmt: skip
             raise RefusedError("an earlier rewrite of it is not finished yet")
-        exchange.check_closed(self.change.session)
+        exchange.check_closed(session)
 
-    def begin(self) -> int:
-        """Record what is shelved and that the rewrite begins; part of a transaction."""
-        store, change = self.store, self.change
-        check_still_so(store, change.record, change.plan, self.shelf)
-        made_by = store.runs.number()
-        self.confirmation = replace(self.confirmation, run_id=made_by)
-        journal_id = store.journal.begin(
-            self.ident, change.session.file, self.temporary, self.confirmation
+    def write_new_file(self) -> Successor:
+        """Write the new file, and return it."""
+        self.directory = os.dup(self.session.directory)
+        self.held.callback(os.close, self.directory)
+        splices = (
+            (edit.start, edit.end, edit.bytes_after(self.store.extractions.value))
+            for edit in self.extracted.named(self.change.plan.edits)
         )
-        now = change.one.now
-        archives = store.archives.add(self.ident, change.plan.archives, now, made_by)
-        store.extractions.add(self.ident, journal_id, self.shelf, now, made_by, archives)
-        note_fields(store, self.ident, journal_id, change.plan.fields, made_by)
-        return journal_id
-
-    def fill(self, directories: Directories) -> Successor:
-        """Write the new file."""
-        change = self.change
-        self.directory = directories.hold(change.session.directory, self.held)
-        value = value_of(self.store, change.values)
-        edits = self.shelf.named(change.plan.edits)
-        splices = ((edit.start, edit.end, edit.bytes_after(value)) for edit in edits)
-        self.successor = exchange.succeed(change.session, self.temporary, splices)
+        ledger = recover.JournalLedger(self.store, self.journal_id)
+        self.successor = exchange.succeed(self.session, self.temporary, splices, self.signs, ledger)
         return self.successor
 
-    def settle(self, journal_id: int, came: Exchange | Exception | None) -> None:
-        """Make the records say what came of the exchange; part of a transaction."""
-        journal, plan = self.store.journal, self.change.plan
-        if isinstance(came, RolledBackError):
+    def settle(self, outcome: Exchange | Exception | None) -> None:
+        """Record the outcome of the exchange, inside the caller's transaction."""
+        journal, journal_id = self.store.journal, self.journal_id
+        if isinstance(outcome, RolledBackError):
             journal.keep(journal_id)
             journal.close(journal_id)
-        elif isinstance(came, RefusedError):
+        elif isinstance(outcome, RefusedError):
             journal.abandon(journal_id)
-        elif isinstance(came, Exchange):
-            journal.confirm(journal_id, self.ident, self.confirmation)
-            journal.ended(journal_id, came.ends)
-            standing = set(plan.sighted) - set(self.confirmation.put_back)
-            self.store.placements.record(
-                self.ident, standing, plan.gone, plan.missing, self.change.one.now
-            )
+        elif isinstance(outcome, Exchange):
+            _record_end(self.store, journal_id, self.change, self.confirmation)
+            journal.ended(journal_id, outcome.ends)
 
-    def end(self, came: Exchange | Exception | None) -> None:
-        """Hand what is held to the rewrite, or end it as after a crash."""
-        if isinstance(came, Exchange) and self.journal_id is not None:
-            self.done = Rewrite(
-                self.store, self.journal_id, self.directory, self.change.session.file.name, came,
-                self.shelf.stored, self.held.pop_all(),
+    def end(self, outcome: Exchange | Exception | None) -> None:
+        if isinstance(outcome, Exchange):
+            self.result = FileRewrite(
+                self.session.file.name, outcome.fingerprint, self.extracted.stored,
+                due=outcome.at + retire.LOOK_BACK, store=self.store, journal_id=self.journal_id,
+                directory=self.directory, exchanged=outcome, held=self.held.pop_all(),
             )  # fmt: skip
-        elif isinstance(came, Exception):
-            self.fail(came)
-
-    def fail(self, why: Exception) -> None:
-        """End it with an error, finished or undone as after a crash."""
-        self.done = why
-        if not isinstance(why, RefusedError):
+            return
+        self.result = outcome
+        if outcome is not None and not isinstance(outcome, RefusedError):
             self.resolve()
 
     def close(self) -> None:
-        """Close the new file."""
         if self.successor:
             self.successor.close()
 
     def resolve(self) -> None:
-        """Finish or undo what was begun and is nobody else's to finish."""
-        if self.journal_id is None or isinstance(self.done, Rewrite):
+        """Finish or undo what was begun, unless the result is a `Rewrite`, which does so itself."""
+        if not self.journal_id or isinstance(self.result, Rewrite):
             return
-        self.close()  # or it would wait for ourselves
+        self.close()  # our own descriptor would prevent the lease
         with suppress(Exception):
             rewrite = self.store.journal.rewrite(self.journal_id)
-            recover.resolve(self.store, rewrite, self.change.session.descriptor)
+            recover.resolve(self.store, rewrite, self.session.descriptor)
 
 
-# Seconds after which a placeholder that stands is to be found in the store, whatever goes on.
-_UNSAID = 0.05
+_UNCONFIRMED = 0.05  # seconds after which exchanges are recorded, before further ones
 
 
 def apply(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:
-    """Carry out a plan for an examined session, or raise RefusedError with the file untouched.
+    """Carry out a plan for an examined session, or raise RefusedError with the session untouched.
 
-    Raise BusyError when another process of ours holds the session. After any other exception the
-    rewrite is finished or undone as after a crash: the file decides whether it happened.
+    Raise BusyError if another process of ours holds the session. After any other exception the
+    rewrite is finished or undone as after a crash: the session decides whether it happened.
     """
-    [done] = apply_together(store, [change], clock)
-    if isinstance(done, Exception):
-        raise done
-    return done
+    session = change.examined.session
+    if isinstance(session, OpenRows):
+        with store.lock(change.record.id, check_stop=session.check_stop):
+            session.release()
+            with row_writing.writing(session.file.directory) as writer:
+                return _RowsAttempt(store, change, session, clock, writer).run()
+    [result] = apply_together(store, [change], clock)
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def apply_together(
     store: Store, changes: Sequence[Change], clock: Callable[[], float]
 ) -> list[Rewrite | Exception]:
-    """Carry out plans for several sessions; give, for each, its rewrite or what `apply` raises.
+    """Carry out several plans. Return for each its rewrite, or the error that `apply` raises.
 
-    Where another process is in the way of some, or the store refuses them as a whole, they are
-    carried out one by one.
+    Files share their commits. Sessions in databases are carried out one by one. So are files whose
+    lock another process holds, and all files if the store refuses them together.
     """
-    ways = [Way(store, change, clock) for change in changes]
+    attempts = [
+        Attempt(store, change, session, clock)
+        if isinstance(session := change.examined.session, OpenSession)
+        else None
+        for change in changes
+    ]
+    files = [attempt for attempt in attempts if attempt]
     try:
-        _go(store, ways)
+        _replace_files(store, files)
     finally:
-        for way in ways:
-            way.held.close()
-    if len(ways) == 1:
-        return [way.done or BusyError("it was not begun; try again") for way in ways]
-    return [way.done or _alone(store, way.change, clock) for way in ways]
+        for attempt in files:
+            attempt.held.close()
+    results: list[Rewrite | Exception] = []
+    for change, tried in zip(changes, attempts, strict=True):
+        try:
+            if tried and (tried.result or len(files) == 1):
+                results.append(tried.result or BusyError("it was not begun; try again"))
+            else:
+                results.append(apply(store, change, clock))
+        except Exception as error:  # noqa: BLE001  the others have their results
+            results.append(error)
+    return results
 
 
-def _alone(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | Exception:
+def _replace_files(store: Store, attempts: list[Attempt]) -> None:
     try:
-        return apply(store, change, clock)
-    except Exception as error:  # noqa: BLE001  the others have their results
-        return error
-
-
-def _go(store: Store, ways: list[Way]) -> None:
-    """Take each step together; those that are `done` or cannot go with the others stay behind."""
-    alone = len(ways) == 1
-    try:
-        going = _lock(ways, patience=PATIENCE if alone else 0.0, alone=alone)
-        if going and _begin(store, going, alone=alone):
-            _replace(store, _fill(store, going))
-    except BaseException:  # being told to stop is one of these, and leaves nothing behind either
-        for way in ways:
-            way.resolve()
-        finish_now(way.done for way in ways if isinstance(way.done, Rewrite))
+        going = _lock(attempts)
+        if going and _store_values(store, going, alone=len(attempts) == 1):
+            _exchange(store, _write_new_files(store, going))
+    except BaseException:  # being stopped is one of these, and must leave nothing unfinished either
+        for attempt in attempts:
+            attempt.resolve()
+        finish_now(attempt.result for attempt in attempts if isinstance(attempt.result, Rewrite))
         raise
     finally:
-        for way in ways:
-            way.close()
+        for attempt in attempts:
+            attempt.close()
 
 
-def _lock(ways: list[Way], *, patience: float, alone: bool) -> list[Way]:
-    """Lock the sessions; only one that goes alone is waited for: two runs must not cross."""
-    going: list[Way] = []
-    for way in ways:
-        if way.ident in [other.ident for other in going]:
-            continue  # two files of one session: our own lock would let the second run
+def _lock(attempts: list[Attempt]) -> list[Attempt]:
+    """Lock the sessions. Wait only if there is a single one: else two runs could deadlock."""
+    alone, going = len(attempts) == 1, list[Attempt]()
+    for attempt in attempts:
+        if attempt.change.record.id in [other.change.record.id for other in going]:
+            continue  # two files of one session: our own lock would not keep the second out
         try:
-            way.lock(patience)
-            going.append(way)
+            attempt.lock(PATIENCE if alone else 0.0)
+            going.append(attempt)
         except StoppedError:
             raise
-        except Exception as error:  # noqa: BLE001  it is given to whoever asked for the change
+        except Exception as error:  # noqa: BLE001  it is the result of this attempt
             if alone or not isinstance(error, BusyError):
-                way.done = error
+                attempt.result = error
     return going
 
 
-def _begin(store: Store, going: list[Way], *, alone: bool) -> bool:
-    """Shelve what is cut; the last values share their commit with what is recorded of them.
-
-    What goes wrong with one of several is found out where each goes alone.
-    """
+def _store_values(store: Store, going: list[Attempt], *, alone: bool) -> bool:
+    """Store the extracted values; the last of them share their commit with the records."""
     try:
-        ids: list[int] = []
-        while not ids:
+        begun: list[tuple[int, Confirmation]] = []
+        while not begun:
             with store.transaction():
                 room = BATCH
-                for way in going:
-                    room -= way.shelf.put(room)
-                if not any(way.shelf.left for way in going):
-                    ids = [way.begin() for way in going]
+                for attempt in going:
+                    room -= attempt.extracted.put(room)
+                if not any(attempt.extracted.left for attempt in going):
+                    begun = [
+                        _record_begin(store, attempt.change, attempt.extracted, attempt.temporary)
+                        for attempt in going
+                    ]
     except StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  as above
-        if alone:
-            going[0].done = error
+        if alone:  # several sessions are tried one by one: that shows which one failed
+            going[0].result = error
         return False
-    for way, journal_id in zip(going, ids, strict=True):
-        way.journal_id = journal_id
+    for attempt, (journal_id, confirmation) in zip(going, begun, strict=True):
+        attempt.journal_id, attempt.confirmation = journal_id, confirmation
     return True
 
 
-def _fill(store: Store, going: list[Way]) -> list[tuple[Way, int, Successor]]:
-    """Write the new files, and note that they are whole: from now on each may get its name."""
-    filled, directories = [], Directories()
-    for way in going:
+def _write_new_files(store: Store, going: list[Attempt]) -> list[tuple[Attempt, Successor]]:
+    """Write the new files, and record that they are whole: from now on each may be exchanged."""
+    written = []
+    for attempt in going:
         try:
-            filled.append((way, way.journal_id or 0, way.fill(directories)))
+            written.append((attempt, attempt.write_new_file()))
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  as above
-            _settle(store, [(way, way.journal_id or 0, error)])
+            _settle(store, [(attempt, error)])
     try:
         with store.transaction():
-            for _, journal_id, new in filled:
-                store.journal.filled(journal_id, new.inode, new.ends)
+            for attempt, successor in written:
+                store.journal.filled(attempt.journal_id, successor.inode, successor.ends)
     except Exception as error:  # noqa: BLE001  as above
-        for way, _, new in filled:
-            new.refused(error)
-            way.fail(error)
+        for attempt, successor in written:
+            successor.refused(error)
+            attempt.end(error)
         return []
-    return filled
+    return written
 
 
-def _replace(store: Store, filled: list[tuple[Way, int, Successor]]) -> None:
-    """Exchange the files, and make the records say what came of it."""
-    ways = {id(new): (way, journal_id, new) for way, journal_id, new in filled}
-    candidates = [
-        Candidate(new, way.signs, recover.JournalLedger(store, journal_id))
-        for way, journal_id, new in filled
-    ]
-    came: list[tuple[Way, int, Exchange | Exception | None]] = []
+def _exchange(store: Store, written: list[tuple[Attempt, Successor]]) -> None:
+    attempts = {id(successor): attempt for attempt, successor in written}
+    outcomes: list[tuple[Attempt, Exchange | Exception | None]] = []
     since = time.monotonic()
-    for beside in exchange.by_directory(candidates):
+    for beside in exchange.by_directory([successor for _, successor in written]):
         exchange.replace(beside)
-        for way, journal_id, new in (ways[id(one.successor)] for one in beside):
-            came.append((way, journal_id, new.result))
-            way.close()
-        if time.monotonic() > since + _UNSAID:
-            _settle(store, came)
-            came, since = [], time.monotonic()
-    _settle(store, came)
+        for successor in beside:
+            attempt = attempts[id(successor)]
+            outcomes.append((attempt, successor.result))
+            attempt.close()
+        if time.monotonic() > since + _UNCONFIRMED:
+            _settle(store, outcomes)
+            outcomes, since = [], time.monotonic()
+    _settle(store, outcomes)
 
 
-def _settle(store: Store, came: list[tuple[Way, int, Exchange | Exception | None]]) -> None:
-    if not came:
+def _settle(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | None]]) -> None:
+    if not outcomes:
         return
     try:
         with store.transaction():
-            for way, journal_id, what in came:
-                way.settle(journal_id, what)
+            for attempt, outcome in outcomes:
+                attempt.settle(outcome)
     except Exception as error:  # noqa: BLE001  as above
-        for way, _, what in came:
-            way.done = what if isinstance(what, Exception) else error
-            way.resolve()
+        for attempt, outcome in outcomes:
+            attempt.result = outcome if isinstance(outcome, Exception) else error
+            attempt.resolve()
         return
-    for way, _, what in came:
-        way.end(what)
+    for attempt, outcome in outcomes:
+        attempt.end(outcome)
+
+
+class _RowsAttempt:
+    """The attempt to change a session in a database, a few rows at a time.
+
+    The order of the commits is the same as for files. Each step is a rewrite with its own journal
+    entry: one that is refused in the middle leaves a valid session and true records. The last step
+    ends the requests.
+    """
+
+    def __init__(
+        self, store: Store, change: Change, session: OpenRows, clock: Callable[[], float],
+        writer: RowWriter,
+    ) -> None:  # fmt: skip
+        self._store, self._change, self._session = store, change, session
+        self._clock, self._writer = clock, writer
+        self._lines = session.lines
+        self._lines.database = writer.database
+        self._compressing = session.schema.compressing
+        self._window, self._own = session.window, session.file.own_ms
+        self._stored = 0
+
+    def run(self) -> Rewrite:
+        done: list[Edit] = []
+        changed, left, plan = 0, None, self._change.plan
+        steps = list(chunks(by_row(self._lines.index, plan.edits)))
+        path = self._session.file.directory
+        for step in steps:
+            part = _part(plan, step, last=step is steps[-1])
+            if done:
+                time.sleep(row_writing.PAUSE)
+            try:
+                self._take(step, replace(self._change, plan=part))
+            except (RefusedError, BusyError) as why:
+                if not done:
+                    raise
+                left = str(why)
+                break
+            except (FailedError, StoreFullError, StoreUnusableError) as why:
+                if not done:
+                    raise
+                raise type(why)(f"{counted(changed, 'row')} changed, then: {why}") from why
+            except OSError as why:
+                if not done:
+                    raise
+                text = f"{path}: {why.strerror or type(why).__name__}"
+                raise FailedError(f"{counted(changed, 'row')} changed, then: {text}") from why
+            done += part.edits
+            changed += len(step)
+        size = self._session.fingerprint.size - sum(edit.gain for edit in done)
+        mark = fingerprint(path, self._window, size, self._own)
+        return Rewrite(self._session.file.name, mark, self._stored, tuple(done), left)
+
+    def _take(self, step: Sequence[RowPlan], change: Change) -> None:
+        """Take one step, or raise RefusedError or BusyError with its rows as they were."""
+        store, ident, part = self._store, change.record.id, change.plan
+        before = {row.place.seq: self._lines.row(row.place) for row in step}
+        extracted = ExtractedValues(store, _reader(step, before), part)
+        while extracted.left:
+            with store.transaction():
+                extracted.put(BATCH)
+        edits = [
+            rewritten(
+                before[row.place.seq], replace(row, edits=tuple(extracted.named(row.edits))),
+                store.extractions.value, self._original, compressing=self._compressing,
+            ) for row in step
+        ]  # fmt: skip
+        rows = [
+            (edit.seq, digest(edit.before.event()).hex(), digest(edit.after.event()).hex())
+            for edit in edits
+        ]
+        with store.transaction():
+            journal_id, confirmation = _record_begin(store, change, extracted, rows=rows)
+            for row in step:
+                columns = before[row.place.seq]
+                if not columns.is_plain(compressing=self._compressing):
+                    kept = columns.packed, columns.size, columns.navigation
+                    store.rows.keep(ident, row.edits[0].entry_id, digest(columns.event()), kept)
+        with self._resolved(journal_id):
+            # A lost commit of a removal does no harm: the old row is back.
+            durable = len(part.extracted) != len(part.edits)
+            written = self._writer.change(
+                self._session.file.name, edits, self._gate(), durable=durable, clock=self._clock,
+                compressing=self._compressing,
+            )  # fmt: skip
+            with store.transaction():
+                _record_end(store, journal_id, change, confirmation)
+                store.rows.wrote(ident, written.at)
+                store.journal.close(journal_id)
+        self._window = after_our_write(self._window, written.at, written.generation)
+        self._own = written.at
+        self._stored += extracted.stored
+
+    def _original(self, text: bytes) -> Payload | None:
+        """Return the columns in which the agent itself kept a text, if we still have them."""
+        columns = self._store.rows.columns(digest(text))
+        return columns and Payload(text if columns[0] is None else None, *columns)
+
+    def _gate(self) -> Callable[..., str | None]:
+        """Return the check to repeat under the lock. Processes at work are looked up before it."""
+        seen, database = self._session.presence, Database.of(self._session.file)
+        presence = openclaw_database.presence(database.state_directory, database.path, opened=True)
+        maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
+        # None: there may be a process that we cannot see.
+        owners = None if seen.owners is None else presence.owners
+        presence = replace(presence, owners=owners, maintained=maintained)
+        gate = Gate(self._change.examined.settings.quiet_seconds, presence, self._own)
+        return fence(gate, self._window, self._session.schema, self._clock)
+
+    @contextmanager
+    def _resolved(self, journal_id: int) -> Iterator[None]:
+        """Resolve the journal entry if the step is refused or interrupted."""
+        try:
+            yield
+        except RefusedError:
+            with self._store.transaction():
+                self._store.journal.abandon(journal_id)
+            raise
+        except BaseException:
+            with suppress(Exception):
+                rewrite = self._store.journal.rewrite(journal_id)
+                seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
+                now = digests(self._writer.database, rewrite.name, seqs)
+                recover.settle(self._store, rewrite, now)
+            raise
+
+
+def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
+    """Return the part of a plan that one step carries out. The last one ends the requests."""
+    rows = sorted(step, key=lambda row: row.place.seq)
+    part = replace(plan, edits=tuple(edit for row in rows for edit in row.edits))
+    if last:
+        return part
+    restored = tuple(dict.fromkeys(edit.entry_id for edit in part.restorations))
+    return replace(part, requests=(), sighted=(), gone=(), missing=(), restored=restored)
+
+
+def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
+    """Return a function that reads bytes by offset from the columns that will be compared."""
+    texts = [(row.place.offset, before[row.place.seq].event()) for row in step]
+
+    def read(start: int, end: int) -> bytes:
+        for offset, text in texts:
+            if offset <= start and end <= offset + len(text):
+                return text[start - offset : end - offset]
+        raise ValueError("no row of this step holds that")
+
+    return read
+
+
+_MOST_BYTES = 8 << 20  # bytes of waiting sessions: the values to extract are in memory
+_LONGEST = 0.5  # seconds that a session waits at most, unless examining the next takes longer
+
+
+class Planned(Struct, frozen=True):
+    """A session that is to be changed. It stays open until `held` is closed.
+
+    `begin` is the resume point of the session; nothing before it is changed.
+    """
+
+    file: SessionFile
+    examined: Examination
+    record: SessionRecord | None
+    plan: Plan
+    outcome: Outcome
+    held: ExitStack
+    begin: Resume | None = None
+
+
+class Batch:
+    """Planned sessions of a run that wait to be carried out together.
+
+    They stay open, so only small ones wait, and not for long.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Planned] = []
+        self._since = 0.0
+
+    @property
+    def full(self) -> bool:
+        files = [planned.file for planned in self._waiting]
+        return bool(files) and (
+            any(file.in_database for file in files)  # its database is open
+            or time.monotonic() > self._since + _LONGEST
+            or len(files) >= TOGETHER
+            or sum(file.fingerprint.size for file in files) >= _MOST_BYTES
+        )
+
+    def leaves_room(self, file: SessionFile) -> bool:
+        """Check whether a session is small enough that others may wait while it is examined."""
+        return not self._waiting or file.fingerprint.size < _MOST_BYTES
+
+    def add(self, planned: Planned) -> None:
+        self._since = self._since if self._waiting else time.monotonic()
+        self._waiting.append(planned)
+
+    def close(self) -> None:
+        with self.taken():
+            pass
+
+    @contextmanager
+    def taken(self) -> Iterator[list[Planned]]:
+        """Take out the waiting sessions; they are closed on exit."""
+        waiting, self._waiting = self._waiting, []
+        with ExitStack() as held:
+            for planned in waiting:
+                held.push(planned.held)
+            yield waiting
+
+
+def carry_out_together(
+    store: Store, waiting: Sequence[Planned], clock: Callable[[], float]
+) -> list[Rewrite | Exception]:
+    """Carry out plans in as few commits as possible. Return the result of each."""
+    complete = all(planned.record for planned in waiting)
+    try:
+        with nullcontext() if complete else store.transaction():  # new records share one commit
+            changes = [
+                Change(
+                    planned.examined,
+                    planned.record or catalogue.note_within(store, planned.examined.session),
+                    planned.plan,
+                ) for planned in waiting
+            ]  # fmt: skip
+    except StoppedError:
+        raise
+    except Exception as error:  # noqa: BLE001  trying one by one shows which caused it
+        if len(waiting) == 1:
+            return [error]
+        return [carry_out_together(store, [planned], clock)[0] for planned in waiting]
+    return apply_together(store, changes, clock)
+
+
+# Why redactions that found nothing to redact are cancelled.
+NO_ANSWER = "the turn that made the request contains no whole answer from brainsurgeon"
+KEPT = "the configuration keeps such calls"
+
+
+def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:
+    """Carry out the whole plan of a session that is idle.
+
+    Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
+    """
+    try:
+        rewrite = apply(store, change, clock)
+    except RefusedError as why:  # the session itself was valid when it was examined
+        raise NotIdleError(str(why)) from why
+    if rewrite.left:
+        raise NotIdleError(rewrite.left)
+    return rewrite
+
+
+@contextmanager
+def changing(file: SessionFile, title: str) -> Iterator[None]:
+    """Translate the errors of changing a session.
+
+    Raise NotIdleError if a later attempt may succeed, else GuardedError, GoneError or FailedError.
+    """
+    try:
+        yield
+    except BlockingIOError as why:
+        raise NotIdleError(HELD) from why
+    except BusyError as why:
+        raise NotIdleError(str(why)) from why
+    except RefusedError as why:
+        if moved_away(file):
+            text = f"{title}: {why}; `brainsurgeon show` still prints the value"
+            raise GuardedError(text) from why
+        raise FailedError(f"{title}: {why}; its file was left as it is") from why
+    except FileNotFoundError as why:
+        raise GoneError(f"{title}: its file went away") from why
+    except OSError as why:
+        raise failed(title, why) from why
+
+
+def carry_out(
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
+    asked: tuple[Request, ...], clock: Callable[[], float],
+) -> tuple[Plan, Rewrite | None]:  # fmt: skip
+    """Carry out requests, together with those already pending, and extract nothing.
+
+    Raise NotIdleError if the session is not idle. The caller finishes the rewrite.
+    """
+    damaged: set[int] = set()
+    while True:
+        try:
+            with changing(file, record.title):
+                file_now, now = as_it_is_now(file), clock()
+                state = store.files.at(file.path)
+                with examine_quiet(settings, file_now, state, now) as examined:
+                    examined.check_turn()
+                    records = records_of(settings, store, examined.session, record, now, asked)
+                    extractions = tuple(
+                        replace(value, damaged=value.id in damaged) for value in records.extractions
+                    )
+                    plan = examined.plan(replace(records, extractions=extractions), extract=False)
+                    end_redactions(settings, store, record, plan, now)
+                    if plan.deferred:
+                        raise NotIdleError(plan.deferred)
+                    change = Change(examined, record, plan)
+                    return plan, apply_quiet(store, change, clock) if plan.edits else None
+        except DamagedError as why:  # the undamaged values are still restored
+            if why.extraction_id is None or why.extraction_id in damaged:
+                raise
+            damaged.add(why.extraction_id)
+
+
+def end_redactions(
+    settings: Settings, store: Store, record: SessionRecord, plan: Plan, now: float
+) -> None:
+    """Cancel the redactions of an idle session that found nothing to redact."""
+    ended = {plan.unanswered: NO_ANSWER}
+    if settings.keep_purge_control_calls:
+        ended[tuple(
+            request.id for request in store.requests.open_of(record.id)
+            if request.action == "redact" and request.id is not None
+        )] = KEPT  # fmt: skip
+    if any(ended):
+        with store.transaction():
+            for ids, why in ended.items():
+                store.requests.cancel(ids, why, now, store.runs.so_far)

@@ -1,95 +1,224 @@
-"""Weigh a session, and plan as much relief as its budget asks for."""
-
-from __future__ import annotations
+"""Estimate the context load of a session, and plan as much relief as its budget requires."""
 
 import os
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from bisect import bisect_left
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
 
-from brainsurgeon.model.turns import LAST_STEP, SEAL, TOO_LONG, Fullness
-from brainsurgeon.planning.archive import NOTHING_ASKED, Folding
+from msgspec import Struct, convert, field
+from msgspec.structs import replace
+
+from brainsurgeon.model.plans import Outcome, Plan
+from brainsurgeon.model.records import Records, SessionRecord
+from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
+from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fullness
 from brainsurgeon.planning.budget import (
     BELOW,
+    LINKED,
+    Measure,
     Room,
+    Rung,
+    archiving_at,
     calibrate,
-    folding_at,
     measure,
+    only_requested,
     rules_at,
+    rungs,
     steps_to,
 )
+from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
-from brainsurgeon.rewrite.inspect import context_tokens
+from brainsurgeon.planning.tail import Frontier
+from brainsurgeon.planning.turns import NOTHING_ASKED, Archiving
+from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.rewrite.turns import summaries
-from brainsurgeon.sessions.row_session import OpenRows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from brainsurgeon.model.plans import Outcome, Plan
-    from brainsurgeon.model.records import Records, SessionRecord
-    from brainsurgeon.model.turns import Calibration
-    from brainsurgeon.planning.budget import Budget, Measure
-    from brainsurgeon.planning.rules import Rules
-    from brainsurgeon.planning.tail import Frontier
-    from brainsurgeon.planning.turns import ArchiveRules
-    from brainsurgeon.rewrite.inspect import Examination
-    from brainsurgeon.rewrite.turns import Told
-    from brainsurgeon.store import Store
+from brainsurgeon.store import Store
 
 
-class Maker(Protocol):
-    """Plans a session, by the rules of the configuration or by others."""
+class Protected(Struct, frozen=True):
+    """Values that would leave if they had not been restored: their bytes, and until when."""
 
-    def __call__(self, *, folding: Folding, rules: Rules | None = None) -> Plan:
-        """Make the plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weighed:
-    """An examined session, what is live in it, and how full that makes it."""
-
-    measure: Measure
-    full: Fullness
-
-    @property
-    def goal(self) -> int:
-        """The load (tokens) to which relief leads, so that it lasts."""
-        return max(0, int((self.full.threshold - BELOW) * self.full.window))
-
-    def after(self, planned: Plan, step: int) -> Fullness:
-        """Return how full it is once a plan is carried out."""
-        less, now = planned.lighter, self.measure
-        load = self.full.calibration.tokens(
-            max(0, now.chars - less.chars), max(0, now.pictures - less.pictures)
-        )
-        return replace(self.full, load=load, step=step)
+    bytes: int
+    until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
-    """A plan that keeps to a budget as far as it may: by which rules, and how full it leaves."""
+class Fitting(Struct, frozen=True):
+    """A plan, its rules, and the context load of the session before and after it.
+
+    `before` and `after` are None if the load was not estimated. `rounds` counts the rounds of a
+    relief, and `room` is the load (tokens) up to which the session fits. `protected` alone keep it
+    from its goal. `least` is the load that nothing can take off, if that is more than the room.
+    """
 
     plan: Plan
     rules: Rules
-    full: Fullness
+    before: Fullness | None = None
+    after: Fullness | None = None
+    rounds: int = 0
+    room: int = 0
+    protected: Protected | None = None
+    least: int | None = None
+
+    def outcome(self, examined: Examination, plan: Plan) -> Outcome:
+        outcome = outcome_of(examined.session.file, examined.format.name, self.rules, plan)
+        return replace(outcome, full=self.after)
+
+    @property
+    def load(self) -> int:
+        return self.after.load if self.after else 0
+
+    @property
+    def fits(self) -> bool:
+        return self.load <= self.room
 
 
-def weigh(one: Examination, records: Records, store: Store | None) -> Weighed:
-    """Estimate how full an examined session is, given what the store says of it."""
-    survey = one.survey
-    measured = measure(one.session.lines, one.format, survey, records)
-    line = calibrate(measured.calls, others_of(store, one.session.file.agent_directory, records))
-    recorded = recorded_window(one)
-    return Weighed(measured, fullness(one.settings.budget_rules(), measured, line, recorded))
+class Wanted(Struct, frozen=True):
+    """The target load of a relief, and whether signatures are removed.
+
+    `to` is in tokens, or, up to 1, a share of the window; None leaves it to the configuration. If
+    `now`, values leave that were restored a moment ago.
+    """
+
+    to: float | None = None
+    signatures: bool = False
+    now: bool = False
+
+
+class Planner(Struct, frozen=True):
+    """Plans an examined session, with the rules of its settings or with other rules.
+
+    `store` contains the agent's other sessions. `summaries` maps digests of turns to the texts of
+    their archives. The other fields are as in `Examination.plan`.
+    """
+
+    examined: Examination
+    records: Records
+    store: Store | None
+    extract: bool = True
+    explain: bool = False
+    frontier: Frontier | None = None
+    summaries: Mapping[bytes, str] = field(default_factory=dict)
+
+    @property
+    def archiving(self) -> Archiving:
+        return replace(archiving_of(self.examined, self.records), summaries=self.summaries)
+
+    def plan(
+        self, archiving: Archiving, rules: Rules | None = None,
+        spared: Container[Place] = frozenset(),
+    ) -> Plan:  # fmt: skip
+        return self.examined.plan(
+            self.records, extract=self.extract, explain=self.explain, frontier=self.frontier,
+            rules=rules, archiving=archiving, spared=spared,
+        )  # fmt: skip
+
+    def weigh(self) -> tuple[Measure, Fullness]:
+        examined, store = self.examined, self.store
+        measured = measure(examined.session.lines, examined.format, examined.survey, self.records)
+        directory = os.fsencode(examined.session.file.agent_directory)
+        others = store.calibrations.of_agent(directory, self.records.own) if store else []
+        line = calibrate(measured.calls, others)
+        budget = examined.settings.budget_rules()
+        return measured, fullness(budget, measured, line, examined.context_tokens)
+
+    def turns(self, measured: Measure) -> int:
+        """Return at least the number of turns and messages, 0 if no turn may be archived."""
+        examined = self.examined
+        archives = examined.format.archives and not examined.session.file.in_database
+        return measured.messages if archives else 0
+
+    def allowed_steps(self, highest: int) -> tuple[int, ...]:
+        in_rows = self.examined.session.file.in_database
+        return steps_to(highest, in_rows=in_rows, linked=self.examined.format.archives == "linked")
+
+
+class Ladder:
+    """Plans a session on the rungs of its ladder. `begin` are the rules without any step."""
+
+    def __init__(self, planner: Planner, measured: Measure, full: Fullness, begin: Rules) -> None:
+        records = replace(planner.records, rate=full.calibration.rate)
+        self.planner = replace(planner, records=records)
+        self._measured, self._full, self._begin = measured, full, begin
+        self.at = lru_cache(maxsize=3)(self.plan)
+
+    def fit(self, rungs: Sequence[Rung], goal: int, room: int, above: int = 0) -> Fitting:
+        """Plan on the lowest rung that meets a goal (tokens), or on the last one.
+
+        Of the rung the oldest values leave, until the goal is met. The rungs below `above` are
+        known not to meet it. No rung is climbed in place of protected values.
+        """
+        ladder, free = self, self._unprotected()
+        at = self.lowest(rungs, goal, above)
+        if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
+            lower = free.lowest(rungs[:at], goal, above)
+            at, ladder = lower, free if lower < at else self
+        spared = ladder.spared(rungs, at, goal) if 0 < at < len(rungs) else frozenset()
+        rung = rungs[min(at, len(rungs) - 1)]
+        fitting = self.at(rung, spared)
+        if fitting.plan.protected and fitting.load > goal:
+            released = free.at(rung, spared)
+            if released.load <= room:
+                fitting = replace(fitting, protected=_protected(fitting.plan, released.plan))
+        return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung.steps))
+
+    def least(self) -> Fitting:
+        """Plan as if every value left that any step takes in any session."""
+        return self._unprotected().plan(Rung((0, *LINKED)), messages=1)
+
+    def _unprotected(self) -> "Ladder":
+        begin = replace(self._begin, keep_after_restore=0.0)
+        return Ladder(self.planner, self._measured, self._full, begin)
+
+    def plan(
+        self, rung: Rung, spared: frozenset[Place] = frozenset(), messages: int | None = None
+    ) -> Fitting:
+        full, measured = self._full, self._measured
+        live = measured.messages if messages is None else messages
+        room = Room(full.window, full.calibration.rate, live, rung.newest)
+        begin = self._begin if rung.steps else only_requested(self._begin)
+        rules = rules_at(rung.steps, begin, room)
+        archiving = archiving_at(rung.steps, self.planner.archiving, room)
+        plan = self.planner.plan(archiving, rules, spared)
+        load = max(0, full.load - plan.tokens)
+        after = replace(full, load=load, step=rung.steps[-1] if rung.steps else 0)
+        return Fitting(plan, rules, full, after)
+
+    def lowest(self, rungs: Sequence[Rung], goal: int, above: int) -> int:
+        """Return the index of the lowest rung that meets a goal, or the number of rungs."""
+        return bisect_left(rungs, True, above, key=lambda rung: self.at(rung).load <= goal)
+
+    def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> frozenset[Place]:
+        """Return the newest values that only this rung takes and that the goal does not need."""
+        rung = rungs[at]
+        before = {removal.start for removal in self.at(rungs[at - 1]).plan.removals}
+        places = [
+            (removal.entry_id, removal.path) for removal in self.at(rung).plan.removals
+            if removal.start not in before
+        ]  # fmt: skip
+        needed = bisect_left(
+            range(len(places)), True,
+            key=lambda count: self.plan(rung, frozenset(places[count:])).load <= goal,
+        )  # fmt: skip
+        return frozenset(places[needed:])
+
+
+def _protected(plan: Plan, released: Plan) -> Protected | None:
+    """Describe the values that stay in a plan only because they are protected."""
+    taken = {removal.start for removal in plan.removals}
+    staying = [removal.entry_id for removal in released.removals if removal.start not in taken]
+    if not staying:
+        return None
+    until = plan.protected
+    size = released.gain - plan.gain
+    return Protected(size, max(until.get(entry, 0.0) for entry in staying) or max(until.values()))
 
 
 def fullness(
     budget: Budget, measured: Measure, line: Calibration, recorded: int | None
 ) -> Fullness:
-    """Put together how full a session is.
+    """Return the context load of a session; `recorded` is the window that its agent recorded.
 
-    Where its last call was refused as too long, the window is no larger than what was refused.
+    If the last call was refused as too long, the window is no larger than that call.
     """
     load = line.tokens(measured.chars, measured.pictures)
     window = budget.window(measured.model, recorded)
@@ -101,234 +230,125 @@ def fullness(
     return Fullness(load, window, threshold, line, measured.model, tier, recorded is not None)
 
 
-def others_of(store: Store | None, agent_directory: str, records: Records) -> list[Calibration]:
-    """Return the lines through the calls of the agent's other sessions."""
-    if store is None:
-        return []
-    return store.calibrations.of_agent(os.fsencode(agent_directory), records.own)
+def archiving_of(
+    examined: Examination, records: Records, rules: ArchiveRules | None = None
+) -> Archiving:
+    """Return the archive rules (from the settings by default) and requests of a session.
 
-
-def recorded_window(one: Examination) -> int | None:
-    """Return how many tokens the model of a session takes, as its agent noted; None where not."""
-    if isinstance(one.session, OpenRows):
-        return one.session.context_tokens
-    return context_tokens(one.session.file)
-
-
-def plan_within(
-    weighed: Weighed, steps: Sequence[int], goal: int,
-    make: Maker, begin: Rules, folding: Folding, *, at_least: int = 0,
-) -> Within:  # fmt: skip
-    """Plan with the lowest of these steps that brings the load to a goal (tokens), or with all.
-
-    `at_least` so many of them are taken, whatever the load; with 0 the rules as they are may do.
-    `make` plans by the rules that it is given, which are `begin` and what the steps make of them,
-    and what is asked of the turns, which is `folding` and what linked steps make of that.
+    Nothing is archived while extraction is disabled, nor in a database.
     """
-    full, messages = weighed.full, weighed.measure.messages
-    room = Room(full.window, full.calibration.rate, messages)
-    for number in range(at_least, len(steps) + 1):
-        taken = steps[:number]
-        rules = rules_at(taken, begin, room)
-        planned = make(rules=rules, folding=folding_at(taken, folding, room))
-        after = weighed.after(planned, taken[-1] if taken else 0)
-        if after.load <= goal:
-            break
-    return Within(planned, rules, after)
-
-
-def allowed_steps(one: Examination, highest: int) -> tuple[int, ...]:
-    """Return the steps that may be taken in a session, in the medium that it lies in."""
-    in_rows = isinstance(one.session, OpenRows)
-    return steps_to(highest, in_rows=in_rows, linked=one.format.archives == "linked")
-
-
-def plan_budgeted(
-    one: Examination, weighed: Weighed, make: Maker, begin: Rules, folding: Folding
-) -> Within:
-    """Plan what is due, and with it as much relief as the configuration asks for and allows."""
-    budget = one.settings.budget_rules()
-    too_full = budget.enabled and weighed.full.pressure > weighed.full.threshold
-    steps = allowed_steps(one, budget.max_step) if too_full else ()
-    return plan_within(weighed, steps, weighed.goal, make, begin, folding)
-
-
-# The highest step of the first round of a relief; the last one is a round of its own.
-FIRST_ROUND = LAST_STEP - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """A plan, the rules that it was made by, and how full the session is before and after it.
-
-    Both are None where nobody asked how full it is. `rounds` counts those that a relief took, and
-    `room` is the load (tokens) up to which the session fits.
-    """
-
-    plan: Plan
-    rules: Rules
-    before: Fullness | None = None
-    after: Fullness | None = None
-    rounds: int = 0
-    room: int = 0
-
-    def outcome(self, one: Examination, planned: Plan) -> Outcome:
-        """Return what carrying the plan out makes of its session, as far as it is `planned` now."""
-        came = outcome_of(one.session.file, one.format.name, self.rules, planned)
-        return replace(came, full=self.after)
-
-    @property
-    def fits(self) -> bool:
-        """Whether the session fits once the plan is carried out."""
-        return self.after is None or self.after.load <= self.room
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked of a relief: the load that it is to lead to, and whether seals go.
-
-    `to` are tokens, or, up to 1, a share of the window; None leaves it to the configuration.
-    """
-
-    to: float | None = None
-    seals: bool = False
-
-    @classmethod
-    def read(cls, value: Any) -> Wanted:
-        return cls(value.get("to"), bool(value.get("seals"))) if isinstance(value, dict) else cls()
-
-    def write(self) -> dict[str, Any]:
-        """Give it as the value of a request."""
-        return {"to": self.to, "seals": self.seals}
-
-    def tokens(self, full: Fullness) -> int | None:
-        """Return the load that it is to lead to, where one is named."""
-        if self.to is None:
-            return None
-        return int(self.to * full.window if self.to <= 1 else self.to)
-
-
-def asked_relief(records: Records) -> Wanted | None:
-    """Return the relief that waits for a session to be idle, if any does."""
-    asked = [request for request in records.requests if request.action == "relieve"]
-    return Wanted.read(asked[-1].value) if asked else None
-
-
-def fit_in(
-    one: Examination, records: Records, store: Store | None, make: Maker, folding: Folding,
-    *, cut: bool,
-) -> Fitting:  # fmt: skip
-    """Plan what is due in a session, and what else has to go for it to fit.
-
-    `make` plans by rules, or without any by those of the configuration; `folding` is what is asked
-    of its turns.
-    """
-    rules, asked = one.settings.decision_rules(), asked_relief(records)
-    if not cut or not (asked or one.settings.budget.enabled):
-        return Fitting(make(folding=folding), rules)
-    weighed = weigh(one, records, store)
-    if asked:
-        return relieve_by(one, weighed, asked, make, folding)
-    within = plan_budgeted(one, weighed, make, rules, folding)
-    return Fitting(within.plan, within.rules, weighed.full, within.full)
-
-
-def relieve_by(
-    one: Examination, weighed: Weighed, wanted: Wanted, make: Maker, folding: Folding
-) -> Fitting:
-    """Plan a relief: at most two rounds, the steps before the last one, and then that."""
-    full, named = weighed.full, wanted.tokens(weighed.full)
-    goal = weighed.goal if named is None else named
-    room = int(full.threshold * full.window) if named is None else named
-    begin = _begin(one, weighed, wanted)
-    for rounds, highest in enumerate((FIRST_ROUND, LAST_STEP), 1):
-        steps = allowed_steps(one, highest)
-        at_least = 1 if rounds == 1 else len(steps)
-        within = plan_within(weighed, steps, goal, make, begin, folding, at_least=at_least)
-        done = Fitting(within.plan, within.rules, full, within.full, rounds, room)
-        if done.fits or steps == allowed_steps(one, LAST_STEP):
-            break
-    return done
-
-
-def _begin(one: Examination, weighed: Weighed, wanted: Wanted) -> Rules:
-    """Return the rules that a relief begins with: it is made however little it gains.
-
-    Where the last prompt was refused for a seal, nobody knows which: then all of them go.
-    """
-    rules = replace(one.settings.decision_rules(), min_reclaim_share=0.0, min_reclaim_bytes=0)
-    if not wanted.seals:
-        return rules
-    return replace(rules, unseal="all" if weighed.measure.complaint == SEAL else "broken")
-
-
-def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
-    """Write down how full sessions are, by their paths, where that says anything new."""
-    for path, full in seen.items():
-        record = store.sessions.at(path)
-        if record is None or record.id is None:
-            continue
-        before = store.calibrations.of(record.id)
-        if before is None or replace(full, tier=None, recorded=False) != before:
-            store.calibrations.remember(record.id, full, now)
-
-
-# Why a turn stays that will never fold: nothing about it changes any more.
-_FOR_GOOD = ("no gain", "depth", "format", "never sent")
-GONE = "the turn stands in its session no more"
-
-
-def end_hopeless(
-    store: Store, record: SessionRecord, records: Records, planned: Plan, now: float
-) -> None:
-    """Let go of turns that were asked for and never fold: each look would be at everything."""
-    asked = records.to_archive
-    if not (asked and planned.turns):
-        return
-    said = {one.turn.prompt_id: one for one in planned.turns}
-    why = {prompt: GONE for prompt in asked if prompt not in said}
-    why |= {
-        prompt: one.reason for prompt, one in said.items()
-        if prompt in asked and not one.folds and one.reason.startswith(_FOR_GOOD)
-    }  # fmt: skip
-    if why:
-        with store.transaction():
-            store.archives.let_go(record.id, why, now, store.runs.so_far)
-
-
-def folding_of(one: Examination, records: Records, rules: ArchiveRules | None = None) -> Folding:
-    """Return what is asked of a session's turns; `rules` are those of its settings unless given.
-
-    Nothing folds while nothing may be extracted. A session in a database has no form for it: there
-    nobody has to look.
-    """
-    settings = one.settings
-    if not settings.enabled or one.session.file.in_database:
+    settings = examined.settings
+    if not settings.enabled or examined.session.file.in_database:
         return NOTHING_ASKED
-    return Folding(
+    return Archiving(
         rules or settings.archive_rules(), records.to_archive, beyond=settings.budget.max_messages
     )
 
 
+def asked_relief(records: Records) -> Wanted | None:
+    asked = [request for request in records.requests if request.action == "relieve"]
+    return convert(asked[-1].value or {}, Wanted) if asked else None
+
+
+def fit_in(planner: Planner) -> Fitting:
+    """Plan all edits that are due in a session, and further extractions that make it fit."""
+    settings, asked = planner.examined.settings, asked_relief(planner.records)
+    rules = settings.decision_rules()
+    if planner.extract and asked:
+        return relieve_by(planner, asked)
+    if not (planner.extract and settings.budget.enabled):
+        return Fitting(planner.plan(planner.archiving), rules)
+    measured, full = planner.weigh()
+    too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
+    steps = planner.allowed_steps(settings.budget.max_step) if too_full else ()
+    climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
+    return Ladder(planner, measured, full, rules).fit(climbed, _goal(full), room)
+
+
+def _goal(full: Fullness) -> int:
+    """Return the target load (tokens) of a relief: below the threshold, so that it lasts."""
+    return max(0, int((full.threshold - BELOW) * full.window))
+
+
+def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
+    """Plan a relief in at most two rounds: the steps before the last one, then the last one.
+
+    Nothing but what was requested is planned where not even the least load fits.
+    """
+    measured, full = planner.weigh()
+    goal, room = _goal(full), int(full.threshold * full.window)
+    if wanted.to is not None:
+        goal = room = int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
+    # A relief is made however little it gains.
+    begin = planner.examined.settings.decision_rules()
+    begin = replace(begin, min_reclaim_share=0.0, min_reclaim_bytes=0)
+    if wanted.now:
+        begin = replace(begin, keep_after_restore=0.0)
+    if wanted.signatures:
+        # If a signature was the reason why the last prompt was refused, all are removed, since it
+        # is unknown which one it was.
+        refused = measured.complaint == SIGNATURE
+        begin = replace(begin, drop_signatures="all" if refused else "broken")
+    ladder, turns = Ladder(planner, measured, full, begin), planner.turns(measured)
+    least = ladder.least()
+    if least.load > room and not least.plan.deferred:
+        return replace(ladder.fit([Rung()], goal, room), least=least.load)
+    if wanted.to is None and full.load <= goal:  # its user knows better
+        return ladder.fit([Rung((0, 1))], goal, room)
+    first = [Rung(), *rungs((0, *planner.allowed_steps(LAST_STEP - 1)), turns)]
+    both = [Rung(), *rungs((0, *planner.allowed_steps(LAST_STEP)), turns)]
+    fitting = ladder.fit(first, goal, room)
+    if fitting.fits or fitting.protected or both == first:
+        return fitting
+    return ladder.fit(both, goal, room, len(first))
+
+
+def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
+    """Record the context loads of sessions (by path), if they have changed."""
+    for path, full in seen.items():
+        record, recorded = store.sessions.at(path), replace(full, tier=None, recorded=False)
+        if record and store.calibrations.of(record.id) != recorded:
+            store.calibrations.remember(record.id, full, now)
+
+
+def _cancel_hopeless(
+    store: Store, record: SessionRecord, records: Records, plan: Plan, now: float
+) -> None:
+    """Cancel archive requests that can never be met: each makes every scan read all lines."""
+    asked = records.to_archive
+    if not plan.turns:
+        return
+    verdicts = {verdict.turn.prompt_id: verdict for verdict in plan.turns}
+    gone = "the turn stands in its session no more"
+    why = {prompt: gone for prompt in asked if prompt not in verdicts}
+    never = ("no gain", "depth", "format", "never sent")  # these reasons never change
+    why |= {
+        prompt: verdict.reason for prompt, verdict in verdicts.items()
+        if prompt in asked and not verdict.archived and verdict.reason.startswith(never)
+    }  # fmt: skip
+    if why:
+        with store.transaction():
+            store.archives.cancel(record.id, why, now, store.runs.so_far)
+
+
 def plan_due(
-    told: Told, records: Records, store: Store | None, frontier: Frontier, *, cut: bool,
+    planner: Planner, record: SessionRecord | None, check_stop: Callable[[], None], *,
     dry_run: bool,
 ) -> Fitting:  # fmt: skip
-    """Plan what is due in a session; unless it may be `cut` only what is asked for.
+    """Plan all edits that are due in a session, with summaries from the configured command.
 
-    `store` is what is known of other sessions; `told` says who may be asked for summaries, which
-    nobody is in a `dry_run`.
+    A `dry_run` runs no command.
     """
-    one = told.one
-    folding = folding_of(one, records)
-    make = partial(one.plan, records, cut=cut, explain=dry_run, frontier=frontier)
-    fitting = fit_in(one, records, store, make, folding, cut=cut)
-    if store and told.record and cut and not dry_run:
-        end_hopeless(store, told.record, records, fitting.plan, one.now)
-    if store is None or dry_run or not (fitting.plan.archives and one.settings.archive.command):
+    store, examined = planner.store, planner.examined
+    fitting = fit_in(planner)
+    if store is None or dry_run:
         return fitting
-    said, warnings = summaries(told, store, fitting.plan)
-    if said:
-        fitting = fit_in(one, records, store, make, replace(folding, summaries=said), cut=cut)
+    if record and planner.extract:
+        _cancel_hopeless(store, record, planner.records, fitting.plan, examined.now)
+    if not (fitting.plan.archives and examined.settings.archive.command):
+        return fitting
+    texts, warnings = summaries(examined, store, fitting.plan, check_stop)
+    if texts:
+        fitting = fit_in(replace(planner, summaries=texts))
     warned = replace(fitting.plan, warnings=(*fitting.plan.warnings, *warnings))
     return replace(fitting, plan=warned)

@@ -1,134 +1,95 @@
-"""The end of a rewrite: the old file goes when nobody can write into it any more.
+"""The end of a rewrite: remove the old file once no other process can write to it.
 
-Rewrites whose time has come together share the sync of their directory and the commit that closes
-them in the journal.
+Rewrites that are due together share the sync of their directory and the commit that closes them
+in the journal.
 """
-
-from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.model.plans import Edit
+from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.late_lines import Place
+from brainsurgeon.sessions.exchange import Exchange
+from brainsurgeon.sessions.retire import FilePair
+from brainsurgeon.store import Store
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from brainsurgeon.model.plans import Edit
-    from brainsurgeon.model.sessions import Fingerprint
-    from brainsurgeon.sessions.exchange import Exchange
-    from brainsurgeon.store import Store
-
-
-_HURRY = 0.2
-# Seconds for which a rewrite whose time has come waits for others.
-_LATEST = 0.2
-# How many sessions share their commits.
-TOGETHER = 16
+_HURRY = 0.2  # seconds to wait for a writer of the old file when the program is being stopped
+_LATEST = 0.2  # seconds for which a rewrite that is due waits for others
+TOGETHER = 16  # sessions that share their commits
 UNFINISHED = (
     "the old file stays beside the session, since somebody has it open; the next command ends it"
 )
 
 
-class Finishing(Protocol):
-    """A session that was changed, in either medium."""
+class Rewrite(Struct, frozen=True):
+    """A changed session. A change of database rows needs no finish.
 
-    def finish(self, *, hurry: bool = False) -> bool:
-        """Clean up; return False where that has to wait."""
-
-
-class Directories:
-    """Descriptors of directories, which the rewrites of a group share until the last has ended."""
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[int, int], int] = {}
-        self._holders: Counter[tuple[int, int]] = Counter()
-
-    def hold(self, descriptor: int, held: ExitStack) -> int:
-        """Return a descriptor of the same directory, which is open for as long as this is held."""
-        above = os.fstat(descriptor)
-        place = above.st_dev, above.st_ino
-        if place not in self._open:
-            self._open[place] = os.dup(descriptor)
-        self._holders[place] += 1
-        held.callback(self._let_go, place)
-        return self._open[place]
-
-    def _let_go(self, place: tuple[int, int]) -> None:
-        self._holders[place] -= 1
-        if not self._holders[place]:
-            os.close(self._open.pop(place))
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A session whose file was exchanged and whose old file is not gone yet.
-
-    It holds the session's lock, and a descriptor of its directory, until it is finished.
-    All of its plan was carried out, so that nothing is `left`.
+    `stored` is the number of bytes by which the store grew. If the plan was carried out in part,
+    `left` is the reason and `done` are the edits made. `due` is the time (monotonic) at which the
+    old file may be checked for the last time.
     """
+
+    name: str
+    fingerprint: Fingerprint
+    stored: int
+    done: tuple[Edit, ...] = ()
+    left: str | None = None
+    due: float = 0.0
+
+    def finish(self, *, hurry: bool = False) -> bool:  # noqa: ARG002  as for a file
+        """Clean up; return False if that has to wait."""
+        return True
+
+
+class FileRewrite(Rewrite, frozen=True, kw_only=True):
+    """A session whose old file is not removed yet. `held` releases its lock and directory."""
 
     store: Store
     journal_id: int
     directory: int
-    name: str
     exchanged: Exchange
-    stored: int
     held: ExitStack
-    done: tuple[Edit, ...] = ()
-    left: str | None = None
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """The state of the session as it was left."""
-        return self.exchanged.fingerprint
-
-    @property
-    def due(self) -> float:
-        """When (monotonic) the old file may be looked at for the last time."""
-        return self.exchanged.at + retire.LOOK_BACK
 
     def finish(self, *, hurry: bool = False) -> bool:
-        """Wait until the rewrite is due, remove the old file, let go of the session.
+        """Wait until the rewrite is due (not in a `hurry`), and remove the old file.
 
-        With `hurry` (the program is being stopped) nothing is waited for. Return False where the
-        old file cannot go now, above all because somebody keeps it open: then it stays, the
-        journal goes on naming it, and the next recovery finishes.
+        Return False if that is impossible now, usually because another process has the file open.
+        The rewrite then stays in the journal, and the next recovery finishes it.
         """
-        return finish_together([self], hurry=hurry) == []
+        return not finish_together([self], hurry=hurry)
 
     def remove(self, deadline: float | None) -> None:
-        """Remove the old file; its directory is not synced and the journal not closed yet.
+        """Remove the old file, without syncing its directory or closing the rewrite.
 
-        Somebody may keep it open until `deadline` (monotonic), or until two seconds have passed.
+        Other processes may have it open until `deadline` (monotonic), by default for two seconds.
         """
+        done = self.exchanged
+        pair = FilePair(
+            self.directory, self.name, done.temporary, done.ends, done.fingerprint.inode,
+            recover.JournalLedger(self.store, self.journal_id),
+        )  # fmt: skip
         if deadline is None:
-            deadline = self.exchanged.at + retire.LOOK_BACK_LONGEST
-        ledger = recover.JournalLedger(self.store, self.journal_id)
+            deadline = done.at + retire.LOOK_BACK_LONGEST
         with recover.noting_what_stays(self.store, self.journal_id):
-            retire.retire(
-                Place(self.directory, self.name, self.exchanged.temporary, ledger),
-                ends=self.exchanged.ends, deadline=deadline, mate=self.exchanged.fingerprint.inode,
-                synced=False,
-            )  # fmt: skip
+            retire.retire(pair, deadline=deadline, synced=False)
 
 
-def finish_together(rewrites: Sequence[Rewrite], *, hurry: bool = False) -> list[Rewrite]:
-    """Finish rewrites of one store as `Rewrite.finish` does; give those that have to wait."""
+def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
+    """Finish rewrites of one store. Return those that have to wait."""
     with ExitStack() as held:
-        for one in rewrites:
-            held.push(one.held)
+        for rewrite in rewrites:
+            held.push(rewrite.held)
         try:
             deadline = time.monotonic() + _HURRY if hurry else None
             if not hurry:
-                due = max((one.due for one in rewrites), default=0.0)
+                due = max((rewrite.due for rewrite in rewrites), default=0.0)
                 time.sleep(max(0.0, due - time.monotonic()))
             return _remove(rewrites, deadline)
         except (OSError, BrainsurgeonError):
@@ -139,67 +100,64 @@ def finish_together(rewrites: Sequence[Rewrite], *, hurry: bool = False) -> list
             raise
 
 
-def _remove(rewrites: Sequence[Rewrite], deadline: float | None) -> list[Rewrite]:
-    """Remove the old files, then close the journal; give the rewrites of which one stays."""
-    gone = []
-    for one in rewrites:
+def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
+    gone, directories = [], {}
+    for rewrite in rewrites:
         with suppress(OSError, BrainsurgeonError):
-            one.remove(deadline)
-            gone.append(one)
-    places = {}
-    for one in gone:
-        above = os.fstat(one.directory)
-        places[above.st_dev, above.st_ino] = one.directory
-    for directory in places.values():
+            rewrite.remove(deadline)
+            status = os.fstat(rewrite.directory)
+            directories[status.st_dev, status.st_ino] = rewrite.directory
+            gone.append(rewrite)
+    for directory in directories.values():
         os.fsync(directory)
     if gone:
         store = gone[0].store
         with store.transaction():
-            for one in gone:
-                store.journal.close(one.journal_id)
-    return [one for one in rewrites if one not in gone]
+            for rewrite in gone:
+                store.journal.close(rewrite.journal_id)
+    return [rewrite for rewrite in rewrites if rewrite not in gone]
 
 
 class Unfinished:
-    """The rewrites of a run whose old files are not gone yet."""
+    """The rewrites of a run whose old files are not removed yet."""
 
     def __init__(self) -> None:
-        self._waiting: list[Rewrite] = []
+        self._waiting: list[FileRewrite] = []
 
-    def add(self, came: Iterable[Finishing | Exception]) -> None:
-        """Take the sessions that were changed, of those that were to be."""
-        self._waiting += [one for one in came if isinstance(one, Rewrite)]
-        self._waiting.sort(key=lambda one: one.due)
+    def add(self, results: Iterable[Rewrite | Exception]) -> None:
+        self._waiting += [result for result in results if isinstance(result, FileRewrite)]
+        self._waiting.sort(key=lambda rewrite: rewrite.due)
 
     def finish_due(self) -> list[str]:
-        """Finish what may be finished now, as many at once as there are; name what has to wait.
+        """Finish the due rewrites if there are enough or one is late; return names of unfinished.
 
-        It is asked for every file that is looked at, so it looks at no more than two that wait.
+        A rewrite stays unfinished if its old file cannot be removed now.
         """
+        # This runs for every file that is scanned, so it checks only two waiting rewrites.
         now, first = time.monotonic(), self._waiting[:TOGETHER]
         enough = len(first) == TOGETHER and first[-1].due <= now
         if not enough and not (first and first[0].due + _LATEST <= now):
             return []
-        return self._finish(sum(one.due <= now for one in first), hurry=False)
+        return self._finish(sum(rewrite.due <= now for rewrite in first), hurry=False)
 
     def finish_all(self, *, hurry: bool) -> list[str]:
-        """Finish everything; name what has to wait for the next recovery."""
+        """Finish all rewrites. Return the names of those that wait for the next recovery."""
         late = []
         while self._waiting:
             late += self._finish(TOGETHER, hurry=hurry)
         return late
 
     def _finish(self, count: int, *, hurry: bool) -> list[str]:
-        those, self._waiting = self._waiting[:count], self._waiting[count:]
+        chosen, self._waiting = self._waiting[:count], self._waiting[count:]
         try:
-            return [one.name for one in finish_together(those, hurry=hurry)]
+            return [rewrite.name for rewrite in finish_together(chosen, hurry=hurry)]
         except BaseException:
             finish_now(self._waiting)
             raise
 
 
-def finish_now(rewrites: Iterable[Finishing]) -> None:
-    """Finish what can be finished at once, on the way out of a command that was told to stop."""
+def finish_now(rewrites: Iterable[Rewrite]) -> None:
+    """Finish the rewrites that can be finished at once, when a command is being stopped."""
     for rewrite in rewrites:
         with suppress(Exception):
             rewrite.finish(hurry=True)

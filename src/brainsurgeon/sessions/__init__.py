@@ -1,1 +1,1 @@
-"""The hand that touches session files: finding, reading, judging quiet, replacing."""
+"""Find and read sessions, check that they are idle, and replace their content."""

@@ -1,9 +1,7 @@
-"""What a new file takes over from the one whose place it takes, and what it could not.
+"""Copy owner, mode, times and attributes of a session file to its new file.
 
-What could not be kept is known before anything is stored: then the session is left alone.
+An attribute that cannot be copied is detected before anything is stored; the session is left alone.
 """
-
-from __future__ import annotations
 
 import errno
 import fcntl
@@ -19,73 +17,54 @@ _LABELS = ("security.selinux", "security.SMACK64", "security.apparmor")
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
 # Immutable and append-only: such a file cannot even change its name.
 _FIXED = 0x10 | 0x20
-# How the filesystem keeps a file (compressed, encrypted, indexed, huge, inline): no request.
+# Flags of how the filesystem stores a file (compressed, encrypted, indexed, huge, inline). They
+# need not be copied.
 _NOT_OURS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
-_CAP_CHOWN = 1 << 0
 
 
 def lost(descriptor: int, directory: int) -> str | None:
-    """Return what a new file in the directory could not be given of an open one, or None."""
-    status = os.fstat(descriptor)
-    if os.geteuid() not in (0, status.st_uid):
-        return "the file belongs to another user"
-    return _owner_lost(status, directory) or _attribute_lost(descriptor) or _flag_lost(
-        descriptor, directory
-    )  # fmt: skip
-
-
-def _owner_lost(status: os.stat_result, directory: int) -> str | None:
-    above = os.fstat(directory)
-    born = above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
-    if _may_give_files_away(os.geteuid()):
-        return None
-    if status.st_uid != os.geteuid():
-        return "the file belongs to another user"
-    if status.st_gid not in (born, os.getegid(), *os.getgroups()):
-        return f"its group ({status.st_gid}) cannot be given to a new file by this user"
-    return None
-
-
-def _attribute_lost(descriptor: int) -> str | None:
+    """Return the property of an open file that a new file in the directory would lose, or None."""
+    status, user = os.fstat(descriptor), os.geteuid()
+    if not _may_give_files_away(user):
+        if status.st_uid != user:
+            return "the file belongs to another user"
+        above = os.fstat(directory)
+        born = above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
+        if status.st_gid not in (born, os.getegid(), *os.getgroups()):
+            return f"its group ({status.st_gid}) cannot be given to a new file by this user"
     for name in _listed(descriptor):
         if name.startswith(("security.", "trusted.")) and name not in _LABELS:
             return f"its attribute {name} would be lost"
-    return None
-
-
-def _flag_lost(descriptor: int, directory: int) -> str | None:
-    own = _flags(descriptor)
-    if own & _FIXED:
+    flags = _flags(descriptor)
+    if flags & _FIXED:
         return "the file is marked immutable or append-only (chattr)"
-    if own & ~_NOT_OURS & ~_flags(directory):  # what the directory has, a new file in it gets
+    if flags & ~_NOT_OURS & ~_flags(directory):  # a new file gets the flags of its directory
         return "a flag of the file (chattr) would be lost"
     return None
 
 
-def copy(
-    old: int, new: int, *, owner: tuple[int, int], mode: int, times_ns: tuple[int, int]
-) -> None:
-    """Copy owner, attributes, mode and times of the old file to the new one."""
-    status = os.fstat(new)
-    if (status.st_uid, status.st_gid) != owner:
-        os.fchown(new, *owner)
+def copy(old: int, new: int, status: os.stat_result) -> None:
+    """Copy attributes from the old file to the new one, and owner, mode and times from `status`."""
+    owner = os.fstat(new)
+    if (owner.st_uid, owner.st_gid) != (status.st_uid, status.st_gid):
+        os.fchown(new, status.st_uid, status.st_gid)
     for name in _listed(old):
         if not name.startswith(("security.", "trusted.")):
             os.setxattr(new, name, os.getxattr(old, name))
-    os.fchmod(new, mode)
-    os.utime(new, ns=times_ns)
+    os.fchmod(new, stat.S_IMODE(status.st_mode))
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _listed(descriptor: int) -> list[str]:
-    """List the extended attributes of a file (access lists among them)."""
+    """Return the names of the extended attributes of a file, including access lists."""
     try:
         return os.listxattr(descriptor)
-    except (AttributeError, OSError):  # not on this system, not on this filesystem
+    except (AttributeError, OSError):  # not supported by this system or filesystem
         return []
 
 
 def _flags(descriptor: int) -> int:
-    """Return the flags of a file as `lsattr` shows them; 0 where there are none."""
+    """Return the flags of a file as `lsattr` shows them; 0 if there are none."""
     answer = bytearray(struct.calcsize("l"))
     try:
         fcntl.ioctl(descriptor, _GET_FLAGS, answer)
@@ -98,7 +77,7 @@ def _flags(descriptor: int) -> int:
 
 @cache
 def _may_give_files_away(user: int) -> bool:
-    """Check whether this process, as this user, may give a file to anybody (capabilities(7))."""
+    """Check whether this process may give files to any user or group (capabilities(7))."""
     if user != 0:
         return False
     try:
@@ -106,4 +85,4 @@ def _may_give_files_away(user: int) -> bool:
             effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
     except (OSError, StopIteration):
         return True
-    return bool(int(effective, 16) & _CAP_CHOWN)
+    return bool(int(effective, 16) & 1)  # CAP_CHOWN

@@ -1,62 +1,74 @@
-"""The one place that replaces a session file.
+"""Replace session files; nothing else does."""
 
-What it owes (the numbers are those of the invariants in the README): the file is never seen
-half-written and never replaced when anything about it changed since it was read (2); mode, owner
-and times stay as they were (6); nothing is replaced while anybody has it open (5).
+# A session file is never seen half-written and never replaced if anything about it changed since it
+# was read; mode, owner and times stay; nothing is replaced while another process has it open.
+#
+# The new content is written to a temporary file beside the session and synced. A write lease on
+# both files proves that no other process has either open, and makes every opener wait. The state of
+# the file and of its agent is compared once more, the names are exchanged, and the directory is
+# synced. A process that had resolved the old name before the exchange opens the old file: its late
+# bytes are moved to the new file while that is still leased, or everything is exchanged back.
+# `retire` removes the old file later, when no process has it open.
+#
+# Sessions of one directory share the sync of the directory and the wait for late openers. All that
+# is slow is done before the first lease, so that no process waits for a session other than its own.
 
-The protocol: the new content goes to a temporary file beside the session and is synced; a write
-lease on both files proves that nobody has either open and makes every opener wait; the state of
-the file and of its agent is compared once more; the names are exchanged and the directory synced;
-an opener that had resolved the old name before the exchange lands in the old file, whose late
-bytes are moved over while the new file is still leased, or everything is exchanged back; the old
-file is removed later, by `retire`, when nobody has it open.
-
-Several sessions of one directory may be replaced side by side. Each goes through all of this; they
-share the sync of the directory and the time for which late openers are waited for. What takes time
-is done before the first lease is taken, so that nobody waits for a session other than his own.
-"""
-
-from __future__ import annotations
-
-import dataclasses
+import errno
+import fcntl
 import os
 import re
 import secrets
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import NoReturn
 
-from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.sessions import late_lines, leases
-from brainsurgeon.sessions.late_lines import Ledger, Place, inode
-from brainsurgeon.sessions.late_openers import LateOpeners, see_off
-from brainsurgeon.sessions.new_file import fill
-from brainsurgeon.sessions.reading import RefusedError, refuse_if
+import msgspec.structs
+from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from brainsurgeon.model.sessions import End, Fingerprint, Signs
+from brainsurgeon.sessions import attributes, leases, retire
+from brainsurgeon.sessions.reading import (
+    CHUNK,
+    OpenSession,
+    RefusedError,
+    RolledBackError,
+    read_range,
+    refuse_if,
+)
+from brainsurgeon.sessions.retire import CAREFULLY, FilePair, Ledger, inode
 
-    from brainsurgeon.model.sessions import End, Signs
-    from brainsurgeon.sessions.new_file import Replacement, Splice
-    from brainsurgeon.sessions.reading import OpenSession
-
-
-# How often the agent's signs are read when they keep changing.
-_READINGS = 3
+# Seconds both leases are held after the exchange, for openers that had resolved the old name.
+WAIT_FOR_OPENERS = 0.010
+# Seconds such an opener gets to close the old file before everything is exchanged back.
+WAIT_FOR_CLOSING = 0.5
+# Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2)).
+TRUSTED = 5.0
 
 _OPEN = "somebody has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
-
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+# Bytes; shorter runs of zeros are written out.
+BLOCK = 4096
+# Bytes; the kernel copies longer unchanged runs, and may even share their blocks.
+COPIED = 64 << 10
+# Errors with which a kernel, file system or sandbox refuses copy_file_range(2). Then we copy.
+_CANNOT = frozenset({
+    errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EBADF, errno.EPERM,
+})  # fmt: skip
+# Start and end in the old file, and the bytes that replace them in the new one.
+Splice = tuple[int, int, bytes]
+# Start and end in the old file, and the length of the replacement in the new one.
+Replacement = tuple[int, int, int]
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A session file that was replaced: its new state, and what `retire` needs to remove the old.
 
-    `temporary` is the name that the old file has now, `ends` are how the old and the new file
-    end, with what was moved over already, `at` is when it happened (monotonic).
+class Exchange(Struct, frozen=True):
+    """A replaced session file.
+
+    `temporary` is the name of the old file now, `ends` are the ends of the old and the new file
+    with all moved bytes, `at` is the time of the exchange (monotonic).
     """
 
     fingerprint: Fingerprint
@@ -65,98 +77,293 @@ class Exchange:
     at: float
 
 
-@dataclass(slots=True)
-class Successor:
-    """A file with the new content of a session, whole and durable, that is to get its name.
+class Successor(Struct):
+    """A durable file with the new content of a session, which is to get the session's name.
 
-    `descriptor` is that of the new file, `ends` are how the old and the new file end. `result` is
-    what came of it: None until then.
+    `descriptor` is open on the new file; `ends` are the ends of the old and the new file.
+    `signs` of the agent's work are read before the lease and only compared under it. `ledger`
+    records which bytes are moved. `result` is None until the exchange was tried. `leased_at` is a
+    time before the leases were taken, `exchanged_at` one after the exchange (seconds, monotonic).
     """
 
     session: OpenSession
     temporary: str
     descriptor: int
-    replaced: Iterable[Replacement]
+    replaced: list[Replacement]
     ends: tuple[End, End]
+    signs: Signs
+    ledger: Ledger
     result: Exchange | Exception | None = None
+    leased_at: float = 0.0
+    exchanged_at: float = 0.0
 
     @property
     def inode(self) -> int:
-        """The number of the new file."""
         return os.fstat(self.descriptor).st_ino
 
     def close(self) -> None:
-        """Close the new file, once."""
         if self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
 
-    def discard(self) -> None:
-        """Remove the new file, unless the exchange happened: its name is the old one's then.
-
-        An error of removing it is raised: the journal must go on naming the file.
-        """
-        if inode(self.session.directory, self.temporary) == self.inode:
-            with suppress(FileNotFoundError):
-                os.unlink(self.temporary, dir_fd=self.session.directory)
-
     def drop_leases(self) -> None:
-        """Release the leases on both files."""
         leases.drop(self.session.descriptor)
         leases.drop(self.descriptor)
 
-    def exchanged(self, ends: tuple[End, End]) -> None:
-        """Note that it has the session's name, and how both files end now."""
-        seen = dataclasses.replace(Fingerprint.of(os.fstat(self.descriptor)), size=ends[1].size)
-        self.result = Exchange(seen, self.temporary, ends, time.monotonic())
+    def exchanged(self) -> None:
+        """Set the result: the new file has the session's name."""
+        now = Fingerprint.of(os.fstat(self.descriptor))
+        now = msgspec.structs.replace(now, size=self.ends[1].size)
+        self.result = Exchange(now, self.temporary, self.ends, time.monotonic())
 
     def refused(self, why: Exception) -> None:
-        """Note that it does not get the session's name; it goes."""
+        """Set the result, and remove the new file."""
         self.result = why
         try:
-            self.discard()
+            _discard(self.session, self.temporary, self.descriptor)
         except OSError as error:
             self.result = error
 
+    def may_begin(self) -> bool:
+        """Read the signs of the agent; this may take time, and no process waits for it yet."""
+        try:
+            refuse_if(self.signs.read())
+            # A container may have been given the file since the last check: no lease shows that.
+            directory, name = self.session.directory, self.session.file.name
+            refuse_if(leases.obstacle(directory, name, at_last=True))
+        except Exception as error:  # noqa: BLE001  a refusal concerns this session alone
+            self.refused(error)
+        return self.result is None
 
-def succeed(session: OpenSession, temporary: str, splices: Iterable[Splice]) -> Successor:
-    """Write the spliced content beside the session; after an error nothing of ours stands there.
+    def exchange(self) -> str | None:
+        """Take both leases on an unchanged session and exchange the names under them.
+
+        Without an exchange, releases the leases and returns how the agent's signs changed.
+        """
+        session = self.session
+        self.leased_at = time.monotonic()
+        try:
+            taken = leases.take(self.descriptor) and leases.take(session.descriptor)
+            refuse_if("" if taken else _OPEN)
+            refuse_if(session.differs())
+            changed = self.signs.changed()
+            if changed is None:
+                refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
+                try:
+                    leases.exchange(session.directory, self.temporary, session.file.name)
+                except FileNotFoundError as error:
+                    raise RefusedError("the file was deleted meanwhile") from error
+                self.exchanged_at = time.monotonic()
+            return changed
+        finally:
+            if not self.exchanged_at:
+                self.drop_leases()
+
+    def exchange_unleased(self, why: leases.LeaseUnsupportedError) -> None:
+        """Compare and exchange without a lease, below a root in which no other process writes."""
+        session = self.session
+        try:
+            refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
+            refuse_if(self.signs.read() or session.differs())
+            leases.exchange(session.directory, self.temporary, session.file.name)
+            os.fsync(session.directory)
+        except leases.LeaseUnsupportedError as error:
+            self.refused(RefusedError(str(error.strerror)))
+        except Exception as error:  # noqa: BLE001  as above
+            self.refused(error)
+        else:
+            self.exchanged()
+
+    def replaced_this_file(self) -> bool:
+        """Exchange back if another file had the session's name at the moment of the exchange."""
+        try:
+            beside = inode(self.session.directory, self.temporary)
+            if beside != self.session.fingerprint.inode:
+                self._exchange_back("the file was replaced meanwhile")
+        except Exception as error:  # noqa: BLE001  as above
+            self.result = error
+            return False
+        return True
+
+    def move_late_lines(self, deadline: float, gone_by: float) -> None:
+        """Move the lines that a late opener appends to the old file; the new one is still leased.
+
+        The opener has until `deadline` (monotonic) to close the file. If it did anything but
+        append, it has written a newer history: the old file gets its name back, and the new one
+        is removed by `gone_by`, or stays for the next recovery.
+        """
+        old, new = self.session.descriptor, self.descriptor
+        while not leases.no_writers(old):  # a pager that came late may go on reading the old file
+            if time.monotonic() > deadline:
+                self._exchange_back("somebody keeps the file open", gone_by)
+            time.sleep(0.0005)
+        if not self._same_outside():
+            self._exchange_back("the agent rewrote the file meanwhile", gone_by)
+        old_end, new_end = self.ends
+        late = retire.tail_of(old, old_end)
+        if late:
+            self.ledger.note({self.inode: new_end}, self.inode)
+            # After a long standstill another process may have the new file open: `retire` moves
+            # the lines then.
+            if time.monotonic() > self.leased_at + TRUSTED:
+                return
+            try:
+                retire.write(new, late)
+            except BaseException:
+                os.ftruncate(new, new_end.size)
+                raise
+            os.fsync(new)
+            os.fsync(old)  # the journal will say that it ends with these lines
+        self.ends = (
+            retire.end_of(old, old_end.size + len(late)),
+            retire.end_of(new, new_end.size + len(late)),
+        )
+
+    def _same_outside(self) -> bool:
+        """Check whether both files are equal outside of the replaced places."""
+        old, new = self.session.descriptor, self.descriptor
+        old_at = new_at = 0
+        whole = self.session.fingerprint.size
+        for start, end, length in [*self.replaced, (whole, whole, 0)]:
+            before = read_range(old, old_at, start)
+            after = read_range(new, new_at, new_at + start - old_at)
+            if any(chunk != other for chunk, other in zip_longest(before, after)):
+                return False
+            new_at += start - old_at + length
+            old_at = end
+        return os.fstat(old).st_size >= whole
+
+    def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
+        """Give the old file its name back, and move lines written to the new one over to it.
+
+        If the agent has put a file of its own in the session's place, that file keeps the name,
+        and lines written to the old one are moved over to it.
+        """
+        session, old, new = self.session, self.session.descriptor, self.descriptor
+        pair = FilePair(
+            session.directory, session.file.name, self.temporary, self.ends, self.inode, self.ledger
+        )
+        leases.exchange(pair.directory, pair.temporary, pair.name)
+        ours = inode(pair.directory, pair.temporary) == pair.mate
+        if not ours:
+            leases.exchange(pair.directory, pair.temporary, pair.name)
+        os.fsync(pair.directory)
+        time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
+        old_end, new_end = self.ends
+        if ours and retire.goes_on(old, old_end):
+            # Its own lines so far: none was moved to it from the new file, which is still leased.
+            old_end = retire.end_now(old)
+        self.drop_leases()  # otherwise moving the lines would wait for our own lease
+        if ours:
+            # A descriptor for reading only can get a lease even if other processes read the file.
+            reading = os.open(pair.temporary, os.O_RDONLY | CAREFULLY, dir_fd=pair.directory)
+            os.dup2(reading, new, inheritable=False)
+            os.close(reading)
+            ends, mate = (new_end, old_end), session.fingerprint.inode
+            pair = msgspec.structs.replace(pair, ends=ends, mate=mate)
+        retire.retire(
+            pair, leased=new if ours else old,
+            deadline=gone_by or time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
+        )  # fmt: skip
+        raise RolledBackError(why)
+
+
+def succeed(
+    session: OpenSession, temporary: str, splices: Iterable[Splice], signs: Signs, ledger: Ledger
+) -> Successor:
+    """Write the spliced content to a new file beside the session; remove it after an error.
 
     `splices` are in order of offset and do not overlap. The caller closes the successor.
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
-    nothing = late_lines.end_of(session.descriptor, 0)
-    successor = Successor(session, temporary, new, [], (nothing, nothing))
     try:
-        successor.replaced, end = fill(session, new, splices)
-        successor.ends = late_lines.end_of(session.descriptor, session.fingerprint.size), end
+        replaced, new_end = fill(session, new, splices)
+        old_end = retire.end_of(session.descriptor, session.fingerprint.size)
     except BaseException:
         try:
-            successor.discard()
+            _discard(session, temporary, new)
         finally:
-            successor.close()
+            os.close(new)
         raise
-    return successor
+    return Successor(session, temporary, new, replaced, (old_end, new_end), signs, ledger)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A successor with what has the last word on it.
+def _discard(session: OpenSession, temporary: str, new: int) -> None:
+    """Remove the new file. After an exchange, do nothing: its name is the old file's then.
 
-    `signs` are read before the lease, whether the agent has begun a run, and only compared under
-    it. `ledger` is told what is moved over.
+    Raises OSError if it cannot be removed: the journal must keep the name of the file.
     """
+    if inode(session.directory, temporary) == os.fstat(new).st_ino:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=session.directory)
 
-    successor: Successor
-    signs: Signs
-    ledger: Ledger = field(default_factory=Ledger)
+
+def fill(
+    session: OpenSession, new: int, splices: Iterable[Splice]
+) -> tuple[list[Replacement], End]:
+    """Write the new content, copy mode, owner and times of the old file, and sync it.
+
+    Returns the replaced places and the end of the new file.
+    """
+    done = 0
+    replaced: list[Replacement] = []
+    for start, end, token in splices:
+        if start < done:
+            raise ValueError("splices out of order")
+        _copy_range(session, new, done, start)
+        retire.write(new, token)
+        replaced.append((start, end, len(token)))
+        done = end
+    _copy_range(session, new, done, session.fingerprint.size)
+    whole = retire.end_now(new)  # reading it changes its times
+    attributes.copy(session.descriptor, new, session.status)
+    os.fsync(new)
+    return replaced, whole
+
+
+def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
+    """Copy an unchanged run of the old file; its holes stay holes."""
+    if end - start > COPIED and not session.sparse and hasattr(os, "copy_file_range"):
+        start = _copy_by_kernel(session, new, start, end)
+    for chunk in read_range(session.descriptor, start, end):
+        session.check_stop()
+        if not session.sparse:
+            retire.write(new, chunk)
+            continue
+        for at in range(0, len(chunk), BLOCK):
+            block = chunk[at : at + BLOCK]
+            if block.strip(b"\0"):
+                retire.write(new, block)
+            else:
+                os.ftruncate(new, os.fstat(new).st_size + len(block))
+
+
+def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int:
+    """Copy as much of a run as the kernel can, and return where it stopped."""
+    # The kernel copies only to files without O_APPEND. No other process knows the new file yet:
+    # its offset is its end.
+    flags = fcntl.fcntl(new, fcntl.F_GETFL)
+    fcntl.fcntl(new, fcntl.F_SETFL, flags & ~os.O_APPEND)
+    try:
+        while start < end:
+            session.check_stop()
+            copied = os.copy_file_range(session.descriptor, new, min(CHUNK, end - start), start)
+            if not copied:
+                break
+            start += copied
+    except OSError as why:
+        if why.errno not in _CANNOT:
+            raise
+    finally:
+        fcntl.fcntl(new, fcntl.F_SETFL, flags)
+    return start
 
 
 def check_closed(session: OpenSession) -> None:
-    """Raise RefusedError where somebody has a session open now; whoever opens it later may.
+    """Raise RefusedError if another process has the session open.
 
-    It spares all that would be written for nothing; what counts is the lease of the exchange.
-    Where no lease can be had, the root has to be `exclusive`.
+    Also if leases are not supported, unless the root is `exclusive`. This only avoids useless
+    writes: the lease of the exchange decides.
     """
     try:
         refuse_if(_OPEN if leases.open_elsewhere(session.descriptor) else "")
@@ -164,151 +371,115 @@ def check_closed(session: OpenSession) -> None:
         refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
 
 
-def by_directory(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
-    """Part candidates by the directory that they stand in, in the order in which they come."""
-    parted: dict[object, list[Candidate]] = {}
-    for one in candidates:
-        above = os.fstat(one.successor.session.directory)
-        parted.setdefault((above.st_dev, above.st_ino), []).append(one)
-    return list(parted.values())
+def by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
+    groups: dict[tuple[int, int], list[Successor]] = {}
+    for successor in successors:
+        above = os.fstat(successor.session.directory)
+        groups.setdefault((above.st_dev, above.st_ino), []).append(successor)
+    return list(groups.values())
 
 
-def replace(candidates: Sequence[Candidate]) -> None:
-    """Put each successor in the place of its session; its `result` says what came of that.
+def replace(successors: Sequence[Successor]) -> None:
+    """Put each successor in the place of its session, all in one directory, and set its `result`.
 
-    All of them stand in one directory. The result is a RefusedError where the session is
-    untouched, a RolledBackError where it is as it was, but the new content stood under its name
-    for an instant: somebody may have read it. After an OSError before the exchange the session is
-    untouched and nothing of ours stands beside it; after one that comes later, both files are
-    there, for `rewrite.recover`.
+    The result is a RefusedError if the session is untouched, a RolledBackError if another process
+    may have read the new content before it was exchanged back. After an OSError before the
+    exchange the session is untouched; after a later one both files exist, for `rewrite.recover`.
     """
-    for last in (*[False] * (_READINGS - 1), True):
-        left = [one for one in candidates if one.successor.result is None]
+    for last in (False, False, True):  # again if the signs of an agent changed
+        left = [successor for successor in successors if successor.result is None]
         if left:
-            _side_by_side(left, last=last)
+            _replace_once(left, last=last)
 
 
-def _side_by_side(candidates: Sequence[Candidate], *, last: bool) -> None:
-    """Replace sessions of one directory; those whose agent's signs just changed get no result.
+def _replace_once(successors: Sequence[Successor], *, last: bool) -> None:
+    """Replace sessions. If an agent's signs just changed, the `result` of its session stays None.
 
-    At the `last` reading they are refused.
+    In the `last` attempt that session is refused instead.
     """
-    exchanged: list[tuple[Successor, LateOpeners]] = []
-    unleased: list[tuple[Candidate, leases.LeaseUnsupportedError]] = []
+    exchanged: list[Successor] = []
+    unleased: list[tuple[Successor, leases.LeaseUnsupportedError]] = []
     try:
-        for one in [one for one in candidates if _may_begin(one)]:
-            begun = time.monotonic()
+        for successor in [successor for successor in successors if successor.may_begin()]:
             try:
-                why = _exchange_leased(one)
-                refuse_if(why if last else None)
+                changed = successor.exchange()
+                refuse_if(changed if last else None)
             except leases.LeaseUnsupportedError as error:
-                unleased.append((one, error))
+                unleased.append((successor, error))
                 continue
-            except Exception as error:  # noqa: BLE001  one refusal is not that of the others
-                one.successor.refused(error)
+            except Exception as error:  # noqa: BLE001  as above
+                successor.refused(error)
                 continue
-            # From here on somebody may write into either file: only `retire` removes one.
-            if why is None and (late := _look_for_another(one, begun)):
-                exchanged.append((one.successor, late))
-        for (successor, _), ends in zip(
-            exchanged, see_off([one for _, one in exchanged]), strict=True
-        ):
-            if isinstance(ends, Exception):
-                successor.result = ends
-            else:
-                successor.exchanged(ends)
+            # From here on another process may write to either file: only `retire` removes one.
+            if changed is None and successor.replaced_this_file():
+                exchanged.append(successor)
+        _handle_late_openers(exchanged)
     finally:
-        for one in candidates:
-            one.successor.drop_leases()
-    for one, why_not in unleased:
-        _replace_unleased(one, why_not)
+        for successor in successors:
+            successor.drop_leases()
+    for successor in exchanged:
+        if successor.result is None:
+            successor.exchanged()
+    for successor, why in unleased:
+        successor.exchange_unleased(why)
 
 
-def _may_begin(one: Candidate) -> bool:
-    """Read the signs of the agent, which may take time: nobody is kept waiting yet.
-
-    A container may have been given the file since it was looked at: no lease shows that.
-    """
-    session = one.successor.session
+def _handle_late_openers(successors: Sequence[Successor]) -> None:
+    """Make exchanges in one directory durable, and move what late openers append."""
     try:
-        refuse_if(one.signs.read())
-        refuse_if(leases.obstacle(session.directory, session.file.name, at_last=True))
-    except Exception as error:  # noqa: BLE001  as above
-        one.successor.refused(error)
-    return one.successor.result is None
-
-
-def _exchange_leased(one: Candidate) -> str | None:
-    """Take both leases on a session that is as it was, and exchange the names under them.
-
-    Give why not where the agent's signs are not what was read: then there are no leases either.
-    """
-    successor, session = one.successor, one.successor.session
-    try:
-        taken = leases.take(successor.descriptor) and leases.take(session.descriptor)
-        refuse_if("" if taken else _OPEN)
-        refuse_if(session.differs())
-        why = one.signs.changed()
-        if why is None:
-            refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
+        if successors:
+            os.fsync(successors[0].session.directory)
+        late = await_openers(successors)
+        # One deadline for all, since the later ones and their leased new files wait meanwhile.
+        deadline = time.monotonic() + WAIT_FOR_CLOSING
+        gone_by = deadline + retire.LOOK_BACK_LONGEST
+        for successor in late:
             try:
-                leases.exchange(session.directory, successor.temporary, session.file.name)
-            except FileNotFoundError as error:
-                raise RefusedError("the file was deleted meanwhile") from error
-            return None
-    except BaseException:
-        successor.drop_leases()
-        raise
-    successor.drop_leases()
-    return why
+                try:
+                    successor.move_late_lines(deadline, gone_by)
+                finally:
+                    successor.drop_leases()  # its error is reported rather than that of the move
+            except Exception as error:  # noqa: BLE001  as above
+                successor.result = error
+    except Exception as error:  # noqa: BLE001  it concerns all of them
+        for successor in successors:
+            successor.result = successor.result or error
 
 
-def _look_for_another(one: Candidate, begun: float) -> LateOpeners | None:
-    """Exchange back at once where another file had the session's name by then: None."""
-    successor, session = one.successor, one.successor.session
-    place = Place(session.directory, session.file.name, successor.temporary, one.ledger)
-    late = LateOpeners(
-        session, successor.descriptor, place, successor.replaced, successor.ends, begun,
-        time.monotonic(),
-    )  # fmt: skip
-    try:
-        late.check_exchanged()
-    except Exception as error:  # noqa: BLE001  as above
-        successor.result = error
-        return None
+def await_openers(successors: Sequence[Successor]) -> list[Successor]:
+    """Hold the leases until no late opener can come; return the successors that had one.
+
+    Late openers are let through to the old file. The leases of all other successors are released.
+    """
+    waiting, late = list(successors), []
+    while waiting:
+        undecided = []
+        for successor in waiting:
+            if not leases.held(successor.session.descriptor):
+                leases.drop(successor.session.descriptor)
+                late.append(successor)
+            elif time.monotonic() > successor.exchanged_at + WAIT_FOR_OPENERS:
+                successor.drop_leases()
+            else:
+                undecided.append(successor)
+        waiting = undecided
+        if waiting:
+            time.sleep(0.001)
     return late
 
 
-def _replace_unleased(one: Candidate, why: leases.LeaseUnsupportedError) -> None:
-    """Compare and exchange without a lease, below a root in which nobody else writes."""
-    successor, session = one.successor, one.successor.session
-    try:
-        refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
-        refuse_if(one.signs.read() or session.differs())
-        leases.exchange(session.directory, successor.temporary, session.file.name)
-        os.fsync(session.directory)
-    except leases.LeaseUnsupportedError as error:
-        successor.refused(RefusedError(str(error.strerror)))
-    except Exception as error:  # noqa: BLE001  as above
-        successor.refused(error)
-    else:
-        successor.exchanged(successor.ends)
-
-
-# The names of our own temporary files: no agent takes them for a session.
+# The names of our own temporary files, which no agent takes for sessions.
 TEMPORARY = re.compile(r"\.brainsurgeon-[0-9a-f]{16}\.tmp")
 
 
 def new_temporary_name() -> str:
-    """Make up the name of a temporary file."""
     return f".brainsurgeon-{secrets.token_hex(8)}.tmp"
 
 
 def leases_work(directory: str) -> bool:
-    """Check whether leases are granted in a directory, by one on a temporary file."""
+    """Check whether leases work in a directory, by taking one on a temporary file."""
     path = os.path.join(directory, new_temporary_name())
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = os.open(path, _TEMPORARY, 0o600)
     try:
         return leases.take(descriptor)
     except leases.LeaseUnsupportedError:

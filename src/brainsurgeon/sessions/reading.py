@@ -1,33 +1,28 @@
-r"""Open one session once, read-only, and read its lines as bytes.
+"""Open one session once, read-only, and read its lines as bytes."""
 
-Everything is read, and later leased, through the one descriptor opened here: a second descriptor
-of our own would defeat the lease. Lines end at LF only; `str.splitlines` would also cut at
-U+2028 and U+0085, which stand unescaped inside JSON strings.
-"""
+# Everything is read, and later leased, through the one descriptor opened here: a second descriptor
+# in this process would prevent the lease. Lines end at LF only; `str.splitlines` would also split
+# at U+2028 and U+0085, which occur unescaped in JSON strings.
 
-from __future__ import annotations
-
+import hashlib
 import os
 import stat
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import ClassVar
+
+from msgspec.structs import replace
 
 from brainsurgeon import formats
-from brainsurgeon.model.entries import Line
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.formats.base import Format
+from brainsurgeon.model.entries import Line, Lines
+from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.sessions import attributes, leases
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from brainsurgeon.formats.base import Format
-    from brainsurgeon.model.sessions import SessionFile
-
 CHUNK = 1 << 20
-# Bytes; a longer line is carried along without a look inside, so that memory stays bounded.
+# Bytes; a longer line is kept but not parsed, so that memory stays bounded.
 LONGEST_LINE = 32 << 20
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -39,7 +34,7 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session is left alone, for the reason given; `format` names one that is only read."""
+    """The session is left alone for a reason; `format` is the name of a read-only format."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -47,76 +42,75 @@ class RefusedError(Exception):
 
 
 class ObstacleError(RefusedError):
-    """The file cannot be replaced as it is; what stands in the way may go without it changing."""
+    """The file cannot be replaced now; the obstacle may go away without a change to the file."""
 
 
 class RolledBackError(RefusedError):
-    """The session is as it was again; for an instant the new content stood under its name."""
+    """The session is as it was, but for an instant its name led to the new content."""
 
 
 def refuse_if(reason: str | None) -> None:
-    """Raise RefusedError where there is a reason to."""
     if reason:
         raise RefusedError(reason)
 
 
-class OpenSession:
-    """A session held by one read-only descriptor, and the directory that it stands in.
+class Recognised:
+    """The format and identity of an open session, read from its first lines when first used."""
 
-    `file` is its session file in the state in which it was opened. `check_stop` is called for every
-    chunk that is read and may raise StoppedError.
-    """
-
-    def __init__(
-        self, file: SessionFile, descriptor: int, directory: int, status: os.stat_result,
-        check_stop: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self.fingerprint = Fingerprint.of(status)
-        self.file = replace(file, fingerprint=self.fingerprint)
-        self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
-        self.mode = stat.S_IMODE(status.st_mode)
-        self.owner = (status.st_uid, status.st_gid)
-        self.sparse = status.st_blocks * 512 < status.st_size
-        self.times_ns = (status.st_atime_ns, status.st_mtime_ns)
-        self._begin = (0, 1)
-
-    @property
-    def lines(self) -> FileLines:
-        return self.lines_from(*self._begin)
-
-    def lines_from(self, offset: int, number: int) -> FileLines:
-        """Return the lines from the one of this number on, which begins at this offset."""
-        return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
-
-    def go_on(self, offset: int, number: int, form: Format, identity: str | None) -> None:
-        """Take the lines from there on for all there are: what they go on from is known."""
-        self._begin, self.format, self.identity = (offset, number), form, identity
+    lines: Lines
+    hint = "auto"
+    known: ClassVar[Mapping[str, Format]] = formats.FORMATS
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
-        said = formats.recognise(head(self.lines), self.file.hint)
-        if said.form is None:
-            raise RefusedError(said.reason, said.name)
-        return said.form, said.identity
+        beginning = formats.recognise(head(self.lines), self.hint, self.known)
+        if beginning.form is None:
+            raise RefusedError(beginning.reason, beginning.name)
+        return beginning.form, beginning.identity
 
     @cached_property
     def format(self) -> Format:
-        """The format of the file; raise RefusedError with the reason where there is none."""
+        """Raises RefusedError with the reason if the format is not known."""
         return self._beginning[0]
 
     @cached_property
     def identity(self) -> str | None:
-        """Which conversation the file holds; raise RefusedError where it is of no known format."""
+        """The id of the conversation. Raises RefusedError if the format is not known."""
         return self._beginning[1]
+
+
+class OpenSession(Recognised):
+    """A session file, open through one read-only descriptor, and its directory.
+
+    `file`, `fingerprint` and `status` are its state when it was opened. `check_stop` is called for
+    every chunk that is read and may raise StoppedError.
+    """
+
+    def __init__(
+        self, file: SessionFile, descriptor: int, directory: int, check_stop: Callable[[], None]
+    ) -> None:
+        self.status = os.fstat(descriptor)
+        if not stat.S_ISREG(self.status.st_mode):
+            raise RefusedError("not a regular file")
+        self.fingerprint = Fingerprint.of(self.status)
+        self.file = replace(file, fingerprint=self.fingerprint)
+        self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
+        self.hint = file.hint
+        self.sparse = self.status.st_blocks * 512 < self.status.st_size
+        self.lines = self.lines_from(0, 1)
+
+    def lines_from(self, offset: int, number: int) -> "FileLines":
+        """Return the lines from line `number` on, which begins at `offset`."""
+        return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     @property
     def obstacle(self) -> str | None:
-        """Why this file is not to be replaced by us, or None; other than its content may tell."""
+        """The reason, apart from its content, not to replace this file, or None."""
         return self.own_obstacle or leases.obstacle(self.directory, self.file.name)
 
     @property
     def own_obstacle(self) -> str | None:
-        """The obstacle that shows in the file itself."""
+        """Like `obstacle`, for the file itself: mounts are not checked."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -124,26 +118,25 @@ class OpenSession:
             return leases.UNPROVEN.format(unproven)
         return attributes.lost(self.descriptor, self.directory)
 
-    def differs(self, *, but_ctime: bool = False) -> str | None:
-        """Return what changed since the session was opened; it was idle then, so: a new turn."""
+    def differs(self) -> str | None:
+        """Return how the file changed since it was opened, or None.
+
+        It was idle then, so a change means a new turn.
+        """
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
             return "the file was deleted meanwhile"
-        now, then = Fingerprint.of(status), self.fingerprint
-        if (now.device, now.inode) != (then.device, then.inode):
+        now = Fingerprint.of(status)
+        if now.place != self.fingerprint.place:
             return "the file was replaced meanwhile"
-        same = (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
-        if not same or not (but_ctime or now.ctime_ns == then.ctime_ns):
-            return "the file changed meanwhile"
-        return None
+        return None if now == self.fingerprint else "the file changed meanwhile"
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` to `end` a few at a time."""
         return read_range(self.descriptor, start, end)
 
     def read(self, start: int, end: int) -> bytes:
-        """Read the bytes from `start` to `end`; fewer when the file has shrunk."""
+        """Return the bytes from `start` to `end`; fewer if the file has shrunk."""
         self.check_stop()
         return b"".join(read_range(self.descriptor, start, end))
 
@@ -152,23 +145,16 @@ class OpenSession:
 def open_session(
     file: SessionFile, check_stop: Callable[[], None] = carry_on
 ) -> Iterator[OpenSession]:
-    """Open a session for reading; raise RefusedError where it is no regular file."""
-    directory = open_below(file.root, file.directory)
-    try:
+    with ExitStack() as held:
+        directory = open_below(file.root, file.directory)
+        held.callback(os.close, directory)
         descriptor = open_plain(file.name, directory)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise RefusedError("not a regular file")
-            yield OpenSession(file, descriptor, directory, status, check_stop)
-        finally:
-            os.close(descriptor)
-    finally:
-        os.close(directory)
+        held.callback(os.close, descriptor)
+        yield OpenSession(file, descriptor, directory, check_stop)
 
 
 def stands_before(session: OpenSession, end: int, texts: Sequence[bytes]) -> bool:
-    """Check whether any of some texts stands in front of a place in a session."""
+    """Check whether a session contains any of some texts before an offset."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):
         session.check_stop()
@@ -182,18 +168,17 @@ def stands_before(session: OpenSession, end: int, texts: Sequence[bytes]) -> boo
 def open_below(root: str, directory: str) -> int:
     """Open a directory below a root, component by component, following no link."""
     at = os.open(root, _DIRECTORY)
-    for name in directory[len(root) :].strip("/").split("/"):
-        if name:
-            try:
-                inner = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-            finally:
-                os.close(at)
-            at = inner
+    for name in filter(None, directory[len(root) :].split("/")):
+        try:
+            inner = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
     return at
 
 
 def open_plain(name: str, directory: int) -> int:
-    """Open a file for reading, without changing its access time where that is allowed."""
+    """Open a file for reading, without changing its access time if that is allowed."""
     try:
         return os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
     except PermissionError:
@@ -201,42 +186,73 @@ def open_plain(name: str, directory: int) -> int:
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    """Return the first lines, by which a format is known, without those too long to look at."""
+    """Return the first lines, which show the format; lines that are too long are left out."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
-def format_name(descriptor: int, hint: str) -> str | None:
-    """Name the format of an open file, or give None where it is not known."""
-    return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint).name
+def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
+    return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
+
+
+# Bytes that are read at each of the three places that identify a file.
+MARK = 4096
+
+
+def mark_of(descriptor: int, offset: int, size: int) -> bytes:
+    """Return a digest of a file's first bytes and of the bytes before `offset` and `size`.
+
+    If the mark is the same and the file no shorter, lines were at most appended: agents that
+    rewrite a session change its length or its beginning.
+    """
+    digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
+    for end in (offset, size):
+        digest.update(os.pread(descriptor, min(end, MARK), max(0, end - MARK)))
+    return digest.digest()
+
+
+def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes | None:
+    """Like `mark_as_seen`, for a file that may be gone."""
+    try:
+        descriptor = open_plain(name, directory)
+    except OSError:
+        return None
+    try:
+        return mark_as_seen(descriptor, offset, seen)
+    finally:
+        os.close(descriptor)
+
+
+def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
+    """Return the mark of an open file, or None if it was written to since it was seen.
+
+    A mark of the later bytes would make wrong offsets count as valid.
+    """
+    mark = mark_of(descriptor, offset, seen.size)
+    return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 
 
 class FileLines:
     """The lines of the first `size` bytes of an open file, from either end.
 
-    With a `start`, only those from there on, where the line of a `number` begins.
+    `start` is the offset of the first line, `number` is its line number.
     """
 
     def __init__(
         self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on,
         start: int = 0, number: int = 1,
     ) -> None:  # fmt: skip
-        self._descriptor = descriptor
-        self._size = size
-        self._check = check_stop
+        self._descriptor, self._size, self._check = descriptor, size, check_stop
         self._start, self._number = start, number
 
     def __iter__(self) -> Iterator[Line]:
         number, offset, pending, lost = self._number, self._start, bytearray(), 0
         for chunk in read_range(self._descriptor, self._start, self._size, CHUNK >> 4 or 1):
             self._check()
-            pieces = chunk.split(b"\n")
-            last = pieces.pop()
+            *pieces, last = chunk.split(b"\n")
             for piece in pieces:
                 length = lost + len(pending) + len(piece)
-                if length > LONGEST_LINE:
-                    yield Line(number, offset, None)
-                else:
-                    yield Line(number, offset, bytes(pending) + piece if pending else piece)
+                raw = bytes(pending) + piece if pending else piece
+                yield Line(number, offset, None if length > LONGEST_LINE else raw)
                 number, offset, lost = number + 1, offset + length + 1, 0
                 pending.clear()
             pending += last
@@ -247,35 +263,31 @@ class FileLines:
             yield Line(number, offset, None if lost else bytes(pending), terminated=False)
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first; their number is 0, not known."""
-        at, pending, lost = self._size, b"", 0
-        first = True
-        while at > self._start:
+        """Yield the lines from the last to the first, all with the number 0."""
+        pending, lost, first = b"", 0, True
+        for end in range(self._size, self._start, -CHUNK):
             self._check()
-            start = max(self._start, at - CHUNK)
-            chunk = b"".join(read_range(self._descriptor, start, at))
-            *pieces, tail = chunk.split(b"\n")
-            pieces, head = ([tail, *pieces[:0:-1]], pieces[0]) if pieces else ([], tail)
-            end = at
-            for piece in pieces:
+            start = max(self._start, end - CHUNK)
+            chunk = b"".join(read_range(self._descriptor, start, end))
+            begin, *pieces = chunk.split(b"\n")
+            for piece in reversed(pieces):
                 offset = end - len(piece)
                 raw = None if lost + len(piece) + len(pending) > LONGEST_LINE else piece + pending
                 if raw != b"" or not first:
                     yield Line(0, offset, raw, terminated=not first)
-                first, pending, lost = False, b"", 0
-                end = offset - 1
-            pending = head + pending
+                pending, lost, first = b"", 0, False
+                end = offset - 1  # noqa: PLW2901
+            pending = begin + pending
             if lost + len(pending) > LONGEST_LINE:
                 lost, pending = lost + len(pending), b""
-            at = start
-        if pending or lost or (self._size > self._start and not first):
+        if pending or lost or not first:
             yield Line(0, self._start, None if lost else pending, terminated=not first)
 
 
 def read_range(descriptor: int, start: int, end: int, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `end` by position, in chunks; stop where the file ends.
+    """Yield the bytes from `start` to `end` in chunks, without moving the file's own position.
 
-    The first is as long as said, the next ones are longer.
+    Stops at the end of the file. `chunk` is the length of the first chunk; later ones are longer.
     """
     while start < end:
         piece = os.pread(descriptor, min(chunk, end - start), start)

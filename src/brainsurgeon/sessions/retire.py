@@ -1,183 +1,288 @@
-"""After an exchange: what was written into the old file is moved over, then the old file goes.
+"""The end of a rewrite: move lines written to the old file, then remove that file.
 
-The same is done to finish a rewrite, to undo one, and to heal one that a crash interrupted; the
-"old" file is always the one under the temporary name.
+This also undoes a rewrite, or completes one that a crash interrupted. The "old" file is always the
+file with the temporary name.
 """
 
-from __future__ import annotations
-
+import errno
+import hashlib
 import os
 import time
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from brainsurgeon.sessions import late_lines, leases
-from brainsurgeon.sessions.late_lines import CAREFULLY, Place, append, inode, stays
+import msgspec.structs
+from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    from brainsurgeon.model.sessions import End
+from brainsurgeon.formats.base import usable_id
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.sessions import End
+from brainsurgeon.sessions import leases
+from brainsurgeon.sessions.reading import MARK, FileLines, read_range
 
-# Seconds after the exchange at which the old file is looked at for the last time.
+# Seconds after the exchange at which the old file is checked for the last time.
 LOOK_BACK = 1.0
-# Seconds after the exchange until which somebody may keep the old file open.
+# Seconds after the exchange until which another process may keep the old file open.
 LOOK_BACK_LONGEST = 2.0
 
-
+# Another program may have put a link or a pipe in a file's place: follow nothing, do not wait.
+CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _TO_WRITE = os.O_RDWR | os.O_APPEND | CAREFULLY
-# Seconds for which a lease is tried where it is not needed.
-_A_MOMENT = 0.05
-_NO_SESSION = "lines came to the old file, and the session is not there any more"
-_TWO_HISTORIES = "the old file was written anew, and so was the session"
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """How many bytes were moved, and how the old file and the named one end then.
+def end_of(descriptor: int, size: int) -> End:
+    """Return the end of a file of this size: the size, and a digest of its last bytes."""
+    last = os.pread(descriptor, min(size, MARK), max(0, size - MARK))
+    return End(size, hashlib.blake2b(last, digest_size=16).digest())
 
-    `turned` says that they have changed places: the old file got the session's name back.
+
+def end_now(descriptor: int) -> End:
+    return end_of(descriptor, os.fstat(descriptor).st_size)
+
+
+def goes_on(descriptor: int, end: End) -> bool:
+    """Check whether a file is unchanged or was only appended to since it had this end."""
+    return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
+
+
+def tail_of(descriptor: int, end: End) -> bytes:
+    """Return the bytes after an earlier end of an open file."""
+    return b"".join(read_range(descriptor, end.size, os.fstat(descriptor).st_size))
+
+
+def moved_before(late: bytes, there: bytes) -> int | None:
+    """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
+
+    `there` are the bytes where the move began. If only part of a line was moved and another line
+    follows it, that part counts. A line without an id proves nothing: another program may have
+    written an equal one. A line with an id is written only once.
+    """
+    pairs = enumerate(zip(late, there, strict=False))
+    common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
+    start = late.rfind(b"\n", 0, common) + 1
+    for line in late[:start].splitlines():
+        entry = parse(line) or {}
+        if not any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")):
+            return None
+    glued, behind = there[start:].split(b"\n")[0], there[common:].split(b"\n")[0]
+    torn = parse(glued) is None and parse(behind) is not None
+    return common if torn or common == min(len(late), len(there)) else start
+
+
+def missing_lines(late: bytes, old: int, named: int) -> bytes:
+    """Return the lines of `late` that are missing in a file that an agent rewrote.
+
+    If a line occurs several times, its occurrences in both files are compared. The result starts
+    with a newline if the last line there has none.
+    """
+    lines = [line + b"\n" for line in late.splitlines()]
+    here, there = _count(old, lines), _count(named, lines)
+    missing = []
+    for line in lines:
+        if not there[line] >= here[line] > 0:
+            there[line] += 1
+            missing.append(line)
+    size = os.fstat(named).st_size
+    ended = size == 0 or os.pread(named, 1, size - 1) == b"\n"
+    return b"\n" * (bool(missing) and not ended) + b"".join(missing)
+
+
+def _count(descriptor: int, lines: list[bytes]) -> Counter[bytes]:
+    wanted, there = set(lines), FileLines(descriptor, os.fstat(descriptor).st_size)
+    whole = (line.raw + b"\n" for line in there if line.raw is not None)
+    return Counter(raw for raw in whole if raw in wanted)
+
+
+class StaysError(OSError):
+    """The old file cannot be removed now and keeps its temporary name.
+
+    `ended` is true if no later attempt could change that.
     """
 
-    size: int
+    def __init__(self, why: str, *, ended: bool = False) -> None:
+        super().__init__(errno.EBUSY, why)
+        self.ended = ended
+
+
+class Ledger:
+    """A record of moved bytes, so that after a crash none is moved twice.
+
+    This base class records nothing. `begun` is the inode of the file to which lines were being
+    moved before a crash.
+    """
+
+    begun: int | None = None
+
+    def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
+        """Record the ends of files by inode, and to which of them lines are about to be moved."""
+
+
+class FilePair(Struct, frozen=True):
+    """Two files of a directory that have exchanged their names.
+
+    The old file has the temporary name. `ends` are the ends of the old file and of the file with
+    the session's name. `mate` is the inode of the file that `ends[1]` describes.
+    """
+
+    directory: int
+    name: str
+    temporary: str
     ends: tuple[End, End]
-    turned: bool = False
+    mate: int | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def exchange_names(self) -> None:
+        leases.exchange(self.directory, self.temporary, self.name)
+        os.fsync(self.directory)
+
+
+def append(descriptor: int, data: bytes) -> None:
+    """Append durably; undo a partial write if no other process can have written after it."""
+    size = os.fstat(descriptor).st_size
+    try:
+        write(descriptor, data)
+    except BaseException:
+        if leases.held(descriptor):
+            os.ftruncate(descriptor, size)
+        raise
+    os.fsync(descriptor)
+
+
+def write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def inode(directory: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def retire(
-    place: Place,
-    *,
-    ends: tuple[End, End],
-    deadline: float,
-    leased: int | None = None,
-    mate: int | None = None,
-    shared: bool = False,
-    crashed: bool = False,
-    synced: bool = True,
-) -> int:
-    """Remove the old file, under its temporary name, once nobody can write it any more.
+    pair: FilePair, *, deadline: float, leased: int | None = None, shared: bool = False,
+    crashed: bool = False, synced: bool = True,
+) -> int:  # fmt: skip
+    """Remove the old file once no process can write to it; return the number of bytes moved.
 
-    `ends` are how the old file and the one under the session's name ended. What was appended to
-    the old one since is moved over first; return how many bytes that were. Of a session that was
-    written anew only what it lacks. Where the old one was written anew, or lines were appended to
-    both, it gets its name back, and the lines of the other are moved behind: whoever writes an old
-    file had opened it before the exchange. A session that was deleted stays deleted; where a crash
-    came in between, it may have been moved, and lines of the old file are kept.
+    `leased` is our descriptor of the old file. `shared` is true if another process keeps the named
+    file open: the order of lines of different programs does not matter then. If not `synced`, the
+    caller syncs the removal before the journal forgets the old file.
 
-    Raise StaysError where somebody can still write either file at `deadline` (a moment of the
-    monotonic clock), and with `ended` where both were written anew, or nothing shows what a crash
-    moved. `leased` is a
-    descriptor of ours on the old file; `mate` is the inode of the file that `ends[1]` is about;
-    `shared` says that somebody keeps the named file open: the lines of two programs have no order.
-    Where it is not `synced`, the caller sees to it that the removal is durable before the journal
-    forgets the old file.
+    Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
+    with `ended` if both were rewritten, or if it is unknown what was moved before a crash.
     """
-    descriptor = leased
-    if descriptor is None:
+    # Lines that were appended to the old file are moved to the other; if the session was rewritten,
+    # only the lines that it lacks. If the old file was rewritten, or both were appended to, the old
+    # one gets its name back, and the lines of the other are appended to it: a process that writes
+    # to an old file had opened it before the exchange. A deleted session stays deleted; after a
+    # crash it may have been moved instead, and the lines of the old file are kept.
+    old = leased
+    if old is None:
         try:
-            descriptor = os.open(place.temporary, os.O_RDONLY | CAREFULLY, dir_fd=place.directory)
+            old = os.open(pair.temporary, os.O_RDONLY | CAREFULLY, dir_fd=pair.directory)
         except FileNotFoundError:
             return 0
     try:
-        done = _bring_together(
-            place, descriptor, ends, deadline, mate, shared=shared, crashed=crashed
-        )
-        if not done.turned:
-            _remove(place.directory, place.temporary, synced=synced)
+        merge = _Merge(pair, old, pair.ends, deadline, shared, crashed)
+        while True:
+            certain = _wait_until_closed(old, deadline)
+            if inode(pair.directory, pair.temporary) != os.fstat(old).st_ino:
+                why = "another file has the temporary name of the old file and stays there"
+                raise StaysError(why, ended=True)
+            merge.move_tail()
+            if merge.turned or not (certain and leases.broken(old)):
+                break
+            leases.drop(old)  # a writer waits to open it: let it through, check again
+        if not merge.turned:
+            os.unlink(pair.temporary, dir_fd=pair.directory)
+            if synced:
+                os.fsync(pair.directory)
     finally:
-        leases.drop(descriptor)
+        leases.drop(old)
         if leased is None:
-            os.close(descriptor)
-    if not done.turned:
-        return done.size
-    return done.size + retire(place, ends=done.ends, deadline=deadline, synced=synced)
+            os.close(old)
+    if merge.turned:
+        pair = msgspec.structs.replace(pair, ends=merge.ends, mate=None)
+        merge.moved += retire(pair, deadline=deadline, synced=synced)
+    return merge.moved
 
 
-def _bring_together(
-    place: Place,
-    old: int,
-    ends: tuple[End, End],
-    deadline: float,
-    mate: int | None,
-    *,
-    shared: bool,
-    crashed: bool,
-) -> Moved:
-    """Move what came late, until nobody can write the old file any more."""
-    size = 0
-    while True:
-        certain = _wait_until_closed(old, deadline)
-        if inode(place.directory, place.temporary) != os.fstat(old).st_ino:
-            raise stays("the old file was replaced; that one stays beside", ended=True)
-        moved = _Move(place, old, ends, deadline, mate, shared, crashed).make()
-        size, ends = size + moved.size, moved.ends
-        if moved.turned or not (certain and leases.broken(old)):
-            return Moved(size, ends, moved.turned)
-        leases.drop(old)  # a writer waits to open it: let it through, look again
+class _Merge(Struct):
+    """The parameters of `retire`, and its progress.
 
+    `moved` counts bytes. `turned` is true if the old file got the session's name back.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """One look at what came late to the old file; the parameters are those of `retire`."""
-
-    place: Place
+    pair: FilePair
     old: int
     ends: tuple[End, End]
     deadline: float
-    mate: int | None
     shared: bool
     crashed: bool
+    moved: int = 0
+    turned: bool = False
 
-    def make(self) -> Moved:
-        """Move it over; nothing where there is nothing, or where the session was deleted."""
-        appended = late_lines.goes_on(self.old, self.ends[0])
-        late = late_lines.tail_of(self.old, self.ends[0]) if appended else None
-        if late == b"":
-            return Moved(0, self.ends)
+    def move_tail(self) -> None:
+        """Move late lines to the session, or give the old file its name back."""
+        rewritten = not goes_on(self.old, self.ends[0])
+        late = b"" if rewritten else tail_of(self.old, self.ends[0])
+        if not (rewritten or late):
+            return
         try:
-            named = os.open(self.place.name, _TO_WRITE, dir_fd=self.place.directory)
+            named = os.open(self.pair.name, _TO_WRITE, dir_fd=self.pair.directory)
         except FileNotFoundError:
             if self.crashed:
-                raise stays(_NO_SESSION, ended=True) from None
-            return Moved(0, self.ends)
+                why = "lines were appended to the old file, but the session no longer exists"
+                raise StaysError(why, ended=True) from None
+            return
         try:
-            kept = late_lines.goes_on(named, self.ends[1]) and self._is_mate(named)
-            if late is None:
-                return self._give_name_back(kept=kept)
-            if kept:
-                return self._move(named, late)
-            missing = late_lines.missing_lines(late, self.old, named)
-            append(named, missing)
-            return Moved(len(missing), self._note(named, len(late)))
+            is_mate = self.pair.mate in (None, os.fstat(named).st_ino)
+            kept = is_mate and goes_on(named, self.ends[1])
+            if rewritten:
+                if not kept:
+                    why = "the old file was written anew, and so was the session"
+                    raise StaysError(why, ended=True)
+                self.pair.exchange_names()
+                self.ends = self.ends[1], end_now(self.old)
+                self.turned = True
+            elif kept:
+                self._move(named, late)
+            else:
+                missing = missing_lines(late, self.old, named)
+                append(named, missing)
+                self.moved += len(missing)
+                self.ends = self._note(named, len(late))
         finally:
             leases.drop(named)
             os.close(named)
 
-    def _is_mate(self, named: int) -> bool:
-        return self.mate in (None, os.fstat(named).st_ino)
-
-    def _move(self, named: int, late: bytes) -> Moved:
-        """Append it to a file that was at most appended to itself."""
-        if not self.shared:
-            self._lease(named, time.monotonic() + _A_MOMENT)
-        theirs = late_lines.tail_of(named, self.ends[1])
-        done = 0
-        if self.place.ledger.begun == os.fstat(named).st_ino:
-            known = late_lines.moved_before(late, theirs)
-            if known is None:
-                raise stays("a crash left it open whether lines were moved", ended=True)
-            done = known
+    def _move(self, named: int, late: bytes) -> None:
+        """Append late lines to a session that was not rewritten, or swap the two files back."""
+        if not self.shared:  # a lease is useful, but not needed: try for a moment
+            self._lease(named, time.monotonic() + 0.05)
+        theirs = tail_of(named, self.ends[1])
+        begun = self.pair.ledger.begun == os.fstat(named).st_ino
+        done = moved_before(late, theirs) if begun else 0
+        if done is None:
+            raise StaysError("after a crash it is unknown whether lines were moved", ended=True)
         if theirs[done:] and late[done:] and not self.shared:
-            return self._turn(named, late, done)
+            self._turn(named, late, theirs_from=done)
+            return
         if late[done:]:
             self._note(named, done, os.fstat(named).st_ino)
             append(named, late[done:])
-        return Moved(len(late) - done, self._note(named, len(late)))
+        self.moved += len(late) - done
+        self.ends = self._note(named, len(late))
 
-    def _lease(self, named: int, patience: float) -> bool:
-        """Keep everybody else away from the named file; return whether that worked."""
+    def _lease(self, named: int, deadline: float) -> bool:
+        """Keep all other processes away from the named file; return whether that worked."""
         try:
             while not leases.take(named):
-                if time.monotonic() > patience:
+                if time.monotonic() > deadline:
                     return False
                 time.sleep(0.001)
         except leases.LeaseUnsupportedError:
@@ -185,63 +290,49 @@ class _Move:
         return True
 
     def _note(self, named: int, done: int, moving_to: int | None = None) -> tuple[End, End]:
-        """Record how both files end when so many bytes of the tail have been moved."""
-        os.fsync(self.old)  # a tail that a power cut takes away would look like a file written anew
-        ends = late_lines.end_of(self.old, self.ends[0].size + done), late_lines.end_now(named)
-        inodes = os.fstat(self.old).st_ino, os.fstat(named).st_ino
-        self.place.ledger.note(dict(zip(inodes, ends, strict=True)), moving_to)
+        """Record the ends of both files after `done` bytes of the tail have been moved."""
+        os.fsync(self.old)  # after a power cut, a lost tail would look like a rewritten file
+        ends = end_of(self.old, self.ends[0].size + done), end_now(named)
+        old, other = os.fstat(self.old).st_ino, os.fstat(named).st_ino
+        self.pair.ledger.note({old: ends[0], other: ends[1]}, moving_to)
         return ends
 
-    def _give_name_back(self, *, kept: bool) -> Moved:
-        """Let an old file that was written anew be the session; what came to the other follows."""
-        if not kept:
-            raise stays(_TWO_HISTORIES, ended=True)
-        self.place.exchange_names()
-        return Moved(0, (self.ends[1], late_lines.end_now(self.old)), turned=True)
+    def _turn(self, named: int, late: bytes, theirs_from: int) -> None:
+        """Give the old file its name back and append the lines of the other file to it.
 
-    def _turn(self, named: int, late: bytes, done: int) -> Moved:
-        """Return the old file its name back and move the lines of the other one behind its own.
-
-        The first `done` bytes of these came from the old file. Both are leased meanwhile, so that
-        nobody sees one without the other.
+        The bytes before `theirs_from` came from the old file. Both files are leased meanwhile, so
+        that no process sees one without the other.
         """
         if not self._lease(named, self.deadline):
-            raise stays("somebody has the session open, with lines of its own in it")
-        theirs = late_lines.tail_of(named, self.ends[1])[done:]
-        self._open_to_write()
-        if not leases.take(self.old) or late_lines.tail_of(self.old, self.ends[0]) != late:
-            raise stays("somebody opens the old file just now")
-        os.fsync(self.old)
-        self.place.exchange_names()
-        old, there = os.fstat(self.old).st_ino, os.fstat(named).st_ino
-        self.place.ledger.note({old: late_lines.end_now(self.old)}, moving_to=old)
-        append(self.old, theirs)
-        ends = late_lines.end_now(named), late_lines.end_now(self.old)
-        self.place.ledger.note(dict(zip((there, old), ends, strict=True)))
-        return Moved(len(theirs), ends, turned=True)
-
-    def _open_to_write(self) -> None:
-        """Open the old file anew, to write; while our lease stands nobody could, ourselves too."""
+            raise StaysError("another process has the session open and has appended lines to it")
+        theirs = tail_of(named, self.ends[1])[theirs_from:]
+        # Reopen the old file for writing. While we hold our lease, not even we can do so.
         leases.drop(self.old)
-        writing = os.open(self.place.temporary, _TO_WRITE, dir_fd=self.place.directory)
+        writing = os.open(self.pair.temporary, _TO_WRITE, dir_fd=self.pair.directory)
         os.dup2(writing, self.old, inheritable=False)
         os.close(writing)
-
-
-def _remove(directory: int, temporary: str, *, synced: bool = True) -> None:
-    os.unlink(temporary, dir_fd=directory)
-    if synced:
-        os.fsync(directory)
+        if not leases.take(self.old) or tail_of(self.old, self.ends[0]) != late:
+            raise StaysError("another process is opening the old file")
+        os.fsync(self.old)
+        self.pair.exchange_names()
+        old, other = os.fstat(self.old).st_ino, os.fstat(named).st_ino
+        self.pair.ledger.note({old: end_now(self.old)}, moving_to=old)
+        append(self.old, theirs)
+        self.ends = end_now(named), end_now(self.old)
+        self.pair.ledger.note({other: self.ends[0], old: self.ends[1]})
+        self.moved += len(theirs)
+        self.turned = True
 
 
 def remove(directory: int, temporary: str) -> None:
-    """Remove a new file that was never whole; nobody can have written into it."""
+    """Remove a new file that was never completed; no other process can have written to it."""
     with suppress(FileNotFoundError):
-        _remove(directory, temporary)
+        os.unlink(temporary, dir_fd=directory)
+        os.fsync(directory)
 
 
 def _wait_until_closed(descriptor: int, deadline: float) -> bool:
-    """Wait until nobody can write the file; tell whether a lease says so."""
+    """Wait until no process can write to the file; return whether a lease proves it."""
     while True:
         try:
             if leases.no_writers(descriptor):
@@ -250,5 +341,5 @@ def _wait_until_closed(descriptor: int, deadline: float) -> bool:
             time.sleep(max(0.0, min(LOOK_BACK, deadline - time.monotonic())))
             return False
         if time.monotonic() > deadline:
-            raise stays("somebody keeps the old file open")
+            raise StaysError("somebody keeps the old file open")
         time.sleep(0.001)

@@ -1,87 +1,65 @@
-"""List the sessions that lie in databases of their agents, below the roots."""
+"""List the sessions in databases of their agents, and read them as lines."""
 
-from __future__ import annotations
+# Each event is one line; its offset is its position in a file of all events, each followed by a
+# newline. Rows are fetched a few at a time and never inside a long read transaction, which would
+# keep the agent from truncating its write-ahead log.
 
-import errno
 import os
 import sqlite3
-from array import array
 from bisect import bisect_right
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import ClassVar, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
+from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw_database, openclaw_gate, openclaw_schema, sqlite
+from brainsurgeon.hosts.openclaw_database import Database, Presence, Selected
+from brainsurgeon.hosts.openclaw_gate import Closed, Gate, Window
+from brainsurgeon.hosts.openclaw_schema import Payload, Schema
+from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line
-from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
-from brainsurgeon.sessions.reading import LONGEST_LINE, RefusedError, carry_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from brainsurgeon.hosts.openclaw_database import Database
-    from brainsurgeon.hosts.openclaw_gate import Window
-    from brainsurgeon.hosts.openclaw_schema import Payload, Schema
-    from brainsurgeon.hosts.sqlite import DatabaseState
-    from brainsurgeon.model.sessions import Root
-
-
-# Each event is one line; its offset is where it would start in a file of all events, each ended by
-# a newline. Rows are fetched a few at a time and never inside a long transaction of reading, which
-# would keep the agent from cutting back its write-ahead log.
-
+from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.sessions import leases
+from brainsurgeon.sessions.reading import LONGEST_LINE, Recognised, RefusedError, carry_on
 
 # Bytes of text that are fetched together.
 CHUNK = 1 << 20
 MOST_ROWS = 512
-# Bytes by which the text of a row is known again.
-_DIGEST = 16
+_Item = TypeVar("_Item")
+UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root is not `exclusive`"
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlace:
-    """Where one event stands: its number in the session, and its bytes among the lines."""
+class RowPlace(NamedTuple):
+    """The place of one event: its number in the session, and the offset and size of its line."""
 
     seq: int
     offset: int
     size: int
 
-    @property
-    def end(self) -> int:
-        """The offset of the newline that ends the line."""
-        return self.offset + self.size
 
-
-class RowIndex:
-    """The places of all events of a session, in a few bytes each."""
+class RowIndex(list[RowPlace]):
+    """The places of all events of a session."""
 
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
-        self._seqs, self._offsets = array("q"), array("q", [0])
+        super().__init__()
+        self.size = 0  # in bytes, of all lines together
         for seq, size in sizes:
-            self._seqs.append(seq)
-            self._offsets.append(self._offsets[-1] + size + 1)
-
-    def __len__(self) -> int:
-        return len(self._seqs)
-
-    def __getitem__(self, number: int) -> RowPlace:
-        """Return the place of the event with this number, counted from 0."""
-        offset = self._offsets[number]
-        return RowPlace(self._seqs[number], offset, self._offsets[number + 1] - offset - 1)
-
-    @property
-    def size(self) -> int:
-        """The bytes of all lines together."""
-        return self._offsets[-1]
+            self.append(RowPlace(seq, self.size, size))
+            self.size += size + 1
 
     def at(self, offset: int) -> int:
-        """Return the number of the event whose line holds the byte at `offset`."""
+        """Return the number of the event whose line has the byte at `offset`, from 0."""
         if not 0 <= offset < self.size:
             raise ValueError("no line stands there")
-        return bisect_right(self._offsets, offset) - 1
+        return bisect_right(self, offset, key=lambda place: place.offset) - 1
 
 
 class RowLines:
@@ -91,109 +69,82 @@ class RowLines:
         self, database: sqlite3.Connection, schema: Schema, session: str, index: RowIndex,
         check_stop: Callable[[], None] = carry_on,
     ) -> None:  # fmt: skip
-        self._database, self._schema, self._session = database, schema, session
+        self.database, self._schema, self._session = database, schema, session
         self.index, self._check_stop = index, check_stop
-        self._seen = bytearray(_DIGEST * len(index))
-
-    def over(self, database: sqlite3.Connection) -> RowLines:
-        """Return the same lines over another connection, with what was seen of them."""
-        lines = RowLines(database, self._schema, self._session, self.index, self._check_stop)
-        lines._seen = self._seen
-        return lines
+        self._seen: dict[int, bytes] = {}  # digests of the texts that were read
 
     def __iter__(self) -> Iterator[Line]:
-        for first, last in self._batches(range(len(self.index))):
-            for number, raw in self._texts(first, last):
-                self._seen[number * _DIGEST : (number + 1) * _DIGEST] = digest(raw)
-                yield self._line(number, raw, number + 1)
+        texts = chain.from_iterable(map(self._texts, self._runs(self.index)))
+        for number, (place, raw) in enumerate(texts, 1):
+            self._seen[place.seq] = digest(raw)
+            yield Line(number, place.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first; their number is 0, not known."""
-        for first, last in self._batches(reversed(range(len(self.index)))):
-            for number, raw in reversed(list(self._texts(min(first, last), max(first, last)))):
-                yield self._line(number, raw, 0)
+        """Yield the lines from the last to the first, all with the number 0."""
+        for run in self._runs(reversed(self.index)):
+            for place, raw in reversed(self._texts(run[::-1])):
+                yield Line(0, place.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def read(self, start: int, end: int) -> bytes:
-        """Read the bytes from `start` to `end`, newlines included; fewer where the lines end."""
+        """Return the bytes from `start` to `end`, newlines included; fewer if the lines end."""
         end = min(end, self.index.size)
         if start >= end:
             return b""
-        first, last = self.index.at(start), self.index.at(end - 1)
-        text = b"".join(raw + b"\n" for _, raw in self._texts(first, last))
-        offset = self.index[first].offset
-        return text[start - offset : end - offset]
+        places = self.index[self.index.at(start) : self.index.at(end - 1) + 1]
+        text = b"".join(raw + b"\n" for _, raw in self._texts(places))
+        return text[start - places[0].offset : end - places[0].offset]
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` to `end` a few at a time."""
-        while start < min(end, self.index.size):
-            number = self.index.at(start)
-            upto = number
-            while upto + 1 < len(self.index) and self.index[upto + 1].end - start < CHUNK:
-                upto += 1
-            stop = min(end, self.index[upto].end + 1)
-            yield self.read(start, stop)
-            start = stop
+        end = min(end, self.index.size)
+        for offset in range(start, end, CHUNK):
+            yield self.read(offset, min(offset + CHUNK, end))
 
     def row(self, place: RowPlace) -> Payload:
-        """Fetch one row, or raise RefusedError where it is not as it was when its line was read."""
+        """Fetch one row. Raises RefusedError if it changed since its line was read."""
         self._check_stop()
-        rows = self._payloads(place.seq, place.seq)
-        number = self.index.at(place.offset)
-        seen = bytes(self._seen[number * _DIGEST : (number + 1) * _DIGEST])
-        if len(rows) != 1 or seen not in (digest(_event(rows[0][1])), bytes(_DIGEST)):
-            raise RefusedError("the session changed meanwhile")
-        return rows[0][1]
+        for _, payload in self._payloads(place.seq, place.seq):
+            if self._seen.get(place.seq) in (None, digest(_event(payload))):
+                return payload
+        raise RefusedError("the session changed meanwhile")
 
-    def _line(self, number: int, raw: bytes, counted: int) -> Line:
-        return Line(counted, self.index[number].offset, raw if len(raw) <= LONGEST_LINE else None)
-
-    def _batches(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Yield runs of neighbours, as first and last number, that are worth one fetch."""
-        run: list[int] = []
-        weight = 0
-        for number in numbers:
-            size = self.index[number].size
-            if run and (weight + size > CHUNK or len(run) >= MOST_ROWS):
-                yield run[0], run[-1]
-                run, weight = [], 0
-            run.append(number)
-            weight += size
-        if run:
-            yield run[0], run[-1]
+    def _runs(self, places: Iterable[RowPlace]) -> Iterator[list[RowPlace]]:
+        return split(places, lambda place: place.size, MOST_ROWS, CHUNK)
 
     def _payloads(self, first: int, last: int) -> list[tuple[int, Payload]]:
-        with readable():
-            return openclaw_schema.payloads(
-                self._database, self._schema, self._session, first, last
-            )
+        return openclaw_schema.payloads(self.database, self._schema, self._session, first, last)
 
-    def _texts(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Fetch the events from number `first` to `last`; raise RefusedError where they differ."""
+    def _texts(self, places: list[RowPlace]) -> list[tuple[RowPlace, bytes]]:
+        """Fetch the events at successive places. Raises RefusedError if they changed."""
         self._check_stop()
-        rows = self._payloads(self.index[first].seq, self.index[last].seq)
-        if len(rows) != last - first + 1:
+        rows = self._payloads(places[0].seq, places[-1].seq)
+        texts = [_event(payload) for _, payload in rows]
+        sizes = [(seq, len(text)) for (seq, _), text in zip(rows, texts, strict=True)]
+        if sizes != [(place.seq, place.size) for place in places]:
             raise RefusedError("the session changed while it was read")
-        for number, (seq, payload) in enumerate(rows, first):
-            text = _event(payload)
-            place = self.index[number]
-            if (seq, len(text)) != (place.seq, place.size):
-                raise RefusedError("the session changed while it was read")
-            yield number, text
+        return list(zip(places, texts, strict=True))
 
 
-@contextmanager
-def readable() -> Iterator[None]:
-    """Turn what SQLite says of a database that cannot be read into an OSError."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        why = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
-        raise OSError(errno.EIO, f"its database cannot be read ({why})") from error
+def split(
+    items: Iterable[_Item], weight_of: Callable[[_Item], int], most: int, heaviest: int
+) -> Iterator[list[_Item]]:
+    """Split items into lists of at most `most` items and `heaviest` weight.
+
+    A list of one item may weigh more.
+    """
+    part: list[_Item] = []
+    weight = 0
+    for item in items:
+        if part and (len(part) >= most or weight + weight_of(item) > heaviest):
+            yield part
+            part, weight = [], 0
+        part.append(item)
+        weight += weight_of(item)
+    if part:
+        yield part
 
 
 def digest(text: bytes) -> bytes:
-    """Digest an event's text, to know it again."""
-    return blake2b(text, digest_size=_DIGEST).digest()
+    return blake2b(text, digest_size=16).digest()
 
 
 def _event(payload: Payload) -> bytes:
@@ -207,42 +158,36 @@ def _event(payload: Payload) -> bytes:
 
 
 def mark_of(state: DatabaseState) -> Fingerprint:
-    """Reduce the state of a database and of its log to what a scan can remember."""
+    """Return the state of a database and its log as a fingerprint, which a scan can store."""
     main, log = state.main, state.log
-    told = repr((main.mtime_ns, log)).encode()
-    turned = int.from_bytes(blake2b(told, digest_size=8).digest(), signed=True)
+    mark = int.from_bytes(_short_digest(repr((main.mtime_ns, log))), signed=True)
     newest = max(main.mtime_ns, log.mtime_ns if log else 0)
-    return Fingerprint(main.device, main.inode, main.size, newest, turned)
+    return Fingerprint(main.device, main.inode, main.size, newest, mark)
 
 
-NOTHING_OWN: Mapping[str, int] = MappingProxyType({})
-# Hexadecimal digits of a generation that fit into a signed integer of eight bytes.
-_GENERATION_DIGITS = 15
-
-
-def never_rests(_path: str, _state: DatabaseState) -> bool:
-    """Remember nothing: look into every database."""
-    return False
+def _short_digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=8).digest()
 
 
 def list_rows(
     roots: Iterable[Root],
-    own: Mapping[str, int] = NOTHING_OWN,
-    rests: Callable[[str, DatabaseState], bool] = never_rests,
+    own: Mapping[str, int] = MappingProxyType({}),
+    rests: Callable[[str, DatabaseState], bool] = lambda _path, _state: False,
     only: str | None = None,
 ) -> Iterator[SessionFile | Unreadable]:
-    """Yield the sessions in the databases below the roots, and every database that stays shut.
+    """Yield the sessions in the databases below the roots, and every unreadable database.
 
-    `own` are the times (milliseconds) that we noted in sessions ourselves, by path. `rests` tells
-    that nothing happened in a database, so that it need not be opened and its sessions are left
-    out. `only` is the path of one database, or of a session in it.
+    `own` maps paths of sessions to the times (milliseconds) of our last writes. A database for
+    which `rests` returns true has not changed: it is not opened, and its sessions are left out.
+    `only` is the path of one database, or of a session in it.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:
-        if not root.databases:
+        outside = only and not only.startswith(os.path.realpath(root.path) + "/")
+        if outside or not root.databases:
             continue
         for item in openclaw_database.databases(root.path):
-            if only is not None and only != item.path and not only.startswith(item.path + "/"):
+            if only and not f"{only}/".startswith(f"{item.path}/"):
                 continue
             if isinstance(item, Unreadable):
                 yield item
@@ -250,98 +195,169 @@ def list_rows(
             try:
                 state = sqlite.state_of(item.path)
             except OSError:
-                continue  # it went away between the listing and the look
-            key = (state.main.device, state.main.inode)
-            if key not in met:
-                met.add(key)
-                if not rests(item.path, state):
-                    yield from _sessions(item, root, own)
+                continue  # deleted since the listing
+            place = (state.main.device, state.main.inode)
+            if place not in met and not rests(item.path, state):
+                yield from _sessions(item, root, own)
+            met.add(place)
+
+
+def open_database(state_directory: str, path: str) -> AbstractContextManager[sqlite3.Connection]:
+    """Open an agent's database for reading. Raises BusyError if its agent interferes."""
+    presence = openclaw_database.presence(state_directory, path)
+    return sqlite.reading(path, owned=not presence.nobody)
 
 
 def layout_of(database: Database) -> Schema:
-    """Examine the layout of a database; raise OSError or BusyError where it cannot be read."""
-    presence = openclaw_database.presence(database.state_directory, database.path)
-    owned = not presence.nobody
-    with readable(), sqlite.reading(database.path, owned=owned) as opened:
-        return openclaw_schema.examine(opened)
+    """Return the layout of a database.
+
+    Raises OSError or BusyError if it, or the list of its sessions, cannot be read.
+    """
+    with open_database(database.state_directory, database.path) as opened:
+        schema = openclaw_schema.examine(opened)
+        if not (schema.empty or schema.unknown):
+            openclaw_gate.windows(opened)
+            openclaw_schema.totals(opened, schema)
+        return schema
 
 
 def list_rows_at(
-    roots: Iterable[Root], path: str, own: Mapping[str, int] = NOTHING_OWN
+    roots: Iterable[Root], path: str, own: Mapping[str, int] = MappingProxyType({})
 ) -> list[SessionFile]:
-    """List what lies at one path: the sessions of a database, or the one session of that path."""
-    found = list_rows(_above(roots, path), own, only=path)
-    files = (item for item in found if isinstance(item, SessionFile))
-    return [file for file in files if path in (file.path, file.directory)]
+    """Return the sessions of the database at a path, or the one session of that path."""
+    return [
+        item for item in list_rows(roots, own, only=path)
+        if isinstance(item, SessionFile) and path in (item.path, item.directory)
+    ]  # fmt: skip
 
 
 def row_at(roots: Iterable[Root], path: str) -> SessionFile | Unreadable | None:
-    """Return the session of one path, why its database stays shut, or None where neither is."""
-    if not os.path.isfile(os.path.dirname(path)):
-        return None
-    for item in list_rows(_above(roots, path), only=path):
-        if isinstance(item, Unreadable) or item.path == path:
-            return item
-    return None
-
-
-def _above(roots: Iterable[Root], path: str) -> list[Root]:
-    return [root for root in roots if path.startswith(os.path.realpath(root.path) + "/")]
+    """Return the session of one path, or its unreadable database, or None without either."""
+    items = list_rows(roots, only=path)
+    return next((item for item in items if isinstance(item, Unreadable) or item.path == path), None)
 
 
 def _sessions(
     database: Database, root: Root, own: Mapping[str, int]
-) -> Iterator[SessionFile | Unreadable]:
-    unknown = None
+) -> Sequence[SessionFile | Unreadable]:
+    unknown, files = None, []
     try:
-        if why := openclaw_database.misplaced(database):
-            yield Unreadable(database.root, database.path, why, failed=False)
-            return
-        presence = openclaw_database.presence(database.state_directory, database.path)
-        with sqlite.reading(database.path, owned=not presence.nobody) as opened:
+        with open_database(database.state_directory, database.path) as opened:
             schema = openclaw_schema.examine(opened)
+            if schema.empty:
+                return []
+            if why := openclaw_database.misplaced(database):
+                return [Unreadable(database.root, database.path, why, failed=False)]
             unknown = schema.unknown
             windows = openclaw_gate.windows(opened)
             sizes = openclaw_schema.totals(opened, schema)
-        files = [_session(database, root, one, sizes.get(one.session, 0), own) for one in windows]
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
-        why = unknown or f"it cannot be read ({code})"
-        yield Unreadable(database.root, database.path, why, failed=unknown is None)
-        return
+        for window in windows:
+            noted = own.get(f"{database.path}/{window.session}")
+            mark = fingerprint(database.path, window, sizes.get(window.session, 0), noted)
+            files.append(SessionFile(
+                database.root, database.path, window.session, database.agent,
+                database.agent_directory, root.format, mark, root.exclusive, window.key, noted,
+            ))  # fmt: skip
+    except AgentDatabaseError as error:
+        why = unknown or f"it cannot be read ({error.code})"
+        return [Unreadable(database.root, database.path, why, failed=unknown is None)]
     except (OSError, BusyError) as error:
-        yield Unreadable(database.root, database.path, str(error), failed=False)
-        return
+        return [Unreadable(database.root, database.path, str(error), failed=False)]
     except Exception as error:  # noqa: BLE001  one odd database must not stop the rest
         why = unknown or f"unexpected {type(error).__name__}"
-        yield Unreadable(database.root, database.path, why, failed=unknown is None)
-        return
-    yield from files
-
-
-def _session(
-    database: Database, root: Root, window: Window, size: int, own: Mapping[str, int]
-) -> SessionFile:
-    noted = own.get(f"{database.path}/{window.session}")
-    return SessionFile(
-        database.root, database.path, window.session, database.agent, database.agent_directory,
-        root.format, fingerprint(database.path, window, size, noted), root.exclusive, window.key,
-        noted,
-    )  # fmt: skip
+        return [Unreadable(database.root, database.path, why, failed=unknown is None)]
+    return files
 
 
 def fingerprint(path: str, window: Window, size: int, own: int | None) -> Fingerprint:
-    """Draw from a session's description what tells two states of it apart.
+    """Return a fingerprint that differs for any two states of a session.
 
-    Its place is its own in its database, its modification time that of its newest activity, its
-    change time the generation, which every rewrite of its events replaces.
+    Its inode is unique in the database. Its modification time is that of the newest activity. Its
+    change time is the generation, which every rewrite of the session's events replaces.
     """
     status = os.stat(path, follow_symlinks=False)
-    generation = (window.extent.generation or "0")[:_GENERATION_DIGITS]
-    try:
-        turned = int(generation, 16)
-    except ValueError:
-        turned = 0
-    named = f"{status.st_ino}/{window.session}".encode()
-    inode = int.from_bytes(blake2b(named, digest_size=8).digest())
-    return Fingerprint(status.st_dev, inode, size, window.times.newest(own) * 1_000_000, turned)
+    changed = 0
+    with suppress(ValueError):  # 15 hexadecimal digits fit into a signed integer of eight bytes
+        changed = int((window.generation or "0")[:15], 16)
+    inode = int.from_bytes(_short_digest(f"{status.st_ino}/{window.session}"))
+    return Fingerprint(status.st_dev, inode, size, window.newest(own) * 1_000_000, changed)
+
+
+class OpenRows(Recognised):
+    """A session in a database that is open for reading.
+
+    `presence` tells which processes use the database. `file` and `fingerprint` are the session's
+    state when it was opened.
+    """
+
+    known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
+
+    def __init__(
+        self, file: SessionFile, database: sqlite3.Connection, presence: Presence,
+        check_stop: Callable[[], None], held: ExitStack,
+    ) -> None:  # fmt: skip
+        self.presence, self.check_stop = presence, check_stop
+        self._database, self._held = database, held
+        self.schema = openclaw_schema.examine(database)
+        try:
+            window = openclaw_gate.window(database, file.name)
+            sizes = openclaw_schema.sizes(database, self.schema, file.name)
+        except AgentDatabaseError as error:
+            if self.schema.unknown:  # with a table or column of its own
+                raise RefusedError(self.schema.unknown) from error
+            raise
+        if window is None:
+            raise RefusedError("there is no such session in the database any more")
+        self.window = window
+        index = RowIndex(sizes)
+        self.lines: RowLines = RowLines(database, self.schema, file.name, index, check_stop)
+        # Like the methods of OpenSession: bytes by offset, fewer at the end of the lines.
+        self.read, self.stream = self.lines.read, self.lines.stream
+        mark = fingerprint(file.directory, window, index.size, file.own_ms)
+        self.file, self.fingerprint = replace(file, fingerprint=mark, key=window.key), mark
+
+    @cached_property
+    def selected(self) -> Selected:
+        return openclaw_database.selected(Database.of(self.file).state_directory)
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The size of its model's context, if its agent recorded it."""
+        return openclaw_gate.context_tokens(self._database, self.file.name)
+
+    @property
+    def obstacle(self) -> str | None:
+        """The reason never to change its rows, or None."""
+        if self.schema.unknown:
+            return self.schema.unknown
+        path = self.file.directory
+        unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
+        return (
+            openclaw_database.misplaced(Database.of(self.file))
+            or openclaw_database.unwritable(path)
+            or (unproven and UNTRIED.format(unproven))
+        )
+
+    def closed(self, quiet: float, now: float) -> Closed | None:
+        """Return why the session may not be changed now, or None; `quiet` is in seconds."""
+        gate = Gate(quiet, self.presence, self.file.own_ms)
+        return openclaw_gate.refusal(self._database, self.schema, gate, self.window, now)
+
+    def is_killed(self, quiet: float, now: float) -> bool:
+        """Check whether its newest run was killed, so that its last turn counts as closed."""
+        return Gate(quiet, self.presence).is_killed(self.window, now)
+
+    def release(self) -> None:
+        """Close the database, so that it may be opened for writing. Lines can no longer be read.
+
+        Raises BusyError if its agent began to use it while it was read without locks.
+        """
+        self._held.close()
+
+
+@contextmanager
+def open_rows(file: SessionFile, check_stop: Callable[[], None] = carry_on) -> Iterator[OpenRows]:
+    presence = openclaw_database.presence(Database.of(file).state_directory, file.directory)
+    with ExitStack() as held:
+        reading = sqlite.reading(file.directory, owned=not presence.nobody)
+        yield OpenRows(file, held.enter_context(reading), presence, check_stop, held)

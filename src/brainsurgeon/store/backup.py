@@ -1,14 +1,12 @@
-"""Copy a store to or from a single file, and check every value of the copy."""
-
-from __future__ import annotations
+"""Copy a store to or from a single file, replace it with another, or remove it."""
 
 import os
 import secrets
 import shutil
 import sqlite3
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import count
-from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import (
     DamagedError,
@@ -18,12 +16,16 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.model.reports import StoreCopy
-from brainsurgeon.store import database
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.database import (
+    NONE_LEFT,
+    address,
     connect,
+    create_file,
+    create_schema,
     database_path,
     explain,
+    free,
     hold_sessions,
     read_database,
     refuse_unknown,
@@ -32,55 +34,57 @@ from brainsurgeon.store.database import (
 )
 from brainsurgeon.store.placeholders import renumber
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-# Pages copied at a time. If another process writes in between, the copy starts again.
-_STEP = 4096
+# Values copied at a time, while other processes cannot write to the store.
+_TOGETHER = 100
+# Seconds to wait until no rewrite is in progress.
+_PATIENCE = 60.0
 # EPERM, ENOSYS, EOPNOTSUPP: errors of filesystems without hard links.
 _NO_LINKS = (1, 38, 95)
+# Files of brainsurgeon in a state directory, besides the database and the databases it replaced.
+_OWN = ("locks", "daemon.lock", "last_run", "report.html")
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
     """Copy the store of a directory to a file and check the copy; on failure leave no file behind.
 
-    No rewrite is under way in the copy. An existing file is replaced only with `force`.
+    The copy is of a moment without a rewrite in progress. An existing file is replaced only with
+    `force`. Other processes may write to the store meanwhile; they wait for a moment at most.
+    Raises BusyError if rewrites of sessions do not end within a minute.
     """
     _refuse_target(directory, target, force=force)
     opened = read_database(directory)
     if opened is None:
         raise UsageError(f"{directory}: there is no store yet, so nothing to copy")
+    opened.close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
-    with closing(opened) as source, hold_sessions(directory):
-        try:
-            with translated(directory):
-                copy_database(source, fresh)
-                values = check_copy(fresh)
-            _put(fresh, target, force=force)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(fresh)
+    try:
+        with translated(directory):
+            _copy_database(database_path(directory), fresh, hold_sessions(directory, _PATIENCE))
+            values = check_copy(fresh)
+        _put(fresh, target, force=force)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
     return StoreCopy(target, os.stat(target).st_size, values)
 
 
 def take_copy(source: str, path: str) -> int:
     """Copy a backup to a new file and return the number of its values.
 
-    Raises StoreUnusableError if it is damaged, no store or one of another version, UsageError if
-    there is no such file.
+    Raises UsageError if the file does not exist, StoreUnusableError if it is damaged, not a store
+    or of another version.
     """
     if not os.path.isfile(source):
         raise UsageError(f"{source}: no such file")
     try:
         with closing(connect(source, "ro")) as opened:
             refuse_unknown(opened, source)
-            copy_database(opened, path)
+        _copy_database(source, path, nullcontext())
         return check_copy(path)
     except StoreUnusableError as why:
-        told = str(why).replace(path, source).partition("; it is not used")[0]
+        text = str(why).replace(path, source).partition("; it is not used")[0]
         raise StoreUnusableError(
-            f"{told.partition(': nothing')[0]}: it is not used, and the store is as it was. Name "
+            f"{text.partition(': nothing')[0]}: it is not used, and the store is as it was. Name "
             "another backup"
         ) from why
     except sqlite3.OperationalError as error:
@@ -106,52 +110,89 @@ def is_damaged(directory: str) -> bool:
     except StoreDamagedError:
         return True
     except StoreUnusableError:
-        return False  # another program's, of another version, or not accessible
+        return False  # not a store, of another version, or not accessible
 
 
-def copy_database(source: sqlite3.Connection, path: str) -> None:
-    """Copy a database to a new file that only its owner can read, and sync it."""
-    _refuse_without_room(source, os.path.dirname(path))
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+def _copy_database(source: str, path: str, at_rest: AbstractContextManager[None]) -> None:
+    """Copy a store to a new file while other processes write to it.
+
+    A value never changes and its row id is never reused, so values are copied a few at a time. All
+    other tables are then read at one moment, inside `at_rest`, in about a second for a million
+    rows. Values added meanwhile are copied as well, and values deleted meanwhile are deleted from
+    the copy.
+    """
+    refuse_without_room(os.path.dirname(path), os.stat(source).st_size)
+    descriptor = create_file(path)
     try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as target:
-            target.execute("PRAGMA synchronous = OFF")  # it is synced once, when it is whole
-            source.backup(target, pages=_STEP, sleep=0.01)
+        with closing(connect(path, "rw")) as copy:
+            copy.execute("PRAGMA journal_mode = OFF")
+            copy.execute("PRAGMA synchronous = OFF")  # synced once, at the end
+            copy.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
+            create_schema(copy)
+            copy.execute("ATTACH ? AS old", (address(source, "ro"),))
+            tables = copy.execute(
+                "SELECT name FROM old.sqlite_schema WHERE type = 'table'"
+                " AND name NOT IN ('blobs', 'sqlite_sequence')"
+            ).fetchall()
+            _copy_values(copy)
+            with at_rest:
+                copy.execute("BEGIN")
+                for (table,) in tables:
+                    copy.execute(f"INSERT INTO {table} SELECT * FROM old.{table}")  # noqa: S608
+                _copy_values(copy)
+                copy.execute("DELETE FROM blobs WHERE id NOT IN (SELECT id FROM old.blobs)")
+                copy.execute("DELETE FROM sqlite_sequence")
+                copy.execute("INSERT INTO sqlite_sequence SELECT * FROM old.sqlite_sequence")
+                copy.execute("COMMIT")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _copy_values(copy: sqlite3.Connection) -> None:
+    """Copy the values that are newer than the newest value in the copy."""
+    newest = copy.execute("SELECT coalesce(max(id), 0) FROM blobs").fetchone()[0]
+    while True:
+        row = copy.execute(
+            "SELECT max(id) FROM (SELECT id FROM old.blobs WHERE id > ? ORDER BY id LIMIT ?)",
+            (newest, _TOGETHER),
+        ).fetchone()
+        if row[0] is None:
+            return
+        copy.execute(
+            "INSERT INTO blobs SELECT * FROM old.blobs WHERE id > ? AND id <= ?", (newest, row[0])
+        )
+        newest = row[0]
+
+
 def check_copy(path: str) -> int:
     """Read a whole copy and return the number of its values.
 
-    Raises StoreUnusableError if it is damaged, no store or one of another version.
+    Raises StoreUnusableError if it is damaged, not a store or of another version.
     """
     with closing(connect(path, "ro")) as connection:
         refuse_unknown(connection, path)
-        for wrong in problems(connection):
+        if problem := _problem(connection):
             raise StoreUnusableError(
-                f"{path}: {wrong}; it is not used. `brainsurgeon doctor` looks at the store itself"
+                f"{path}: {problem}; it is not used. `brainsurgeon doctor` looks at the store "
+                "itself"
             )
         return int(connection.execute("SELECT count(*) FROM blobs").fetchone()[0])
 
 
-def problems(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield what is wrong with the pages, the rows and the values of a store."""
+def _problem(connection: sqlite3.Connection) -> str | None:
+    """Return a problem with the pages, rows or values of a store, or None."""
     if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-        yield "the database is damaged"
-        return
+        return "the database is damaged"
     if connection.execute("PRAGMA foreign_key_check").fetchone():
-        yield "rows lead to what is not there"
+        return "rows refer to missing rows"
     blobs, broken = Blobs(connection), 0
-    for ident, name in blobs.named():
+    for ident, digest in blobs.named():
         try:
-            blobs.get(ident, name)
+            blobs.get(ident, digest)
         except DamagedError:
             broken += 1
-    if broken:
-        yield f"{broken} of its values are damaged"
+    return f"{broken} of its values are damaged" if broken else None
 
 
 def _refuse_target(directory: str, target: str, *, force: bool) -> None:
@@ -160,29 +201,21 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
         raise UsageError(f"{around}: no such directory; make it, or name another file")
     if os.path.isdir(target):
         raise UsageError(f"{target} is a directory; name a file in it")
-    if os.path.lexists(target):
-        if _same(target, database_path(directory)):
+    with suppress(OSError):
+        if os.path.samefile(target, database_path(directory)):
             raise UsageError(f"{target} is the store itself; name another file")
-        if not force:
-            raise UsageError(f"{target} is there already; --force replaces it")
+    if os.path.lexists(target) and not force:
+        raise _exists(target)
 
 
-def _same(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
-
-
-def _refuse_without_room(source: sqlite3.Connection, directory: str) -> None:
-    pages = source.execute("PRAGMA page_count").fetchone()[0]
-    refuse_without_room(directory, pages * source.execute("PRAGMA page_size").fetchone()[0])
+def _exists(target: str) -> UsageError:
+    return UsageError(f"{target} is there already; --force replaces it")
 
 
 def refuse_without_room(directory: str, needed: int) -> None:
     """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory."""
-    left = database.free(directory)
-    if left is not None and left < needed + database.NONE_LEFT:
+    left = free(directory)
+    if left is not None and left < needed + NONE_LEFT:
         raise StoreFullError(
             f"{directory}: {needed:,} bytes of room are needed and {left:,} are left; make room"
         )
@@ -194,7 +227,7 @@ def _put(fresh: str, target: str, *, force: bool) -> None:
         try:
             os.link(fresh, target)  # unlike rename(2) it never replaces a file
         except FileExistsError:
-            raise UsageError(f"{target} is there already; --force replaces it") from None
+            raise _exists(target) from None
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -204,18 +237,9 @@ def _put(fresh: str, target: str, *, force: bool) -> None:
     sync_directory(os.path.dirname(target))
 
 
-# The old database is kept beside it under another name. A process that still has it open notices at
-# its next transaction (`Store.transaction`), before it writes.
-
-
-JOURNAL = "-journal"
-# Files of ours in a state directory besides the database and its predecessors.
-OWN = ("locks", "daemon.lock", "last_run", "report.html")
-
-
 @contextmanager
 def staging(directory: str) -> Iterator[str]:
-    """Create a temporary state directory inside that of the store; it is deleted afterwards."""
+    """Create a temporary state directory inside the store's directory; delete it afterwards."""
     place = os.path.join(directory, f"new-{secrets.token_hex(8)}")
     os.mkdir(place, 0o700)
     try:
@@ -225,41 +249,38 @@ def staging(directory: str) -> Iterator[str]:
 
 
 def put_in_place(directory: str, fresh: str, word: str) -> str | None:
-    """Replace the store's database by a whole, synced one; return where the old one is kept.
+    """Replace the store's database with a complete, synced one; return the old one's new path.
 
-    At every moment one of the two has the name. The caller has exclusive access to the store.
+    A database of this name exists at every moment. A process that still has the old one open
+    notices at its next transaction, before it writes. The caller has exclusive access to the store.
     """
     path = database_path(directory)
     with closing(connect(fresh, "rw")) as connection:
         renumber(connection)
-    kept = _free_name(f"{path}.{word}") if os.path.lexists(path) else None
+    kept = None
+    if os.path.lexists(path):
+        names = (f"{path}.{word}" + (f"-{n}" if n > 1 else "") for n in count(1))
+        kept = next(name for name in names if not os.path.lexists(name))
     with _nobody_writing(directory):
         if kept:
             os.link(path, kept)
-            if os.path.lexists(path + JOURNAL):  # of a database that cannot even be rolled back
-                os.rename(path + JOURNAL, kept + JOURNAL)
+            if os.path.lexists(path + "-journal"):  # the database cannot be rolled back
+                os.rename(path + "-journal", kept + "-journal")
         os.rename(fresh, path)
         sync_directory(directory)
     return kept
 
 
-def _free_name(name: str) -> str:
-    """Return the name, or the first of name-2, name-3, ... that no file has."""
-    given = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(one for one in given if not os.path.lexists(one))
-
-
 def remove(directory: str) -> list[str]:
-    """Remove the store, its predecessors, and the directory if nothing else is in it.
+    """Remove the store, the databases it replaced, and the directory if it is then empty.
 
     Return the names of other files. The caller has exclusive access to the store.
     """
-    path = database_path(directory)
-    name = os.path.basename(path)
+    database = os.path.basename(database_path(directory))
     with _nobody_writing(directory):
-        for one in sorted(os.listdir(directory)):
-            if one == name or one.startswith((name + ".", name + "-")) or one in OWN:
-                os.unlink(os.path.join(directory, one))
+        for name in sorted(os.listdir(directory)):
+            if name in (database, *_OWN) or name.startswith((database + ".", database + "-")):
+                os.unlink(os.path.join(directory, name))
     left = sorted(os.listdir(directory))
     if not left:
         with suppress(OSError):
@@ -269,7 +290,7 @@ def remove(directory: str) -> list[str]:
 
 @contextmanager
 def _nobody_writing(directory: str) -> Iterator[None]:
-    """Keep other processes from writing to the database; to a damaged one they cannot write."""
+    """Keep other processes from writing to the database; a damaged one cannot be written anyway."""
     path = database_path(directory)
     held: sqlite3.Connection | None = None
     try:

@@ -1,71 +1,60 @@
-"""The bytes as they stood in a line: content-addressed, compressed, checked on reading.
+"""Values as they were in their lines: stored once, compressed, checked when they are read."""
 
-Equal values are stored once, whichever session they were taken from.
-"""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import sqlite3
+from collections.abc import Callable, Iterable
 
 import zstandard
 
 from brainsurgeon.errors import DamagedError
+from brainsurgeon.store.columns import Table
+from brainsurgeon.store.history import Facts
 
 try:
-    from _blake2 import blake2b  # what hashlib gives, which loads OpenSSL first
+    from _blake2 import blake2b  # hashlib has the same, but loads OpenSSL first
 except ImportError:
     from hashlib import blake2b
 
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable
 
-# On real tool results level 1 packs within 1 % of level 3, in four fifths of the time.
-_LEVEL = 1
-# Values that one sweep looks at: whoever else writes waits for it.
+# Values checked in one sweep; other writers wait for it.
 _LOOK = 5000
-_compressor = zstandard.ZstdCompressor(level=_LEVEL)
+# Values that one check reads, and bytes of them after which it stops.
+CHECKED, CHECKED_BYTES = 2000, 64 << 20
+# On real tool results, level 1 compresses within 1 % of level 3 in four fifths of the time.
+_compressor = zstandard.ZstdCompressor(level=1)
 _decompressor = zstandard.ZstdDecompressor()
 
 
 def digest(value: bytes) -> bytes:
-    """Return the 32 bytes that name a value."""
+    """Return the 32-byte digest that identifies a value."""
     return blake2b(value, digest_size=32).digest()
 
 
-class Blobs:
-    """The values as they stood in their lines, one row a distinct value."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
+class Blobs(Table):
     def put(self, value: bytes) -> tuple[int, bytes, int]:
         """Store a value once; return the id of its row, its digest and the bytes written."""
         name = digest(value)
-        row = self._connection.execute(
+        known = self._first(
             "SELECT id FROM blobs WHERE substr(digest, 1, 8) = substr(?1, 1, 8) AND digest = ?1",
-            (name,),
-        ).fetchone()
-        if row:
-            return row[0], name, 0
+            name,
+        )
+        if known is not None:
+            return known, name, 0
         packed = _compressor.compress(value)
         codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
-        cursor = self._connection.execute(
+        cursor = self._execute(
             "INSERT INTO blobs (digest, size, codec, data) VALUES (?, ?, ?, ?)",
             (name, len(value), codec, data),
         )
         return int(cursor.lastrowid or 0), name, len(data)
 
     def holds(self, blob_id: int, name: bytes) -> bool:
-        """Check whether a value still stands in the row, with the digest `name`."""
-        row = self._connection.execute(
-            "SELECT 1 FROM blobs WHERE id = ? AND digest = ?", (blob_id, name)
-        ).fetchone()
-        return row is not None
+        """Check whether a row still contains the value with the digest `name`."""
+        statement = "SELECT 1 FROM blobs WHERE id = ? AND digest = ?"
+        return self._first(statement, blob_id, name) is not None
 
     def get(self, blob_id: int, name: bytes) -> bytes:
-        """Read the value whose digest is `name`; raise DamagedError when it is any other."""
-        row = self._connection.execute(
+        """Return the value with the digest `name`; raise DamagedError if the row lacks it."""
+        row = self._execute(
             "SELECT size, codec, data FROM blobs WHERE id = ?", (blob_id,)
         ).fetchone()
         if row is None:
@@ -77,14 +66,14 @@ class Blobs:
             value = b""
         if len(value) != size or digest(value) != name:
             raise DamagedError(
-                "a stored value is damaged and was not put back: run `brainsurgeon doctor`"
+                "a stored value is damaged and was not restored: run `brainsurgeon doctor`"
             )
         return bytes(value)
 
     def release(self, ids: Iterable[int]) -> int:
-        """Delete these values unless some extraction still names them; return how many went."""
+        """Delete values that no extraction refers to; return how many."""
         return sum(
-            self._connection.execute(
+            self._execute(
                 "DELETE FROM blobs WHERE id = ? AND NOT EXISTS"
                 " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
                 (row,),
@@ -93,53 +82,85 @@ class Blobs:
         )
 
     def sweep(self, limit: int) -> int | None:
-        """Delete values that no extraction names, `limit` at most; part of the transaction.
+        """Delete up to `limit` unreferenced values; return how many, None at the end.
 
-        Looked at are some ids from the last sweep's on, up to the newest value of the run before
-        that (`let_sweep`): younger ones may wait for the record that names them. Return how many
-        went, None when there is no more to look at.
+        Checks some ids after the last sweep, up to the bound that `let_sweep` set in the previous
+        run. The record that refers to a newer value may not have been written yet.
         """
-        swept, until = self._bound("swept"), self._bound("sweep_until")
+        facts = Facts(self._connection)
+        swept, until = facts.get("swept") or 0, facts.get("sweep_until") or 0
         if swept >= until:
             return None
         last = min(until, swept + _LOOK)
-        gone = self._connection.execute(
+        gone = self._execute(
             "SELECT id FROM blobs WHERE id > ? AND id <= ?"
             " AND NOT EXISTS (SELECT 1 FROM extractions WHERE blob_id = blobs.id)"
             " AND NOT EXISTS (SELECT 1 FROM summaries WHERE blob_id = blobs.id)"
             " ORDER BY id LIMIT ?",
             (swept, last, limit),
         ).fetchall()
-        self._connection.executemany("DELETE FROM blobs WHERE id = ?", gone)
-        self._bind("swept", gone[-1][0] if len(gone) == limit else last)
+        self._executemany("DELETE FROM blobs WHERE id = ?", gone)
+        facts.put("swept", gone[-1][0] if len(gone) == limit else last)
         return len(gone)
 
     def let_sweep(self) -> None:
-        """Let the next run sweep what is stored by now; part of the caller's transaction."""
-        newest = self._connection.execute(
-            "SELECT seq FROM sqlite_sequence WHERE name = 'blobs'"
-        ).fetchone()
-        self._bind("sweep_until", newest[0] if newest else 0)
+        """Let the next run sweep the values stored so far."""
+        newest = self._first("SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")
+        Facts(self._connection).put("sweep_until", newest or 0)
 
     def forget_sweep(self, journal_id: int) -> None:
-        """Sweep again over the values of a rewrite that did not happen; before it is forgotten."""
-        row = self._connection.execute(
-            "SELECT min(blob_id) FROM extractions WHERE journal_id = ?", (journal_id,)
-        ).fetchone()
-        if row[0] is not None and row[0] <= self._bound("swept"):
-            self._bind("swept", row[0] - 1)
+        """Let an abandoned rewrite's values be swept again; call before deleting its records."""
+        least = self._first("SELECT min(blob_id) FROM extractions WHERE journal_id = ?", journal_id)
+        facts = Facts(self._connection)
+        if least is not None and least <= (facts.get("swept") or 0):
+            facts.put("swept", least - 1)
 
-    def _bound(self, key: str) -> int:
-        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return int(row[0]) if row else 0
+    def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
+        """Check the values that are known to be damaged, and some that extractions refer to.
 
-    def _bind(self, key: str, value: int) -> None:
-        self._connection.execute(
-            "INSERT INTO meta (key, value) VALUES (?, ?)"
-            " ON CONFLICT DO UPDATE SET value = excluded.value",
-            (key, str(value)),
-        )
+        Returns the row where the next check begins, and the rows that are damaged or missing. Each
+        is looked up singly: a damaged database may end a search early, without an error.
+        """
+        after, known = self._checked()
+        of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
+        listed = [row for blob in known for row in self._execute(f"{of} = ? LIMIT 1", (blob,))]
+        following = self._execute(
+            f"{of} > ? GROUP BY blob_id ORDER BY blob_id LIMIT ?", (after, CHECKED)
+        ).fetchall()
+        after, left, damaged = 0, CHECKED_BYTES, set()
+        for blob, name, size in (*listed, *following):
+            check_stop()
+            if not self._is_sound(blob, name):
+                damaged.add(blob)
+            left -= size
+            if left <= 0 and blob not in known:
+                after = blob
+                break
+        else:
+            if len(following) == CHECKED:
+                after = following[-1][0]
+        return after, sorted(damaged)
+
+    def note_check(self, after: int, damaged: list[int]) -> None:
+        Facts(self._connection).put("checked", [after, damaged])
+
+    def count_damaged(self) -> int:
+        """Return the number of values that the last checks found damaged or missing."""
+        return len(self._checked()[1])
+
+    def _checked(self) -> tuple[int, list[int]]:
+        after, damaged = Facts(self._connection).get("checked") or (0, [])
+        return after, damaged
+
+    def _is_sound(self, blob_id: int, name: bytes) -> bool:
+        try:
+            self.get(blob_id, name)
+        except sqlite3.OperationalError:
+            raise  # the disk or another process, not the value
+        except (DamagedError, sqlite3.DatabaseError):
+            return False
+        return True
 
     def named(self) -> list[tuple[int, bytes]]:
         """Return the id and the digest of every value."""
-        return self._connection.execute("SELECT id, digest FROM blobs").fetchall()
+        return self._execute("SELECT id, digest FROM blobs").fetchall()

@@ -1,40 +1,58 @@
-"""Unsigned 64-bit numbers (inodes on btrfs and others use the top bit) in SQLite's integers."""
+"""The base class for tables, and conversions between values and columns."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from brainsurgeon.model.entries import KeyPath
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.entries import KeyPath
-
+    import sqlite3
 
 _WRAP = 1 << 64
 
 
+class Table:
+    """Reads and writes one or a few tables; every write is part of the caller's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._executemany = connection.executemany
+
+    def _first(self, statement: str, *values: object) -> Any:
+        """Return the first column of the first row, or None without a row."""
+        row = self._execute(statement, values).fetchone()
+        return row[0] if row else None
+
+    def _column(self, statement: str, *values: object) -> list[Any]:
+        """Return the first column of all rows."""
+        return [row[0] for row in self._execute(statement, values)]
+
+
+# Inodes on btrfs and other filesystems use all 64 bits; SQLite's integers are signed.
 def signed(number: int) -> int:
-    """Write an unsigned number as a signed one, as a column holds it."""
     return number - _WRAP if number >= _WRAP // 2 else number
 
 
 def unsigned(number: int) -> int:
-    """Read an unsigned number from a column."""
     return number % _WRAP
 
 
 def path_text(name: str) -> str:
-    """Write the name of a file or directory as text, whatever bytes it is made of."""
+    """Return the name of a file as text; bytes that are not UTF-8 are escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def storable(text: str) -> str:
-    """Write a text that an agent chose, with a question mark for half a character."""
+    """Return a text with each lone surrogate replaced by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
 def key_path_text(path: KeyPath) -> str:
-    """Write where in an entry a value stood: as JSON, or the usual places in short."""
+    """Return a key path as JSON, or in the short form that the schema defines for `extractions`."""
     match path:
         case ("message", "content", int() as at, "text"):
             return f"t{at}"

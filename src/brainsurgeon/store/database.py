@@ -1,6 +1,4 @@
-"""Open the database: create it whole, refuse what is not ours or of another version."""
-
-from __future__ import annotations
+"""Create, open and lock the database; refuse one of another program or version."""
 
 import fcntl
 import os
@@ -8,8 +6,8 @@ import sqlite3
 import stat
 import struct
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from brainsurgeon.errors import (
     BrainsurgeonError,
@@ -20,65 +18,19 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.store.schema import SCHEMA, VERSION
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-# Bytes of free disk below which a rewrite may soon find no room.
+# Bytes of free disk below which rewrites may soon fail.
 SCARCE = 64 << 20
 # Bytes of free disk below which nothing can be stored.
 NONE_LEFT = 1 << 20
-
-
-def why_not_writable(directory: str) -> str | None:
-    """Return why a state directory can neither be made nor written by this user, or None."""
-    above = directory
-    while not os.path.lexists(above) and above != os.path.dirname(above):
-        above = os.path.dirname(above)
-    if _may(above, os.W_OK | os.X_OK):
-        return None
-    if above == directory:
-        return f"{directory} cannot be written by this user"
-    return f"{directory} cannot be made: {above} cannot be written by this user"
-
-
-def why_not_opened(database: str) -> str | None:
-    """Say that this user has no right to open a database that is there, or None."""
-    if os.path.lexists(database) and not _may(database, os.R_OK | os.W_OK):
-        return "this user may not open it (Permission denied)"
-    return None
-
-
-def free(place: str) -> int | None:
-    """Return the free bytes of the disk that a place lies on or would lie on.
-
-    None where unknown.
-    """
-    while not os.path.lexists(place) and place != os.path.dirname(place):
-        place = os.path.dirname(place)
-    try:
-        seen = os.statvfs(place)
-    except OSError:
-        return None
-    return 0 if seen.f_files and not seen.f_favail else seen.f_bavail * seen.f_frsize
-
-
-def _may(path: str, how: int) -> bool:
-    effective = os.access in os.supports_effective_ids
-    return os.access(path, how, effective_ids=effective)
-
-
-# Seconds to wait for another process of ours.
+# Seconds to wait for another brainsurgeon process.
 PATIENCE = 10.0
 
-# What SQLite raises: the store as a whole is in trouble.
+# The base class of SQLite's errors.
 DatabaseError = sqlite3.Error
-
-# Bytes. Values of some kilobytes leave part of a page unused: with 8192 a store of values of 40 KB
-# was 7 % larger, one of 8 KB 12 %, and deleting took longer; scans took the same.
+# Bytes. Values of some kilobytes leave part of a page unused: with 8192, a store of 40 KB values
+# was 7 % larger, a store of 8 KB values 12 %. Deleting took longer, scans took the same time.
 PAGE = 4096
 
-# What can be done about a damaged store.
 ADVICE = (
     "`brainsurgeon store restore FILE` puts a backup in its place; without one"
     " `brainsurgeon doctor --repair` saves what can still be read"
@@ -90,15 +42,55 @@ _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
     "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",
 )  # fmt: skip
+# Seconds to wait for a process that holds the daemon's lock only to read the daemon's pid.
+_ASKING = 0.2
+
+
+def _may(path: str, how: int) -> bool:
+    return os.access(path, how, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _nearest(path: str) -> str:
+    """Return the path or the nearest directory above it that exists."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def why_not_writable(directory: str) -> str | None:
+    """Return why this user can neither create nor write a state directory, or None."""
+    above = _nearest(directory)
+    if _may(above, os.W_OK | os.X_OK):
+        return None
+    if above == directory:
+        return f"{directory} cannot be written by this user"
+    return f"{directory} cannot be made: {above} cannot be written by this user"
+
+
+def free(path: str) -> int | None:
+    """Return the free bytes of the disk on which a path is or would be; None if unknown."""
+    try:
+        status = os.statvfs(_nearest(path))
+    except OSError:
+        return None
+    return 0 if status.f_files and not status.f_favail else status.f_bavail * status.f_frsize
 
 
 def database_path(directory: str) -> str:
-    """Return the path of the database in a state directory."""
     return os.path.join(directory, "store.db")
 
 
+def identity(directory: str) -> tuple[int, int] | None:
+    """Return device and inode of the database in a state directory, or None without one."""
+    try:
+        status = os.stat(database_path(directory))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def make_directory(directory: str) -> None:
-    """Make the state directory, 0700 and nobody else's."""
+    """Create the state directory with mode 0700; refuse a directory of another user."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         status = os.lstat(directory)
@@ -116,24 +108,42 @@ def make_directory(directory: str) -> None:
         os.chmod(directory, 0o700)
 
 
-def open_database(directory: str, locks: int) -> sqlite3.Connection:
-    """Open the database for writing; create it where there is none."""
+def open_database(directory: str, locks: int | None = None) -> sqlite3.Connection:
+    """Open the database for writing if `locks`, a descriptor of the lock file, is given.
+
+    Otherwise open it for reading. Opening for writing creates a missing database.
+    """
     path = database_path(directory)
-    with translated(directory):
-        if not os.path.lexists(path):
-            _create(directory, path, locks)
-        refuse_foreign(directory)
-        connection = connect(path, "rw")
-        try:
-            refuse_unknown(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    while True:
+        before = identity(directory)
+        with translated(directory):
+            if locks is not None and before is None:
+                _create(directory, path, locks)
+            _refuse_foreign(path)
+            # SQLite must undo a transaction interrupted by a crash before anyone can read.
+            if locks is None and os.path.exists(path + "-journal"):
+                with suppress(sqlite3.OperationalError), closing(connect(path, "rw")) as writer:
+                    writer.execute("SELECT 1 FROM sqlite_master").fetchone()
+            connection = connect(path, "ro" if locks is None else "rw")
+            try:
+                refuse_unknown(connection, path)
+            except BaseException:
+                connection.close()
+                raise
+        # A process that replaces the database keeps it locked meanwhile. A database opened before
+        # the replacement and read after it is no longer the store.
+        if before is None or identity(directory) == before:
+            return connection
+        connection.close()
+
+
+def read_database(directory: str) -> sqlite3.Connection | None:
+    """Open the database read-only; None if there is none."""
+    return open_database(directory) if os.path.exists(database_path(directory)) else None
 
 
 def _create(directory: str, path: str, locks: int) -> None:
-    """Build the database under another name and move it into place: never half a schema."""
+    """Create the database under another name and rename it, so it never has half a schema."""
     fcntl.flock(locks, fcntl.LOCK_EX)
     try:
         if os.path.lexists(path):
@@ -141,22 +151,23 @@ def _create(directory: str, path: str, locks: int) -> None:
         fresh = path + ".new"
         with suppress(FileNotFoundError):
             os.unlink(fresh)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(fresh, flags, 0o600))
-        connection = connect(fresh, "rw")
-        try:
+        os.close(create_file(fresh))
+        with closing(connect(fresh, "rw")) as connection:
             create_schema(connection)
-        finally:
-            connection.close()
         os.rename(fresh, path)
         sync_directory(directory)
     finally:
         fcntl.flock(locks, fcntl.LOCK_UN)
 
 
+def create_file(path: str) -> int:
+    """Create a new file that only its owner can read; return its descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
+
+
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Create every table in an empty database."""
-    from sqlite_utils import Database  # noqa: PLC0415  a third of a second, needed once a store
+    from sqlite_utils import Database  # noqa: PLC0415  takes 1/3 s, used once per store
 
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -166,7 +177,6 @@ def create_schema(connection: sqlite3.Connection) -> None:
 
 
 def sync_directory(directory: str) -> None:
-    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -174,35 +184,20 @@ def sync_directory(directory: str) -> None:
         os.close(descriptor)
 
 
-def read_database(directory: str) -> sqlite3.Connection | None:
-    """Open the database read-only; None where there is none."""
-    path = database_path(directory)
-    if not os.path.exists(path):
-        return None
-    with translated(directory):
-        refuse_foreign(directory)
-        roll_back_crash(path)
-        connection = connect(path, "ro")
-        try:
-            refuse_unknown(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-def _address(path: str) -> str:
-    """Write a path as SQLite's URIs have it; `urllib` would take longer than opening the store."""
-    return "file:" + "".join(
-        chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in os.fsencode(path)
-    )
+def address(path: str, mode: str) -> str:
+    """Return a path as a URI for SQLite. Importing `urllib` takes longer than opening the store."""
+    quoted = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in os.fsencode(path))
+    return f"file:{quoted}?mode={mode}"
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
-    """Connect with every setting that the promises of this room need."""
-    uri = f"{_address(path)}?mode={mode}"
+    """Connect with the settings that durability and deletion depend on."""
     connection = sqlite3.connect(
-        uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        address(path, mode),
+        uri=True,
+        timeout=PATIENCE,
+        isolation_level=None,
+        check_same_thread=False,
     )
     try:
         for pragma in _PRAGMAS:
@@ -213,11 +208,16 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
-    """Raise StoreUnusableError where a database is no store, or of a version that we do not know.
+def size_of(connection: sqlite3.Connection) -> int:
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
 
-    Called again in every transaction: another process may have brought the store to a newer
-    version while this one had it open.
+
+def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
+    """Raise StoreUnusableError if a database is not a store, or of another version.
+
+    Called again in every transaction: another process may have upgraded the store while this one
+    had it open.
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
@@ -240,32 +240,22 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def refuse_foreign(directory: str) -> None:
-    """Refuse what is no store of ours before it is really opened, which might change it.
+def _refuse_foreign(path: str) -> None:
+    """Raise StoreUnusableError if a database is not a store, without changing it.
 
-    SQLite would move another program's write-ahead log into its database. This look takes no
-    lock and leaves no trace; where it cannot tell, the real opening will. It is SQLite's own, as
-    closing a descriptor of ours would let go of the locks of all connections of this process.
+    A normal connection would move another program's write-ahead log into its database. This one
+    takes no lock and changes nothing. If it cannot read the database, the normal connection reports
+    why. The file is not opened without SQLite: closing that descriptor would release the locks of
+    all connections of this process.
     """
-    path = database_path(directory)
-    uri = f"{_address(path)}?mode=ro&immutable=1"
-    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as looking:
-        refuse_unknown(looking, path)
-
-
-def roll_back_crash(path: str) -> None:
-    """Let SQLite undo a transaction that a crash cut off; nobody can read before that is done.
-
-    Only where its journal stands: a store in order is not opened for writing.
-    """
-    if os.path.exists(path + "-journal"):
-        with suppress(sqlite3.OperationalError), closing(connect(path, "rw")) as connection:
-            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    uri = f"{address(path, 'ro')}&immutable=1"
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
+        refuse_unknown(connection, path)
 
 
 @contextmanager
 def translated(directory: str) -> Iterator[None]:
-    """Turn what SQLite says into what a person can act on; never its message about content."""
+    """Translate SQLite errors, without SQLite's message, which may contain session content."""
     try:
         yield
     except sqlite3.Error as error:
@@ -273,15 +263,15 @@ def translated(directory: str) -> Iterator[None]:
 
 
 def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
-    """Return what an error of SQLite means for whoever runs us."""
     path = database_path(directory)
-    code = getattr(error, "sqlite_errorname", "") or ""
+    code = getattr(error, "sqlite_errorname", "")
     if code.startswith("SQLITE_FULL"):
         return StoreFullError(f"{path}: the disk is full; make room and run again")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return BusyError(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        why = why_not_opened(path) or code
+        refused = os.path.lexists(path) and not _may(path, os.R_OK | os.W_OK)
+        why = "this user may not open it (Permission denied)" if refused else code
         return StoreUnusableError(
             f"{path} cannot be opened for this: {why}; nothing was touched. Run as the user that "
             "it belongs to, and make it writable for that user"
@@ -296,20 +286,26 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     )
 
 
-# Seconds for which somebody who only asks for the holder may have the daemon's lock.
-_LOOKERS = 0.2
+def open_locks(directory: str, name: str) -> int:
+    """Open a lock file in the state directory for writing; return its descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(os.path.join(directory, name), flags, 0o600)
 
 
 @contextmanager
 def hold_daemon_lock(directory: str) -> Iterator[None]:
-    """Hold the daemon's lock for a life; raise BusyError with the holder's pid when it is taken."""
+    """Hold the daemon's lock; raise BusyError with the pid of the process that has it."""
     make_directory(directory)
-    descriptor = os.open(
-        os.path.join(directory, "daemon.lock"),
-        os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
-    )  # fmt: skip
+    descriptor = open_locks(directory, "daemon.lock")
     try:
-        _lock_daemon(descriptor, directory)
+        deadline = time.monotonic() + _ASKING
+        while not _flock(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+                raise BusyError(
+                    f"a daemon is already running here (pid {pid or 'unknown'}): {directory}"
+                )
+            time.sleep(0.02)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -317,19 +313,12 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock_daemon(descriptor: int, directory: str) -> None:
-    deadline = time.monotonic() + _LOOKERS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-                told = f"a daemon is already running here (pid {holder or 'unknown'}): {directory}"
-                raise BusyError(told) from None
-            time.sleep(0.02)
-        else:
-            return
+def _flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def daemon_holder(directory: str) -> int | None:
@@ -339,22 +328,17 @@ def daemon_holder(directory: str) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).strip()
-        return int(holder) if holder.isdigit() else None
+        if _flock(descriptor, fcntl.LOCK_SH):
+            return None
+        pid = os.pread(descriptor, 32, 0).strip()
+        return int(pid) if pid.isdigit() else None
     finally:
         os.close(descriptor)
-    return None
-
-
-# The length of a lock that goes on for ever: each session's lock is one byte of the same file.
-_EVERY_SESSION = 0
 
 
 @contextmanager
 def hold_store(directory: str) -> Iterator[None]:
-    """Hold the daemon's lock and those of all sessions; raise BusyError where somebody has one."""
+    """Hold the daemon's lock and those of all sessions; raise BusyError if one is taken."""
     if pid := daemon_holder(directory):
         raise BusyError(
             f"the daemon (pid {pid}) is at work on this store: stop it, then run this again"
@@ -364,29 +348,46 @@ def hold_store(directory: str) -> Iterator[None]:
 
 
 @contextmanager
-def hold_sessions(directory: str) -> Iterator[None]:
-    """Hold the writer locks of all sessions, so that no rewrite is under way in the store."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(os.path.join(directory, "locks"), flags, 0o600)
+def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the writer locks of all sessions, so that no rewrite is under way in the store.
+
+    Raises BusyError if one is still under way after `patience` seconds.
+    """
+    descriptor = open_locks(directory, "locks")
     try:
-        deadline = time.monotonic() + PATIENCE
-        while not _taken(descriptor):
-            if time.monotonic() > deadline:
-                raise BusyError("another brainsurgeon is rewriting a session; try again")
-            time.sleep(0.05)
-        yield
+        busy = "another brainsurgeon is rewriting a session; try again"
+        with hold_bytes(descriptor, 0, 0, busy, patience):
+            yield
     finally:
         os.close(descriptor)
 
 
-def _taken(descriptor: int) -> bool:
-    command = getattr(fcntl, "F_OFD_SETLK", None)
+@contextmanager
+def hold_bytes(
+    descriptor: int, start: int, length: int, busy: str, patience: float,
+    check_stop: Callable[[], None] = lambda: None,
+) -> Iterator[None]:  # fmt: skip
+    """Lock bytes of the lock file; raise BusyError after `patience` seconds.
+
+    Each session has one byte; length 0 means up to the end. The kernel releases the lock when its
+    holder dies.
+    """
+    deadline = time.monotonic() + patience
+    while not _lock_bytes(descriptor, start, length, fcntl.F_WRLCK):
+        if time.monotonic() > deadline:
+            raise BusyError(busy)
+        check_stop()
+        time.sleep(0.05)
     try:
-        if command is None:  # not Linux: by process instead
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _EVERY_SESSION, 0)
-        else:
-            record = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, _EVERY_SESSION, 0)
-            fcntl.fcntl(descriptor, command, record)
+        yield
+    finally:
+        _lock_bytes(descriptor, start, length, fcntl.F_UNLCK)
+
+
+def _lock_bytes(descriptor: int, start: int, length: int, kind: int) -> bool:
+    record = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, record)
     except (BlockingIOError, PermissionError):
         return False
     return True

@@ -1,39 +1,37 @@
-"""What retention asks of the store and does to it: candidates, tombstones, bytes really gone.
+"""Expired values: find the candidates, leave tombstones, return the space.
 
-A run may have to decide about millions of values. So the candidates lie in a temporary table,
-which SQLite spools to disk where it is large, and everything is read and written a page at a time:
-whoever reads holds a lock that makes a commit of others wait. A page is whole by itself.
+A run may have to decide about millions of values. So the candidates are in a temporary table,
+which SQLite keeps on disk if it is large. Everything is read and written in pages, because a reader
+holds a lock that makes commits of other processes wait. Each page is complete in itself.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from brainsurgeon.model.records import Held
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.rows import Rows
+from brainsurgeon.store.columns import Table
+from brainsurgeon.store.sessions import Rows
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-# Values that are decided and deleted together: another writer waits for no more than these.
+# Values that are decided and deleted together; other writers wait that long at most.
 PAGE = 1000
-# Bytes of values, as they were, that are deleted together, unless it is a single one.
+# Uncompressed bytes that are deleted together, unless a single value is larger.
 LARGE = 16 << 20
-# Rows that are read together: others may write meanwhile, but wait to commit.
+# Rows that are read together. Other processes may write meanwhile, but wait to commit.
 _LOOK = 5000
-# KiB of the database in memory: what a page of deletions touches fits, or else SQLite would spill
-# it, and keep everybody out until the end.
+# KiB of the database in memory: enough for a page of deletions. With less, SQLite would write
+# changes to the database early and lock out all other processes until the end.
 _CACHE = 16_384
-# Pages of the database that are given back together.
+# Database pages that are returned to the filesystem together.
 _PAGES = 1024
 
 _HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
-# What is true of an extraction `e` that somebody asked for, or that a rewrite may be about to put
-# back: one that is under way in a session where it stands.
+# True if an extraction `e` is requested, or if an unfinished rewrite may restore it.
 _WANTED = """
     EXISTS (SELECT 1 FROM requests w WHERE w.state = 'open' AND w.action = 'restore'
             AND w.entry_id IN ('', e.entry_id) AND (w.session_id = e.session_id OR w.session_id IN
@@ -43,10 +41,10 @@ _WANTED = """
 
 
 class Sight(NamedTuple):
-    """What a run found of one session, in seconds since 1970 (UTC).
+    """A session as a run found it; times are seconds since 1970 (UTC).
 
-    `activity` is when it last changed, `missed_at` when it was first missed. Neither is known of
-    one that cannot be seen in this run.
+    `activity` is the time of its last change, `missed_at` the time it was first missing. Both are
+    None if this run cannot see the session.
     """
 
     session_id: int
@@ -55,32 +53,25 @@ class Sight(NamedTuple):
     missed_at: float | None
 
 
-class Expiry:
-    """What retention asks of the store and does to it."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+class Expiry(Table):
+    """Statements for retention: counts, candidates, and deletion."""
 
     def candidates(self) -> Candidates:
-        """Return what is to hold the values that a run has to decide about."""
         return Candidates(self._connection)
 
     def count_held(self) -> int:
-        (count,) = self._connection.execute(
-            f"SELECT count(*) FROM extractions e WHERE {_HELD}"  # noqa: S608
-        ).fetchone()
-        return int(count)
+        return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_HELD}"))  # noqa: S608
 
     def out_of_sight(
         self, missed_before: float, held_back: Iterable[str]
     ) -> tuple[int, float] | None:
-        """Count the held values that were last in sight before a moment, in all their sessions.
+        """Count the stored values missing from all their sessions since before a time.
 
-        Those below a root that is `held_back` are kept, and so are those that somebody asked for.
-        Return also when the first of them was missed; None where there is none. Times are seconds
-        since 1970 (UTC).
+        A missing session counts like one without the value. Requested values and values below a
+        root in `held_back` are not counted. Also returns when the first one went missing; None if
+        there is none. Times are seconds since 1970 (UTC).
         """
-        count, first = self._connection.execute(
+        count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
             " (SELECT max(iif(CAST(s.root AS TEXT) IN (SELECT value FROM json_each(?2)), 9e999,"
             " coalesce(p.missed_at, s.missed_at, 9e999))) AS missed FROM extractions e"
@@ -95,16 +86,17 @@ class Expiry:
         return (count, first) if count else None
 
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
-        """Leave tombstones of extractions, each with the reason; return how many values went.
+        """Turn extractions into tombstones, with the reasons; return the number of deleted values.
 
-        A value goes with the last extraction that names it. Part of the caller's transaction.
+        A value is deleted with the last extraction that refers to it. Part of the caller's
+        transaction.
         """
         values, entries = set(), set()
         for ident, why in expired:
-            blob, *entry = self._connection.execute(
+            blob, *entry = self._execute(
                 "SELECT blob_id, session_id, entry_id FROM extractions WHERE id = ?", (ident,)
             ).fetchone()
-            self._connection.execute(
+            self._execute(
                 "UPDATE extractions SET expired_at = ?, expired_why = ?, blob_id = NULL"
                 " WHERE id = ?",
                 (now, why, ident),
@@ -115,29 +107,23 @@ class Expiry:
         return Blobs(self._connection).release(sorted(values))
 
     def shrink(self) -> bool:
-        """Return freed pages back to the filesystem, some; return whether there are more.
-
-        `secure_delete` has zeroed them.
-        """
+        """Return some free pages, which are zeroed, to the filesystem; True if there are more."""
         # As a script: `execute` would step once, and each step frees a single page.
-        before = self._free_pages()
+        before = self._first("PRAGMA freelist_count")
         self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
-        return 0 < self._free_pages() < before
-
-    def _free_pages(self) -> int:
-        return int(self._connection.execute("PRAGMA freelist_count").fetchone()[0])
+        return bool(0 < self._first("PRAGMA freelist_count") < before)
 
 
-class Candidates:
-    """The values that one retention run has to decide about; as a context it cleans up."""
+class Candidates(Table):
+    """Context manager: temporary tables of the values that a retention run decides about."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._cache = 0
 
     def __enter__(self) -> Self:
-        (self._cache,) = self._connection.execute("PRAGMA cache_size").fetchone()
-        self._connection.execute(f"PRAGMA cache_size = {-_CACHE}")
+        self._cache = self._first("PRAGMA cache_size")
+        self._execute(f"PRAGMA cache_size = {-_CACHE}")
         self._connection.executescript(
             "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
             "CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
@@ -147,110 +133,95 @@ class Candidates:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(sqlite3.Error):  # a store in trouble says so by itself
-            self._connection.execute(f"PRAGMA cache_size = {self._cache}")
+        with suppress(sqlite3.Error):  # other statements report a failing store
+            self._execute(f"PRAGMA cache_size = {self._cache}")
             self._connection.executescript("DROP TABLE temp.due; DROP TABLE temp.sight;")
 
     def gather(
         self, sights: Iterable[Sight], now: float, retention: float | None, standing: float | None
     ) -> bool:
-        """Take up every value that can have expired by what a run found; return whether any has.
+        """Add every value that may have expired; return whether there is any.
 
-        `retention` and `standing` are the seconds for which values are kept whose placeholder
-        stands in no session, or in one; None is for ever.
+        A value is kept for `retention` seconds if its placeholder is in no session, and for
+        `standing` seconds if it is in one. None means for ever.
         """
-        self._connection.executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
+        self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
         if retention is not None:
-            self._take_unplaced(now - retention)
+            self._take(
+                "SELECT unplaced_at, id FROM extractions WHERE unplaced_at IS NOT NULL"
+                " AND blob_id IS NOT NULL AND unplaced_at <= ? AND (unplaced_at, id) > (?, ?)"
+                " ORDER BY unplaced_at, id LIMIT ?",
+                now - retention,
+                -1.0,
+                -1,
+            )
         if standing is not None:
-            self._take_missed(now - standing)
+            self._take(
+                "SELECT missed_at, session_id, extraction_id FROM placements"
+                " WHERE missed_at IS NOT NULL AND missed_at <= ?"
+                " AND (missed_at, session_id, extraction_id) > (?, ?, ?)"
+                " ORDER BY missed_at, session_id, extraction_id LIMIT ?",
+                now - standing,
+                -1.0,
+                -1,
+                -1,
+            )
             for session in self._silent(now - standing):
-                self._take_session(session)
-        self._connection.execute("CREATE INDEX temp.due_name ON due (name)")
-        found = self._connection.execute("SELECT 1 FROM temp.due LIMIT 1").fetchone()
-        return found is not None
-
-    def _take_unplaced(self, until: float) -> None:
-        at = (-1.0, -1)
-        while rows := self._connection.execute(
-            "SELECT unplaced_at, id FROM extractions WHERE unplaced_at IS NOT NULL"
-            " AND blob_id IS NOT NULL AND unplaced_at <= ? AND (unplaced_at, id) > (?, ?)"
-            " ORDER BY unplaced_at, id LIMIT ?",
-            (until, *at, _LOOK),
-        ).fetchall():
-            self._take(ident for _, ident in rows)
-            at = rows[-1]
-
-    def _take_missed(self, until: float) -> None:
-        at = (-1.0, -1, -1)
-        while rows := self._connection.execute(
-            "SELECT missed_at, session_id, extraction_id FROM placements"
-            " WHERE missed_at IS NOT NULL AND missed_at <= ?"
-            " AND (missed_at, session_id, extraction_id) > (?, ?, ?)"
-            " ORDER BY missed_at, session_id, extraction_id LIMIT ?",
-            (until, *at, _LOOK),
-        ).fetchall():
-            self._take(row[-1] for row in rows)
-            at = rows[-1]
+                self._take(
+                    "SELECT extraction_id FROM placements WHERE session_id = ?"
+                    " AND extraction_id > ? ORDER BY extraction_id LIMIT ?",
+                    session,
+                    0,
+                )
+        self._execute("CREATE INDEX temp.due_name ON due (name)")
+        return bool(self._first("SELECT 1 FROM temp.due LIMIT 1"))
 
     def _silent(self, until: float) -> list[int]:
-        """Return the sessions in which something can have been silent, or missed, for so long."""
-        sessions = self._connection.execute(
-            "SELECT session_id FROM temp.sight WHERE coalesce(activity, missed_at) <= ?", (until,)
-        ).fetchall()
-        return [session for (session,) in sessions if self._oldest(session) <= until]
-
-    def _oldest(self, session: int) -> float:
-        """Return when the oldest value of a session was extracted that is held."""
-        row = self._connection.execute(
+        """Return the sessions that last changed or were missed before a time, with older values."""
+        sessions = self._column(
+            "SELECT session_id FROM temp.sight WHERE coalesce(activity, missed_at) <= ?", until
+        )
+        oldest_value = (
             "SELECT e.extracted_at FROM placements p CROSS JOIN extractions e"
             " ON e.id = p.extraction_id WHERE p.session_id = ? AND e.blob_id IS NOT NULL"
-            " ORDER BY p.extraction_id LIMIT 1",
-            (session,),
-        ).fetchone()
-        return float(row[0]) if row else float("inf")
-
-    def _take_session(self, session: int) -> None:
-        last = 0
-        while rows := self._connection.execute(
-            "SELECT extraction_id FROM placements WHERE session_id = ? AND extraction_id > ?"
-            " ORDER BY extraction_id LIMIT ?",
-            (session, last, _LOOK),
-        ).fetchall():
-            self._take(ident for (ident,) in rows)
-            last = rows[-1][0]
-
-    def _take(self, idents: Iterable[int]) -> None:
-        self._connection.execute(
-            "INSERT OR IGNORE INTO temp.due SELECT e.id, iif(e.replacement IS NULL, e.name, NULL)"  # noqa: S608
-            " FROM json_each(?) j CROSS JOIN extractions e ON e.id = j.value"
-            f" WHERE {_HELD}",
-            (json.dumps(list(idents)),),
+            " ORDER BY p.extraction_id LIMIT 1"
         )
+        return [
+            session for session in sessions
+            if (at := self._first(oldest_value, session)) is not None and at <= until
+        ]  # fmt: skip
+
+    def _take(self, statement: str, fixed: float, *at: float) -> None:
+        """Add the values whose ids are a statement's last column; read it in pages after `at`."""
+        while rows := self._execute(statement, (fixed, *at, _LOOK)).fetchall():
+            self._execute(
+                "INSERT OR IGNORE INTO temp.due"  # noqa: S608
+                " SELECT e.id, iif(e.replacement IS NULL, e.name, NULL)"
+                f" FROM json_each(?) j CROSS JOIN extractions e ON e.id = j.value WHERE {_HELD}",
+                (json.dumps([row[-1] for row in rows]),),
+            )
+            at = rows[-1]
 
     def spare(self, names: Iterable[str]) -> None:
-        """Leave out the values whose placeholder was read somewhere; `names` are their ids."""
+        """Remove the values whose placeholder ids are in `names`: they were found in a file."""
         listed = list(names)
         for at in range(0, len(listed), PAGE):
-            self._connection.execute(
+            self._execute(
                 "DELETE FROM temp.due WHERE name IN (SELECT value FROM json_each(?))",
                 (json.dumps(listed[at : at + PAGE]),),
             )
 
     def hold_back(self, root: str) -> None:
-        """Leave the sessions below a root as not seen: something there cannot be read."""
-        self._connection.execute(
+        """Mark the sessions below a root as not seen, because something there is unreadable."""
+        self._execute(
             "UPDATE temp.sight SET activity = NULL, missed_at = NULL WHERE root = ?", (root,)
         )
 
     def page(self, after: int) -> list[Held]:
-        """Return the next candidates behind an id, as they are now; the id after which to go on.
-
-        Those that somebody asked for since, or that are held no more, are left out.
-        """
+        """Return the next candidates after an id that are still stored and not requested."""
         page: list[Held] = []
         total = 0
-        for row in self._connection.execute(
+        for row in self._execute(
             "SELECT e.id, e.session_id, e.size, e.extracted_at, e.restored_at, e.unplaced_at,"  # noqa: S608
             " max(iif(p.missed_at IS NULL, s.activity, NULL)),"
             " max(coalesce(p.missed_at, s.missed_at)),"

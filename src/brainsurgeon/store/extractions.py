@@ -1,10 +1,8 @@
-"""What was cut out of which entry, and when each entry was last restored."""
-
-from __future__ import annotations
+"""Extracted values by entry, the times of restores, and the fields that we set in sessions."""
 
 import json
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import (
@@ -15,169 +13,155 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     unnumbered,
 )
-from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.plans import Removal
+from brainsurgeon.model.records import Extraction, FieldRecord
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import key_path_read, key_path_text, storable
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from brainsurgeon.model.plans import Cut
-
+from brainsurgeon.store.columns import Table, key_path_read, key_path_text, storable
 
 _COLUMNS = (
     "e.id, e.session_id, e.entry_id, e.name, e.path, e.kind, e.tool, e.block, e.replacement,"
     " e.anchor, e.rest, e.chars, e.size, e.digest, e.blob_id, e.run_id, e.archive_id,"
-    " e.extracted_at, e.restored_at, e.expired_at, e.expired_why,"
+    " e.tokens, e.extracted_at, e.restored_at, e.expired_at, e.expired_why,"
     " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
-# Names that are looked up by one statement.
-_TOGETHER = 1000
 # Matches the extractions of an entry by the id in its placeholders, whatever the number.
-OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
+_OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 
 
-def _extraction(row: tuple[Any, ...]) -> Extraction:
-    values = list(row)
-    values[4] = key_path_read(row[4])
-    values[7] = bool(row[7])
-    return Extraction(*values)
-
-
-def _batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for at in range(0, len(names), size):
-        yield names[at : at + size]
-
-
-class Extractions:
-    """What was cut out of which entry."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
+class Extractions(Table):
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever extracted."""
-        return self._connection.execute("SELECT 1 FROM extractions LIMIT 1").fetchone() is None
+        return self._first("SELECT 1 FROM extractions LIMIT 1") is None
 
     def of_session(self, session_id: int) -> list[Extraction]:
-        """Return what was taken from a session, but for rewrites under way; oldest first."""
-        return self._extractions("e.session_id = ?", [session_id])
+        return self._extractions("e.session_id = ?", session_id)
 
     def held_in(self, session_id: int) -> list[Extraction]:
-        """Return the extractions that a session was last seen to hold; oldest first."""
+        """Return the extractions with a placeholder in a session when last read, oldest first."""
         return self._extractions(
-            "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", [session_id]
+            "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", session_id
         )
 
     def named(self, names: Iterable[str]) -> list[Extraction]:
         """Return the extractions with these ids in their placeholders; oldest first.
 
-        The cost grows with what is asked for, not with what was ever extracted.
+        The cost grows with the number of names, not with the size of the store.
         """
-        found = []
-        for some in _batched(sorted(set(names)), _TOGETHER):
-            listed = json.dumps(some)
-            found += self._extractions("e.name IN (SELECT value FROM json_each(?))", [listed])
-        return sorted(found, key=lambda one: one.id)
+        listed = json.dumps(sorted(set(names)))
+        return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
+
+    def gone(self, why: str) -> int:
+        """Return how many values are gone for one reason although their placeholders remain."""
+        return int(self._first(
+            "SELECT count(*) FROM extractions WHERE expired_why = ?"
+            " AND EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id)", why,
+        ))  # fmt: skip
 
     def of_run(self, run_id: int) -> list[Extraction]:
-        """Return what a run extracted, restored and expired values too."""
-        return self._extractions("e.run_id = ?", [run_id])
+        """Return the extractions of a run, including restored and expired ones."""
+        return self._extractions("e.run_id = ?", run_id)
 
     def of_entry(self, reference: str) -> list[Extraction]:
         """Return the extractions of an entry, by its id or by a placeholder.
 
-        The bare id of an entry finds all of its placeholders, a whole placeholder or an id with a
-        number only that one.
+        The bare id of an entry finds the extractions of all its placeholders. A whole placeholder,
+        or an id with a number, finds only those of that placeholder.
         """
         name = id_named(reference) if is_placeholder(reference) else reference
-        if storable(name) != name:  # typed, in other bytes than ids are made of
+        if storable(name) != name:  # it contains characters that no id has
             return []
-        exact = self._extractions("e.name = ?", [name])
+        exact = self._extractions("e.name = ?", name)
         if exact and (unnumbered(name) != name or is_placeholder(reference)):
             return exact
         ids = {placeholder_id(name), name}
-        found = [one for ident in ids for one in self._extractions(OF_NAME, [ident])]
-        return sorted({one.id: one for one in found}.values(), key=lambda one: one.id)
+        by_id = {one.id: one for ident in ids for one in self._extractions(_OF_NAME, ident)}
+        return [by_id[ident] for ident in sorted(by_id)]
 
-    def _extractions(self, where: str, values: Sequence[object]) -> list[Extraction]:
-        rows = self._connection.execute(
+    def entries_beginning(self, beginning: str) -> list[str]:
+        """Return the ids of the entries whose placeholders have an id that begins like this."""
+        if not beginning or storable(beginning) != beginning:
+            return []
+        rows = self._execute(
+            "SELECT DISTINCT entry_id FROM extractions"
+            " WHERE name >= ?1 AND name < ?1 || char(1114111) AND journal_id IS NULL"
+            " ORDER BY entry_id",
+            (beginning,),
+        )
+        return [ident for (ident,) in rows]
+
+    def _extractions(self, where: str, value: object) -> list[Extraction]:
+        rows = self._execute(
             f"SELECT {_COLUMNS} FROM extractions e WHERE {where}"  # noqa: S608
             " AND e.journal_id IS NULL ORDER BY e.id",
-            values,
+            (value,),
         )
-        return [_extraction(row) for row in rows]
+        return [
+            Extraction(*[*row[:4], key_path_read(row[4]), *row[5:7], bool(row[7]), *row[8:]])
+            for row in rows
+        ]
 
     def add(
-        self, session_id: int, journal_id: int, stored: Iterable[tuple[Cut, int, bytes, int]],
+        self, session_id: int, journal_id: int, stored: Iterable[tuple[Removal, int, bytes, int]],
         now: float, run_id: int | None = None,
         archives: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Record the cuts that a rewrite is about to make; they count once it has happened.
+        """Record the removals that a rewrite is about to make; they count once it is confirmed.
 
         Each comes with the id, the digest and the size in bytes of the stored value. `archives` are
-        the ids of those that are made, by their entries'.
+        the ids of the rewrite's archives, by the ids of their entries.
         """
-        self._connection.executemany(
+        self._executemany(
             "INSERT INTO extractions (session_id, entry_id, name, path, kind, tool, block,"
             " replacement, anchor, rest, chars, size, digest, blob_id, journal_id, run_id,"
-            " archive_id, extracted_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " archive_id, tokens, extracted_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
+            " ? + coalesce((SELECT tokens FROM extractions WHERE id = ?), 0), ?)",
             (
-                (session_id, cut.entry_id, cut.name, key_path_text(cut.path), cut.kind,
-                 cut.tool and storable(cut.tool), cut.block,
-                 cut.replacement and cut.replacement.decode(),
-                 cut.anchor and storable(cut.anchor), cut.rest, cut.chars, size, digest, blob_id,
-                 journal_id, run_id, archives.get(cut.entry_id) if cut.folds else None, now)
-                for cut, blob_id, digest, size in stored
+                (session_id, edit.entry_id, edit.name, key_path_text(edit.path), edit.kind,
+                 edit.tool and storable(edit.tool), edit.block,
+                 edit.replacement and edit.replacement.decode(),
+                 edit.anchor and storable(edit.anchor), edit.rest, edit.chars, size, digest,
+                 blob_id, journal_id, run_id,
+                 archives.get(edit.entry_id) if edit.archives else None, edit.tokens,
+                 edit.takes_over, now)
+                for edit, blob_id, digest, size in stored
             ),
         )  # fmt: skip
 
     def value(self, extraction_id: int) -> bytes:
-        """Read the value of an extraction; raise BusyError where it expired, or DamagedError."""
-        row = self._connection.execute(
-            "SELECT blob_id, digest FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
-            (extraction_id,),
-        ).fetchone()
-        if row is None:
-            raise BusyError(
-                "a value expired while it was about to be put back; nothing was touched"
-            )
+        """Return the value of an extraction; raise BusyError if it expired, or DamagedError."""
+        why = "a value expired while it was about to be restored; nothing was touched"
+        blob_id, digest, _ = self.stored(extraction_id, why)
         try:
-            return Blobs(self._connection).get(*row)
+            return Blobs(self._connection).get(blob_id, digest)
         except DamagedError as damaged:
             raise DamagedError(str(damaged), extraction_id) from damaged
 
-    def restores(self, session_id: int) -> dict[str, float]:
-        """Return when each entry of a session was last restored, as the store remembers it."""
-        return dict(
-            self._connection.execute(
-                "SELECT entry_id, restored_at FROM restores WHERE session_id = ?", (session_id,)
-            )
-        )
+    def stored(self, extraction_id: int, expired: str) -> tuple[int, bytes, int]:
+        """Return the id of an extraction's stored value, its digest and its size in bytes.
 
-    def stored(self, extraction_id: int) -> tuple[int, bytes, int]:
-        """Return which stored value an extraction names, its digest and its size in bytes.
-
-        Raise BusyError where it expired.
+        Raise BusyError with the text `expired` if it expired.
         """
-        row = self._connection.execute(
+        row: tuple[int, bytes, int] | None = self._execute(
             "SELECT blob_id, digest, size FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
             (extraction_id,),
         ).fetchone()
         if row is None:
-            raise BusyError("a value expired while an archive was about to take it over")
-        return int(row[0]), bytes(row[1]), int(row[2])
+            raise BusyError(expired)
+        return row
+
+    def restores(self, session_id: int) -> dict[str, float]:
+        """Return when each entry of a session was last restored."""
+        statement = "SELECT entry_id, restored_at FROM restores WHERE session_id = ?"
+        return dict(self._execute(statement, (session_id,)))
 
     def totals(self) -> dict[int, tuple[int, int]]:
-        """Give, by session, how many values stand extracted and how many bytes are saved in all.
+        """Return, by session, the number of extracted values and the bytes saved.
 
-        Archived turns change how large a session is, and are no values.
+        Archived turns are not values: only their bytes count.
         """
-        rows = self._connection.execute(
+        rows = self._execute(
             "SELECT p.session_id, e.name, e.block, length(CAST(e.replacement AS BLOB)) AS instead,"
             " count(*), count(*) - count(e.archive_id), sum(e.size)"
             " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
@@ -192,3 +176,50 @@ class Extractions:
             count, saved = totals.get(session, (0, 0))
             totals[session] = (count + values, saved + size - number * token)
         return totals
+
+
+class Fields(Table):
+    def add(
+        self, session_id: int, journal_id: int, entry_id: str, name: str, before: bytes | None,
+        after: bytes, value: str, run_id: int | None = None, rest: bytes | None = None,
+    ) -> None:  # fmt: skip
+        """Record a field that a rewrite is about to set; the columns are in the schema."""
+        self._execute(
+            "INSERT INTO fields (session_id, entry_id, name, before, after, value, rest, state,"
+            " journal_id, run_id) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+            (session_id, entry_id, name, before, after, value, rest, journal_id, run_id),
+        )
+
+    def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
+        """Return the fields set in a session, and all ever set on `entries` in any session.
+
+        Forks and copies carry fields along. If the session has a record of a field, the records of
+        other sessions are left out.
+        """
+        own = self._fields("session_id = ? AND state = 'standing'", session_id)
+        known = {(one.entry_id, one.name) for one in own}
+        others = self._fields(
+            "entry_id IN (SELECT value FROM json_each(?)) AND state != 'pending'",
+            json.dumps(sorted(entries)),
+        )
+        return own + [one for one in others if (one.entry_id, one.name) not in known]
+
+    @property
+    def is_empty(self) -> bool:
+        return self._first("SELECT 1 FROM fields LIMIT 1") is None
+
+    def of_session(self, session_id: int) -> list[FieldRecord]:
+        return self._fields("session_id = ? AND state = 'standing'", session_id)
+
+    def _fields(self, where: str, value: object) -> list[FieldRecord]:
+        rows = self._execute(
+            "SELECT id, session_id, entry_id, name, before, after, value, run_id, rest"  # noqa: S608
+            f" FROM fields WHERE {where} ORDER BY id",
+            (value,),
+        )
+        return [FieldRecord(*row) for row in rows]
+
+    def sessions_of_run(self, run_id: int) -> set[int]:
+        return set(self._column(
+            "SELECT session_id FROM fields WHERE run_id = ? AND state = 'standing'", run_id
+        ))  # fmt: skip

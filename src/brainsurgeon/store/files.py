@@ -1,56 +1,56 @@
-"""The scan's memory of all files as plain rows, by directory: nothing is built of one unchanged.
+"""The file states recorded by earlier scans, and where the next read of each file may begin.
 
-It is read once, and kept by whoever keeps the store open: only what another process writes has it
-read again. Reading it grows with the files that are known (1 microsecond each), and so does the
-room that it takes (400 bytes each); asking it for the files of one directory costs one look-up.
+Rows of unchanged files stay plain tuples. An open store reads them once, and again only after
+another process wrote. This costs 1 microsecond and 400 bytes per file.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.sessions import Fingerprint, Resume
-from brainsurgeon.store.columns import signed, unsigned
+from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow
+from brainsurgeon.store.columns import Table, signed, unsigned
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping
-
-    from brainsurgeon.model.sessions import Listing, SeenRow
 
 
-# How a file is remembered that was deferred: every run tries it again.
+# Outcomes of scans. A deferred file, which every run tries again:
 AGAIN = "again"
-# How a session is remembered that waits for a change of the database that it lies in.
+# One that waits until its database changes:
 WAITS = "waits"
-# How a file is remembered with which something went wrong: it is tried again after a pause.
+# A session that waits until no process has it in memory, or probably reads it again:
+IN_MEMORY = "in memory"
+# A file that failed, which is tried again after a pause:
 FAILED = "failed"
-# How a database is remembered, beside the sessions in it.
+# A database, which has its own row in addition to the rows of its sessions:
 DATABASE = "database"
-_JUDGED = frozenset({AGAIN, WAITS, FAILED, DATABASE})
+_JUDGED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
-class FileTable:
-    """What is remembered of all files, by directory and by name."""
+class FileTable(Table):
+    """The rows of all files, by directory and name.
+
+    `listings` are the directory listings that this process last read; they are not stored.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._version: int | None = None
         self.directories: dict[str, dict[str, SeenRow]] = {}
         self.listings: Mapping[str, Listing] = {}
-        """What the last run of this process found in each directory; nobody writes it down."""
 
     def read(self) -> None:
-        """Read everything, unless it is known and nobody else has written since."""
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        """Read all rows if another process wrote since the last read."""
+        version = self._first("PRAGMA data_version")
         if version == self._version:
             return
-        found: dict[str, dict[str, SeenRow]] = {}
-        self.directories = found
+        self.directories = {}
         shared: dict[str, str] = {}
-        rows = self._connection.execute(
+        rows = self._execute(
             "SELECT path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
             " FROM files"
         )
@@ -63,14 +63,11 @@ class FileTable:
                 None if outcome in _JUDGED else shared.setdefault(rules, rules),
                 shared.setdefault(rules, rules), shared.setdefault(outcome, outcome),
             )  # fmt: skip
-            if directory in found:
-                found[directory][name] = row
-            else:
-                found[directory] = {name: row}
+            self.directories.setdefault(directory, {})[name] = row
         self._version = version
 
     def remember(self, path: str, state: FileState) -> None:
-        """Take in what was just written down of a file, where the table is kept."""
+        """Update the row of a file, if the rows were read."""
         if self._version is None:
             return
         directory, _, name = path.rpartition("/")
@@ -82,7 +79,6 @@ class FileTable:
         )  # fmt: skip
 
     def forget(self, path: bytes) -> None:
-        """Leave a file out that was just forgotten."""
         directory, _, name = os.fsdecode(path).rpartition("/")
         rows = self.directories.get(directory, {})
         rows.pop(name, None)
@@ -90,7 +86,7 @@ class FileTable:
             self.directories.pop(directory, None)
 
     def drop(self) -> None:
-        """Read it again when it is asked next: what was to be written may not be so."""
+        """Forget all rows, so that they are read again after a failed write."""
         self._version, self.directories = None, {}
 
 
@@ -105,22 +101,20 @@ def _state(row: tuple[Any, ...]) -> FileState:
     return FileState(mark, *row[6:])
 
 
-class FileStates:
-    """The scan's memory of each file."""
+class FileStates(Table):
+    """The last state of each file."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self.table = FileTable(connection)
 
     def all(self) -> dict[bytes, FileState]:
-        """Return everything remembered, by path; one query a run."""
-        rows = self._connection.execute(f"SELECT path, {_COLUMNS} FROM files")  # noqa: S608
+        rows = self._execute(f"SELECT path, {_COLUMNS} FROM files")  # noqa: S608
         return {row[0]: _state(row) for row in rows}
 
     def remember(self, path: str, state: FileState) -> None:
-        """Remember a file as it was just looked at."""
         seen = state.fingerprint
-        self._connection.execute(
+        self._execute(
             f"INSERT INTO files (path, {_COLUMNS})"  # noqa: S608
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (path) DO UPDATE SET device = excluded.device, inode = excluded.inode,"
@@ -135,15 +129,24 @@ class FileStates:
         self.table.remember(path, state)
 
     def at(self, path: str) -> FileState | None:
-        row = self._connection.execute(
+        row = self._execute(
             f"SELECT path, {_COLUMNS} FROM files WHERE path = ?",  # noqa: S608
             (os.fsencode(path),),
         ).fetchone()
         return _state(row) if row else None
 
+    def blocked(self, since: float) -> dict[str, str]:
+        """Return why sessions wait that have done so, unchanged, since before a time; by path."""
+        rows = self._execute(
+            "SELECT path, reason FROM files WHERE outcome IN (?, ?) AND first_seen < ?"
+            " ORDER BY path",
+            (AGAIN, WAITS, since),
+        )
+        return {os.fsdecode(path): reason for path, reason in rows}
+
     def forget(self, paths: Iterable[bytes]) -> None:
         for path in paths:
-            self._connection.execute("DELETE FROM files WHERE path = ?", (path,))
+            self._execute("DELETE FROM files WHERE path = ?", (path,))
             self.table.forget(path)
 
 
@@ -153,31 +156,23 @@ _RESUME_COLUMNS = (
 )
 
 
-class Resumes:
-    """Where the next look at each file may begin."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+class Resumes(Table):
+    """Where the next read of each file may begin."""
 
     def at(self, path: str) -> Resume | None:
-        """Return where the next look at a file may begin, or None: at its beginning."""
-        row = self._connection.execute(
+        """Return where the next read of a file may begin; None means at its start."""
+        row = self._execute(
             f"SELECT {_RESUME_COLUMNS} FROM resumes WHERE path = ?",  # noqa: S608
             (os.fsencode(path),),
         ).fetchone()
         if row is None:
             return None
         mark = Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
-        digest, rules, form, identity, session_id, offset, number, cursor, placeholders = row[5:]
-        return Resume(
-            mark, digest, rules, form, identity, session_id, offset, number, cursor,
-            bool(placeholders),
-        )  # fmt: skip
+        return Resume(mark, *[*row[5:-1], bool(row[-1])])
 
     def remember(self, path: str, resume: Resume) -> None:
-        """Remember where the next look at a file may begin."""
         seen = resume.fingerprint
-        self._connection.execute(
+        self._execute(
             f"INSERT OR REPLACE INTO resumes (path, {_RESUME_COLUMNS})"  # noqa: S608
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
@@ -187,7 +182,4 @@ class Resumes:
         )  # fmt: skip
 
     def forget(self, paths: Iterable[bytes]) -> None:
-        """Forget files that are gone, or that the next look has to read from their beginning."""
-        self._connection.executemany(
-            "DELETE FROM resumes WHERE path = ?", ((path,) for path in paths)
-        )
+        self._executemany("DELETE FROM resumes WHERE path = ?", ((path,) for path in paths))

@@ -1,54 +1,55 @@
-"""The runs: one run of a command that changed something, and what of it still stands.
+"""Runs, events, totals and single facts.
 
-A run gets its number in the first transaction that needs one, so that a run which changes
-nothing writes nothing. Every writer uses them alike:
+A run of a command gets its row in the first transaction that needs its number, so a run that
+changes nothing writes nothing:
 
     with store.runs.run("scan", now):          # around a whole run
         with store.transaction():
-            ident = store.runs.number()        # where a row is to name its run
+            ident = store.runs.number()        # where a row refers to its run
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon.model.entries import placeholder_named
-from brainsurgeon.model.reports import TOKENS_PER_CHAR, Event, Run
+from brainsurgeon.model.reports import Event, EventKind, Run
+from brainsurgeon.store.columns import Table
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterator, Mapping
 
-    from brainsurgeon.model.reports import EventKind
-
-
-# Facts are ids, counts, sizes and reasons, never content.
 
 KEPT_SECONDS = 30 * 86_400.0
 KEPT_ROWS = 100_000
-# Rows that are trimmed in one transaction.
-_EVENTS_TOGETHER = 1000
+# Rows that are deleted in one transaction.
+_TOGETHER = 1000
 _EVENT = (
     "SELECT e.id, e.at, e.run_id, e.session_id, a.name || '/' || s.name, e.kind, e.facts"
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"
     " LEFT JOIN agents a ON a.id = s.agent_id"
 )
+_RUN = "SELECT id, at, command, facts FROM runs"
+# Extracted values, once for each session that contains their placeholder. The text and the link
+# that an archived turn replaced are not counted as values: archived turns are counted instead.
+_STANDING = (
+    " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
+    " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
+)
 
 
-class Events:
-    """What happened, in the order in which it was committed."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+class Events(Table):
+    """Events in the order in which they were committed."""
 
     def add(
         self, at: float, kind: EventKind, session_id: int | None, facts: Mapping[str, Any],
         run_id: int | None,
     ) -> None:  # fmt: skip
-        """Note that something happened; part of the transaction in which it does."""
-        self._connection.execute(
+        """Record an event; `facts` are ids, counts, sizes and reasons, never content."""
+        self._execute(
             "INSERT INTO events (at, run_id, session_id, kind, facts) VALUES (?, ?, ?, ?, ?)",
             (at, run_id, session_id, kind, json.dumps(facts)),
         )
@@ -57,148 +58,124 @@ class Events:
         self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,
         until: int | None = None,
     ) -> list[Event]:  # fmt: skip
-        """Return the events behind one, up to another and with it, in their order."""
-        wanted, values = ["e.id > ?"], [ident]
+        """Return the events with higher ids than `ident`, up to and including `until`."""
+        conditions: dict[str, object] = {"e.id > ?": ident}
         if until is not None:
-            wanted.append("e.id <= ?")
-            values.append(until)
+            conditions["e.id <= ?"] = until
         if session_id is not None:
-            wanted.append("e.session_id = ?")
-            values.append(session_id)
+            conditions["e.session_id = ?"] = session_id
         if kinds:
-            wanted.append("e.kind IN (SELECT value FROM json_each(?))")
-        rows = self._connection.execute(
-            f"{_EVENT} WHERE {' AND '.join(wanted)} ORDER BY e.id",
-            [*values, *([json.dumps(sorted(kinds))] if kinds else [])],
+            conditions["e.kind IN (SELECT value FROM json_each(?))"] = json.dumps(sorted(kinds))
+        rows = self._execute(
+            f"{_EVENT} WHERE {' AND '.join(conditions)} ORDER BY e.id", [*conditions.values()]
         )
         return [_event(row) for row in rows]
 
     def newest(self) -> int:
-        """Return the id of the newest event; 0 without any."""
-        return int(self._connection.execute("SELECT max(id) FROM events").fetchone()[0] or 0)
+        """Return the id of the newest event, or 0."""
+        return self._first("SELECT max(id) FROM events") or 0
 
     def up_to(self, ident: int) -> Event | None:
-        """Return the newest event that is no newer than one; None without any."""
-        rows = self._connection.execute(
-            f"{_EVENT} WHERE e.id <= ? ORDER BY e.id DESC LIMIT 1", (ident,)
-        )
+        """Return the newest event whose id is at most `ident`."""
+        rows = self._execute(f"{_EVENT} WHERE e.id <= ? ORDER BY e.id DESC LIMIT 1", (ident,))
         return next(map(_event, rows), None)
 
     def before(self, moment: float) -> int:
-        """Return the id behind which everything stands that happened at a moment or later."""
-        row = self._connection.execute(
-            "SELECT min(id) FROM events WHERE at >= ?", (moment,)
-        ).fetchone()
-        return self.newest() if row[0] is None else int(row[0]) - 1
+        """Return the id of the last event before a moment."""
+        first = self._first("SELECT min(id) FROM events WHERE at >= ?", moment)
+        return self.newest() if first is None else first - 1
 
     def old(self, now: float) -> list[int]:
-        """Name some events that are kept no longer, the oldest first."""
-        rows = self._connection.execute(
+        """Return ids of some events that may be deleted, the oldest first."""
+        return self._column(
             "SELECT id FROM events WHERE id <= ? OR at < ? ORDER BY id LIMIT ?",
-            (self.newest() - KEPT_ROWS, now - KEPT_SECONDS, _EVENTS_TOGETHER),
-        )
-        return [ident for (ident,) in rows]
+            self.newest() - KEPT_ROWS, now - KEPT_SECONDS, _TOGETHER,
+        )  # fmt: skip
 
     def drop(self, ids: Collection[int]) -> None:
-        """Let go of events; part of a transaction."""
-        self._connection.executemany("DELETE FROM events WHERE id = ?", ((one,) for one in ids))
+        self._executemany("DELETE FROM events WHERE id = ?", ((ident,) for ident in ids))
 
 
 def _event(row: tuple[Any, ...]) -> Event:
-    ident, at, run_id, session_id, session, kind, facts = row
-    return Event(ident, at, run_id, session_id, session, kind, json.loads(facts))
+    *columns, facts = row
+    return Event(*[*columns, json.loads(facts)])
 
 
-# Rows that are trimmed in one transaction.
-_TOGETHER = 1000
-_RUN = "SELECT id, at, command, facts FROM runs"
-_Begun = tuple[str, float, dict[str, Any]]
-
-
-class Runs:
-    """The runs, and the one that is being made."""
+class Runs(Table):
+    """All runs, and the current one."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._run: _Begun | None = None
+        super().__init__(connection)
+        self._run: tuple[str, float, dict[str, Any]] | None = None
         self._number: int | None = None
-        self._unsure = False
+        self._uncommitted = False
+        self.command_hung = False  # the one that summarises, in the current run
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
-        """Let everything that a block changes name one run, which begins with these facts."""
-        before = self._run, self._number
-        self._run, self._number = (command, at, facts), None
+        """Make one run of all changes in a block; its row begins with these facts."""
+        before = self._run, self._number, self.command_hung
+        self._run, self._number, self.command_hung = (command, at, facts), None, False
         try:
             yield
         finally:
-            self._run, self._number = before
+            self._run, self._number, self.command_hung = before
 
     def number(self) -> int | None:
-        """Return the number of the run that is being made; None where nobody said which it is.
-
-        Part of a transaction.
-        """
+        """Return the number of the current run and create its row; None outside of a run."""
         if self._run is None:
             return None
         if self.so_far is None:
             command, at, facts = self._run
-            made = self._connection.execute(
+            cursor = self._execute(
                 "INSERT INTO runs (at, command, facts) VALUES (?, ?, ?)",
                 (at, command, json.dumps(facts)),
             )
-            self._number, self._unsure = made.lastrowid, True
+            self._number, self._uncommitted = cursor.lastrowid, True
         return self._number
 
     @property
     def so_far(self) -> int | None:
-        """The number of the run that is being made, if it has changed anything yet.
+        """The number of the current run; None without a row, as after its only rewrite failed."""
+        number: int | None = self._first("SELECT id FROM runs WHERE id = ?", self._number)
+        return number
 
-        Where its only rewrite was given up, it has none any more.
-        """
-        known = self._number is not None and self.named(self._number)
-        return self._number if known else None
-
-    def keep(self) -> None:
-        """Take in that the transaction was committed."""
-        self._unsure = False
-
-    def forget_unsure(self) -> None:
-        """Take in that the transaction was not committed."""
-        if self._unsure:
-            self._number, self._unsure = None, False
+    def transaction_ended(self, *, committed: bool) -> None:
+        if self._uncommitted and not committed:
+            self._number = None
+        self._uncommitted = False
 
     def add(self, run_id: int | None, **counts: int) -> None:
-        """Add to what a run did; part of a transaction."""
-        add_up(self._connection, run_id, **counts)
+        """Add counts to the facts of a run."""
+        text = self._first("SELECT facts FROM runs WHERE id = ?", run_id)
+        if text is None:
+            return
+        facts = json.loads(text)
+        for name, count in counts.items():
+            if count:
+                facts[name] = facts.get(name, 0) + count
+        self._execute("UPDATE runs SET facts = ? WHERE id = ?", (json.dumps(facts), run_id))
 
     def named(self, run_id: int) -> Run | None:
-        """Return one run."""
-        found = self._connection.execute(f"{_RUN} WHERE id = ?", (run_id,)).fetchone()
-        return None if found is None else _run(found)
+        return next(map(_run, self._execute(f"{_RUN} WHERE id = ?", (run_id,))), None)
 
     def newest(self, most: int | None) -> list[Run]:
-        """Return the newest runs, at most so many, the newest last."""
-        rows = self._connection.execute(
-            f"{_RUN} ORDER BY id DESC LIMIT ?", (-1 if most is None else most,)
-        )
+        """Return the newest runs, at most `most` (None: all), the newest last."""
+        rows = self._execute(f"{_RUN} ORDER BY id DESC LIMIT coalesce(?, -1)", (most,))
         return [_run(row) for row in rows][::-1]
 
     @property
     def last(self) -> int:
-        """The highest number that any run ever had; 0 before the first."""
-        row = self._connection.execute(
-            "SELECT seq FROM sqlite_sequence WHERE name = 'runs'"
-        ).fetchone()
-        return int(row[0]) if row else 0
+        """The highest run number ever used; 0 before the first run."""
+        return self._first("SELECT seq FROM sqlite_sequence WHERE name = 'runs'") or 0
 
     def old(self, now: float) -> list[int]:
-        """Name some runs that are kept no longer, the oldest first.
+        """Return ids of some runs that may be deleted, the oldest first.
 
-        They are as old as events get, no event names them, and nothing of them is left that could
-        be taken back: no value of theirs is held, no field stands, and nothing is under way.
+        Such a run is older than events may get and no event refers to it. It can no longer be
+        rolled back: it has no stored value, no field, no open request and no unfinished rewrite.
         """
-        rows = self._connection.execute(
+        return self._column(
             "SELECT id FROM runs WHERE at < ? AND id NOT IN"
             " (SELECT run_id FROM fields WHERE run_id IS NOT NULL"
             " UNION SELECT rolls_back FROM requests WHERE rolls_back IS NOT NULL AND state = 'open'"
@@ -207,138 +184,130 @@ class Runs:
             " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
             " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id"
             " AND blob_id IS NOT NULL) ORDER BY id LIMIT ?",
-            (now - KEPT_SECONDS, _TOGETHER),
-        )
-        return [ident for (ident,) in rows]
+            now - KEPT_SECONDS, _TOGETHER,
+        )  # fmt: skip
 
     def drop(self, ids: Collection[int]) -> None:
-        """Let go of runs: tombstones of theirs name none then. Part of a transaction."""
-        those = json.dumps(list(ids))
-        for table, column in (
-            ("extractions", "run_id"), ("archives", "run_id"), ("requests", "rolls_back"),
-        ):  # fmt: skip
-            self._connection.execute(
-                f"UPDATE {table} SET {column} = NULL"  # noqa: S608
-                f" WHERE {column} IN (SELECT value FROM json_each(?))",
-                (those,),
-            )
-        self._connection.execute(
-            "DELETE FROM runs WHERE id IN (SELECT value FROM json_each(?))", (those,)
+        """Delete runs, and all references to them."""
+        listed = (json.dumps(list(ids)),)
+        those = "IN (SELECT value FROM json_each(?))"
+        self._execute(f"UPDATE extractions SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
+        self._execute(f"UPDATE archives SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
+        self._execute(f"UPDATE requests SET rolls_back = NULL WHERE rolls_back {those}", listed)  # noqa: S608
+        self._execute(f"DELETE FROM runs WHERE id {those}", listed)  # noqa: S608
+
+    def drop_empty(self, journal_id: int) -> None:
+        """Delete the run of an abandoned rewrite, unless the run did or may do something else."""
+        self._execute(
+            "DELETE FROM runs"
+            " WHERE id = (SELECT json_extract(note, '$.run_id') FROM journal WHERE id = ?1)"
+            " AND json_extract(facts, '$.sessions') IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
+            " AND NOT EXISTS (SELECT 1 FROM requests WHERE rolls_back = runs.id)"
+            " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id)"
+            " AND NOT EXISTS (SELECT 1 FROM journal"
+            " WHERE id != ?1 AND json_extract(note, '$.run_id') = runs.id)",
+            (journal_id,),
         )
-
-
-def add_up(connection: sqlite3.Connection, run_id: int | None, **counts: int) -> None:
-    row = connection.execute("SELECT facts FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
-        return
-    facts = json.loads(row[0])
-    for name, count in counts.items():
-        if count:
-            facts[name] = facts.get(name, 0) + count
-    connection.execute("UPDATE runs SET facts = ? WHERE id = ?", (json.dumps(facts), run_id))
-
-
-def drop_empty(connection: sqlite3.Connection, journal_id: int) -> None:
-    """Forget the run of a rewrite that did not happen, unless it did or may do something else."""
-    row = connection.execute(
-        "SELECT json_extract(note, '$.run_id') FROM journal WHERE id = ?", (journal_id,)
-    ).fetchone()
-    if row is None or row[0] is None:
-        return
-    connection.execute(
-        "DELETE FROM runs WHERE id = ?1 AND json_extract(facts, '$.sessions') IS NULL"
-        " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = ?1)"
-        " AND NOT EXISTS (SELECT 1 FROM requests WHERE rolls_back = ?1)"
-        " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = ?1)"
-        " AND NOT EXISTS (SELECT 1 FROM journal"
-        " WHERE id != ?2 AND json_extract(note, '$.run_id') = ?1)",
-        (row[0], journal_id),
-    )
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    ident, at, command, facts = row
-    return Run(ident, at, command, json.loads(facts))
+    *columns, facts = row
+    return Run(*[*columns, json.loads(facts)])
 
 
-# The text and the link that an archived turn replaced are no values that left: turns are counted.
-
-
-DAY = 86_400
-# Values that stand extracted, once for each session that holds them.
-_STANDING = (
-    " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
-    " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
-)
-# How the paths begin of values that were for a screen: no request ever carried them.
-_UNSENT = ('["message", "details"', '["toolUseResult"')
-
-
-class Sums:
-    """What stands extracted, added up; sizes are bytes as the values stood in their lines."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+class Sums(Table):
+    """Totals of extracted values; sizes are bytes of the values as they were in their lines."""
 
     def by_day(self) -> list[tuple[int, int, int]]:
-        """Return each day (its number since 1970, UTC) with its values and their size, in order."""
-        return self._connection.execute(
-            f"SELECT CAST(e.extracted_at / ? AS INTEGER), count(*), sum(e.size){_STANDING}"
-            " GROUP BY 1 ORDER BY 1",
-            (DAY,),
+        """Return the number and size of extracted values by day (days since 1970, UTC)."""
+        return self._execute(
+            f"SELECT CAST(e.extracted_at / 86400 AS INTEGER), count(*), sum(e.size){_STANDING}"
+            " GROUP BY 1 ORDER BY 1"
         ).fetchall()
 
     def by_kind(self) -> list[tuple[str, str | None, int, int]]:
-        """Return each kind and tool with its values and their size, the largest first."""
-        return self._connection.execute(
+        """Return the number and size of extracted values by kind and tool, largest first."""
+        return self._execute(
             f"SELECT e.kind, e.tool, count(*), sum(e.size){_STANDING}"
             " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
     def standing(self) -> tuple[int, int]:
-        """Return how many values stand extracted, and their size."""
-        row = self._connection.execute(
-            f"SELECT count(*), coalesce(sum(e.size), 0){_STANDING}"
-        ).fetchone()
-        return int(row[0]), int(row[1])
+        """Return the number of extracted values, and their size."""
+        statement = f"SELECT count(*), coalesce(sum(e.size), 0){_STANDING}"
+        totals: tuple[int, int] = self._execute(statement).fetchone()
+        return totals
 
     def archived(self) -> int:
-        """Return how many turns stand folded into their last answers."""
-        row = self._connection.execute(
+        return int(self._first(
             "SELECT count(DISTINCT e.archive_id) FROM placements p"
             " JOIN extractions e ON e.id = p.extraction_id WHERE p.missed_at IS NULL"
-        ).fetchone()
-        return int(row[0])
+        ))  # fmt: skip
 
     def tokens(self) -> int:
-        """Estimate the tokens of what stands extracted and was sent.
-
-        A character counts as its session's calls were seen to take, else as is usual.
-        """
-        row = self._connection.execute(
-            "SELECT total(max(0, e.chars - coalesce(length(e.replacement), length(e.name) + ?))"
-            " * coalesce(c.rate, ?)) FROM placements p JOIN extractions e"
-            " ON e.id = p.extraction_id LEFT JOIN calibration c ON c.session_id = p.session_id"
-            " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
-            " AND substr(e.path, 1, ?) != ? AND substr(e.path, 1, ?) != ?",
-            (
-                len(placeholder_named("")),
-                TOKENS_PER_CHAR,
-                *(value for start in _UNSENT for value in (len(start), start)),
-            ),
-        ).fetchone()
-        return round(float(row[0]))
+        """Return the tokens that the requests of all sessions carry less."""
+        return int(self._first(
+            "SELECT coalesce(sum(e.tokens), 0) FROM placements p"
+            " JOIN extractions e ON e.id = p.extraction_id WHERE p.missed_at IS NULL"
+        ))  # fmt: skip
 
     def ever(self) -> int:
-        """Return how many values were ever extracted: ids are never used again."""
-        row = self._connection.execute(
+        """Return how many values were ever extracted. Works because ids are never reused."""
+        return self._first(
             "SELECT seq - (SELECT count(archive_id) FROM extractions)"
             " FROM sqlite_sequence WHERE name = 'extractions'"
-        ).fetchone()
-        return int(row[0]) if row else 0
+        ) or 0  # fmt: skip
 
     def outcomes(self) -> list[tuple[str, int]]:
-        """Return how many files the last look at them came to which outcome."""
-        return self._connection.execute(
+        return self._execute(
             "SELECT outcome, count(*) FROM files GROUP BY outcome ORDER BY outcome"
         ).fetchall()
+
+
+class Facts(Table):
+    """Single facts, as JSON, and the time of the last run over all sessions.
+
+    Usually the time is written to a file that is not synced, so that an idle daemon syncs nothing.
+    After a power cut it may be the time of an earlier run.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, directory: str = "") -> None:
+        super().__init__(connection)
+        self._last_run = os.path.join(directory, "last_run")
+
+    def put(self, key: str, value: Any) -> None:
+        self._execute(
+            "INSERT INTO meta (key, value) VALUES (?, ?)"
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (key, json.dumps(value)),
+        )
+
+    def get(self, key: str) -> Any:
+        text = self._first("SELECT value FROM meta WHERE key = ?", key)
+        return None if text is None else json.loads(text)
+
+    def note_run(self, now: float, *, enabled: bool = True) -> None:
+        """Record the time of a run over all sessions."""
+        noted, latest = self.get("last_run_at"), self.last_run_at()
+        if latest and latest <= now and self.get("enabled") is enabled:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with suppress(OSError):
+                descriptor = os.open(self._last_run, flags, 0o600)
+                try:
+                    os.write(descriptor, json.dumps([noted, now]).encode())
+                finally:
+                    os.close(descriptor)
+                return
+        self.put("last_run_at", now)
+        self.put("enabled", enabled)
+
+    def last_run_at(self) -> float | None:
+        noted: float | None = self.get("last_run_at")
+        try:
+            with open(self._last_run, "rb") as file:
+                since, until = json.load(file)
+        except (OSError, ValueError, TypeError):
+            return noted
+        # The file is only valid with the time in the database that it was written for.
+        return (float(until) or noted) if since == noted else noted

@@ -1,174 +1,24 @@
-"""The rewrites under way, and what becomes of their rows when one has happened or has not.
+"""Unfinished rewrites, and how they are confirmed or abandoned.
 
-A row is open from the commit that shelves the originals until the old file is gone. Whoever finds
-one and can take its session's lock knows that its writer died.
+A row is open from the commit that stores the originals until the old file is gone. A process that
+finds an open row and gets its session's lock knows that the writer died.
 """
-
-from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict, replace
 
 from brainsurgeon.model.records import Confirmation, OpenRewrite
-from brainsurgeon.model.reports import TOKENS_PER_CHAR
-from brainsurgeon.model.sessions import End
-from brainsurgeon.store.archives import confirm_archives, forget_archives, ids_of, taken_back
+from brainsurgeon.model.reports import EventKind
+from brainsurgeon.model.sessions import End, SessionFile
+from brainsurgeon.store.archives import Archives
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import signed, unsigned
-from brainsurgeon.store.history import Events, add_up, drop_empty
+from brainsurgeon.store.columns import Table, signed, unsigned
+from brainsurgeon.store.history import Events, Runs
 from brainsurgeon.store.placeholders import Placements
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Mapping, Sequence
-
-    from brainsurgeon.model.reports import EventKind
-    from brainsurgeon.model.sessions import SessionFile
-
-
-# Written in the transaction that makes the rewrite count, by whoever that is: the command itself,
-# or after a crash the one that finishes it. So there is one telling for each rewrite.
-
-
-# Thinking that was emptied has a replacement and is no redaction. What folds turns is told apart:
-# there no value leaves.
-_GROUPED = (
-    "SELECT kind, tool, replacement IS NOT NULL AND kind != 'thinking', count(*), sum(chars),"
-    " sum(size) FROM extractions WHERE archive_id IS NULL AND {where} GROUP BY 1, 2, 3"
-    " ORDER BY 4 DESC, 1, 2"
-)
-_FOLDED = (
-    "SELECT count(*), total(entries), total(tokens_before), total(tokens_after),"
-    " total(coalesce(turns, 1))"
-    " FROM archives WHERE id IN (SELECT value FROM json_each(?))"
-)
-
-
-class _Some(NamedTuple):
-    """Values of one kind and tool; `redacted` are the agent's own calls."""
-
-    kind: str
-    tool: str | None
-    redacted: int
-    values: int
-    chars: int
-    size: int
-
-
-def tell_rewrite(
-    connection: sqlite3.Connection, journal_id: int, session_id: int, note: Confirmation
-) -> None:
-    """Write the events of a rewrite that is about to count, and add it to its run.
-
-    A run that was lost with a damaged store cannot be named any more.
-    """
-    if not _count(connection, "runs WHERE id = ?", note.run_id):
-        note = replace(note, run_id=None)
-    taken = _grouped(connection, "journal_id = ?", journal_id)
-    cut = [some for some in taken if not some.redacted]
-    redacted = [some for some in taken if some.redacted]
-    back = _those(connection, note.put_back)
-    fields = _count(connection, "fields WHERE journal_id = ?", journal_id)
-    undone = _rolled_back(connection, note)
-    archived = _folded(connection, ids_of(connection, journal_id))
-    unarchived = _folded(connection, taken_back(connection, note.put_back))
-    known = "events WHERE run_id = ? AND session_id = ? LIMIT 1"
-    again = _count(connection, known, note.run_id, session_id)
-    chars = sum(some.chars for some in cut)
-    add_up(
-        connection, note.run_id, sessions=not again, extracted=_values(cut), chars=chars,
-        tokens=round(chars * TOKENS_PER_CHAR), redacted=_values(redacted), restored=_values(back),
-        fields=fields + len(note.fields_gone), archived=archived.get("archives", 0),
-        folded=archived.get("turns_folded", 0), unarchived=unarchived.get("archives", 0),
-        unfolded=unarchived.get("turns_folded", 0),
-    )  # fmt: skip
-
-    def tell(kind: EventKind, facts: dict[str, Any]) -> None:
-        Events(connection).add(note.at, kind, session_id, facts, note.run_id)
-
-    if cut:
-        tell("extraction", _facts(cut))
-    if archived:
-        tell("archive", archived)
-    if (taken or archived) and _relieves(connection, note):
-        tell("relief", _facts(taken))
-    if redacted:
-        tell("redaction", _facts(redacted))
-    if undone is not None:
-        tell("rollback", _facts(back, rolls_back=undone, fields_changed=len(note.fields_gone)))
-    elif back:
-        tell("restoration", _facts(back))
-    if unarchived:
-        tell("unarchive", unarchived)
-
-
-def _facts(what: Sequence[_Some], **more: Any) -> dict[str, Any]:
-    by = [
-        {"kind": one.kind, "tool": one.tool, "values": one.values, "chars": one.chars}
-        for one in what
-    ]
-    return {
-        "values": _values(what), "chars": sum(one.chars for one in what),
-        "size_bytes": sum(one.size for one in what), "by": by, **more,
-    }  # fmt: skip
-
-
-def _folded(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[str, Any]:
-    """Return what archives come to; nothing where there are none."""
-    if not ids:
-        return {}
-    names = ("archives", "entries", "tokens_before", "tokens_after", "turns_folded")
-    row = connection.execute(_FOLDED, (json.dumps(list(ids)),)).fetchone()
-    return {name: int(number) for name, number in zip(names, row, strict=True)}
-
-
-def _rolled_back(connection: sqlite3.Connection, note: Confirmation) -> int | None:
-    """Return the run that a rewrite undoes: by its own run, or by a request that it fulfils."""
-    if not (note.put_back or note.fields_gone):
-        return None
-    of_run = connection.execute(
-        "SELECT json_extract(facts, '$.rolls_back') FROM runs WHERE id = ?", (note.run_id,)
-    ).fetchone()
-    if of_run and of_run[0] is not None:
-        return int(of_run[0])
-    row = connection.execute(
-        "SELECT max(rolls_back) FROM requests WHERE id IN (SELECT value FROM json_each(?))",
-        (json.dumps(note.requests),),
-    ).fetchone()
-    return None if row[0] is None else int(row[0])
-
-
-def _relieves(connection: sqlite3.Connection, note: Confirmation) -> bool:
-    """Check whether a rewrite is a relief: by its run, or by a request that it fulfils."""
-    row = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ? AND command = 'relieve')"
-        " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
-        " AND id IN (SELECT value FROM json_each(?)))",
-        (note.run_id, json.dumps(note.requests)),
-    ).fetchone()
-    return bool(row[0])
-
-
-def _grouped(connection: sqlite3.Connection, where: str, value: object) -> list[_Some]:
-    rows = connection.execute(_GROUPED.format(where=where), (value,))
-    return [_Some(*row) for row in rows]
-
-
-def _those(connection: sqlite3.Connection, ids: list[int]) -> list[_Some]:
-    named = "id IN (SELECT value FROM json_each(?))"
-    return _grouped(connection, named, json.dumps(ids)) if ids else []
-
-
-def _values(some: Sequence[_Some]) -> int:
-    return sum(one.values for one in some)
-
-
-def _count(connection: sqlite3.Connection, what: str, *values: object) -> int:
-    statement = f"SELECT count(*) FROM (SELECT 1 FROM {what})"  # noqa: S608
-    return int(connection.execute(statement, values).fetchone()[0])
-
 
 _ROW = (
     "SELECT id, session_id, root, directory, name, temporary, inode,"
@@ -179,33 +29,46 @@ _ROW = (
 
 def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
     values = list(row)
-    values[2:5] = (os.fsdecode(value) for value in row[2:5])
-    values[6:8] = (None if value is None else unsigned(value) for value in row[6:8])
-    values[8:] = (
-        (End(*row[8:10]), End(*row[10:12])),
-        bool(row[12]),
-        Confirmation(**json.loads(row[13])),
-        None if row[14] is None else unsigned(row[14]),
-        *row[15:],
-    )
+    values[2:5] = map(os.fsdecode, row[2:5])
+    for column in 6, 7, 14:  # inodes
+        values[column] = None if row[column] is None else unsigned(row[column])
+    values[12], values[13] = bool(row[12]), Confirmation(**json.loads(row[13]))
+    values[8:12] = [(End(*row[8:10]), End(*row[10:12]))]
     return OpenRewrite(*values)
 
 
-class Journal:
-    """The rewrites under way."""
+class _Group(NamedTuple):
+    """Values of one kind and tool; `redacted` if they are redacted calls of the agent."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    kind: str
+    tool: str | None
+    redacted: int
+    values: int
+    chars: int
+    size: int
 
+
+def _event_facts(groups: Sequence[_Group]) -> dict[str, Any]:
+    by = [
+        {"kind": group.kind, "tool": group.tool, "values": group.values, "chars": group.chars}
+        for group in groups
+    ]
+    return {
+        "values": _values(groups), "chars": sum(group.chars for group in groups),
+        "size_bytes": sum(group.size for group in groups), "by": by,
+    }  # fmt: skip
+
+
+def _values(groups: Sequence[_Group]) -> int:
+    return sum(group.values for group in groups)
+
+
+class Journal(Table):
     def begin(
-        self,
-        session_id: int,
-        file: SessionFile,
-        temporary: str,
-        confirmation: Confirmation,
+        self, session_id: int, file: SessionFile, temporary: str, confirmation: Confirmation
     ) -> int:
-        """Note that a file, in the state that it is in now, is about to be rewritten."""
-        cursor = self._connection.execute(
+        """Record that a file, in its current state, is about to be rewritten."""
+        cursor = self._execute(
             "INSERT INTO journal (session_id, root, directory, name, temporary, inode, note)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (session_id, os.fsencode(file.root), os.fsencode(file.directory),
@@ -215,40 +78,146 @@ class Journal:
         return int(cursor.lastrowid or 0)
 
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
-        """Return the rewrites that nobody has finished or given up, of one session or of all."""
-        which, values = ("", ()) if session_id is None else (" WHERE session_id = ?", (session_id,))
-        rows = self._connection.execute(f"{_ROW}{which} ORDER BY id", values)
+        """Return the rewrites of one or all sessions that are neither finished nor abandoned."""
+        rows = self._execute(
+            f"{_ROW} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id", (session_id,)
+        )
         return [_rewrite(row) for row in rows]
 
     def rewrite(self, journal_id: int) -> OpenRewrite:
-        """Return one open rewrite."""
-        return _rewrite(self._connection.execute(_ROW + " WHERE id = ?", (journal_id,)).fetchone())
+        return _rewrite(self._execute(f"{_ROW} WHERE id = ?", (journal_id,)).fetchone())
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
-        """Make what was recorded for a rewrite count; part of the caller's transaction.
+        """Make the records of a rewrite valid, and write its events and run totals.
 
-        The rewrite stays open until the old file is gone (`close`).
+        Called by the command itself, or after a crash by the command that finishes the rewrite. The
+        rewrite stays open until the old file is gone (`close`).
         """
-        tell_rewrite(self._connection, journal_id, session_id, confirmation)
-        made = ids_of(self._connection, journal_id)
-        undone = taken_back(self._connection, confirmation.put_back)
-        confirm_archives(self._connection, session_id, made, undone, confirmation.folded)
-        self._confirm_cuts(journal_id, session_id, confirmation.at)
-        self._confirm_putbacks(session_id, confirmation)
+        archives = Archives(self._connection)
+        made = archives.of_rewrite(journal_id)
+        undone = archives.taken_back(confirmation.restored_ids)
+        self._record_events(journal_id, session_id, confirmation, (made, undone))
+        archives.confirm(session_id, made, undone, confirmation.joined)
+        self._confirm_extractions(journal_id, session_id, confirmation.at)
+        self._confirm_restores(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
-        self._connection.executemany(
+        self._executemany(
             "UPDATE requests SET state = 'done' WHERE id = ?",
             ((row,) for row in confirmation.requests),
         )
-        self._connection.execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
+        self._execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
 
-    def _confirm_cuts(self, journal_id: int, session_id: int, now: float) -> None:
-        """Let the new cuts count; of earlier ones at the same places only the newest stands.
+    def _record_events(
+        self, journal_id: int, session_id: int, note: Confirmation,
+        archives: tuple[Sequence[int], Sequence[int]],
+    ) -> None:  # fmt: skip
+        """Write the events of a rewrite that is being confirmed, and add it to its run's totals.
 
-        An earlier one that says the same is replaced; one of another text is kept, since a fork may
-        have copied that text.
+        `archives` are the ids of the archives that it makes and of the archives that it undoes.
         """
-        earlier = self._connection.execute(
+        runs, events = Runs(self._connection), Events(self._connection)
+        if note.run_id is not None and runs.named(note.run_id) is None:
+            note = replace(note, run_id=None)  # the run was lost with a damaged store
+        removed = self._groups("journal_id = ?", journal_id)
+        extracted = [group for group in removed if not group.redacted]
+        redacted = [group for group in removed if group.redacted]
+        listed = json.dumps(note.restored_ids)
+        restored = self._groups("id IN (SELECT value FROM json_each(?))", listed)
+        rolled_back = self._rolled_back(note)
+        archived, unarchived = (self._archive_facts(ids) for ids in archives)
+        fields = self._first("SELECT count(*) FROM fields WHERE journal_id = ?", journal_id)
+        known = self._first(
+            "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
+            note.run_id, session_id,
+        )  # fmt: skip
+        tokens = self._first(  # those of an archive include those of the one that it takes over
+            "SELECT coalesce(sum(n.tokens - coalesce("
+            "(SELECT sum(o.tokens) FROM extractions o JOIN placements p ON p.extraction_id = o.id"
+            " AND p.session_id = n.session_id WHERE o.name = n.name AND o.path = n.path"
+            " AND o.digest = n.digest AND o.id < n.id AND n.archive_id IS NOT NULL), 0)), 0)"
+            " FROM extractions n WHERE n.journal_id = ?", journal_id,
+        )  # fmt: skip
+        runs.add(
+            note.run_id, sessions=not known, extracted=_values(extracted),
+            chars=sum(group.chars for group in extracted), tokens=tokens,
+            redacted=_values(redacted), restored=_values(restored),
+            fields=fields + len(note.fields_gone),
+            archived=archived.get("archives", 0),
+            archived_turns=archived.get("turns_held", 0),
+            unarchived=unarchived.get("archives", 0),
+            unarchived_turns=unarchived.get("turns_held", 0),
+        )  # fmt: skip
+
+        def add(kind: EventKind, facts: dict[str, Any]) -> None:
+            events.add(note.at, kind, session_id, facts, note.run_id)
+
+        if extracted:
+            add("extraction", _event_facts(extracted))
+        if archived:
+            add("archive", archived)
+        if (removed or archived) and self._relieves(note):
+            add("relief", _event_facts(removed))
+        if redacted:
+            add("redaction", _event_facts(redacted))
+        if rolled_back is not None:
+            more = {"rolls_back": rolled_back, "fields_changed": len(note.fields_gone)}
+            add("rollback", _event_facts(restored) | more)
+        elif restored:
+            add("restoration", _event_facts(restored))
+        if unarchived:
+            add("unarchive", unarchived)
+
+    def _groups(self, where: str, value: object) -> list[_Group]:
+        # Emptied thinking has a replacement but is not a redaction. The parts of archives are not
+        # counted as values: archived turns are counted instead.
+        rows = self._execute(
+            "SELECT kind, tool, replacement IS NOT NULL AND kind != 'thinking',"  # noqa: S608
+            " count(*), sum(chars), sum(size) FROM extractions"
+            f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2",
+            (value,),
+        )
+        return [_Group(*row) for row in rows]
+
+    def _archive_facts(self, ids: Sequence[int]) -> dict[str, int]:
+        """Return the totals of archives; empty without archives."""
+        if not ids:
+            return {}
+        names = ("archives", "entries", "tokens_before", "tokens_after", "turns_held")
+        row = self._execute(
+            "SELECT count(*), total(entries), total(tokens_before), total(tokens_after),"
+            " total(coalesce(turns, 1)) FROM archives WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
+        ).fetchone()
+        return {name: int(number) for name, number in zip(names, row, strict=True)}
+
+    def _rolled_back(self, note: Confirmation) -> int | None:
+        """Return the run that a rewrite rolls back, by its own run or by a request it fulfils."""
+        if not (note.restored_ids or note.fields_gone):
+            return None
+        run: int | None = self._first(
+            "SELECT coalesce((SELECT json_extract(facts, '$.rolls_back') FROM runs WHERE id = ?),"
+            " (SELECT max(rolls_back) FROM requests"
+            " WHERE id IN (SELECT value FROM json_each(?))))",
+            note.run_id, json.dumps(note.requests),
+        )  # fmt: skip
+        return run
+
+    def _relieves(self, note: Confirmation) -> bool:
+        """Check whether a rewrite is a relief, by its own run or by a request it fulfils."""
+        return bool(self._first(
+            "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ? AND command = 'relieve')"
+            " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
+            " AND id IN (SELECT value FROM json_each(?)))",
+            note.run_id, json.dumps(note.requests),
+        ))  # fmt: skip
+
+    def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
+        """Confirm new extractions and replace or displace earlier ones at the same key paths.
+
+        A new extraction replaces an equal earlier one. An earlier one with another value is kept
+        without a placement in this session, since a fork may have copied its placeholder.
+        """
+        earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
             " FROM extractions n CROSS JOIN extractions o INDEXED BY extractions_name"
             " ON o.name = n.name AND o.path = n.path AND o.session_id = n.session_id"
@@ -257,130 +226,123 @@ class Journal:
         ).fetchall()
         for old, new, same in earlier:
             if same:
-                self._replace(old, new)
+                self._execute(
+                    "INSERT OR IGNORE INTO placements (session_id, extraction_id, missed_at)"
+                    " SELECT session_id, ?, missed_at FROM placements WHERE extraction_id = ?",
+                    (new, old),
+                )
+                self._execute("DELETE FROM placements WHERE extraction_id = ?", (old,))
+                self._execute("DELETE FROM extractions WHERE id = ?", (old,))
             else:
                 Placements(self._connection).remove(session_id, [old], now)
-        self._connection.execute(
+        self._execute(
             "INSERT OR REPLACE INTO placements (session_id, extraction_id)"
             " SELECT session_id, id FROM extractions WHERE journal_id = ?",
             (journal_id,),
         )
-        self._connection.execute(
+        self._execute(
             "UPDATE extractions SET journal_id = NULL WHERE journal_id = ?", (journal_id,)
         )
 
-    def _replace(self, old: int, new: int) -> None:
-        """Let a new record take the place of an earlier one that says the same."""
-        self._connection.execute(
-            "INSERT OR IGNORE INTO placements (session_id, extraction_id, missed_at)"
-            " SELECT session_id, ?, missed_at FROM placements WHERE extraction_id = ?",
-            (new, old),
-        )
-        self._connection.execute("DELETE FROM placements WHERE extraction_id = ?", (old,))
-        self._connection.execute("DELETE FROM extractions WHERE id = ?", (old,))
-
-    def _confirm_putbacks(self, session_id: int, confirmation: Confirmation) -> None:
-        self._connection.executemany(
+    def _confirm_restores(self, session_id: int, confirmation: Confirmation) -> None:
+        self._executemany(
             "UPDATE extractions SET restored_at = ? WHERE id = ?",
-            ((confirmation.at, row) for row in confirmation.put_back),
+            ((confirmation.at, row) for row in confirmation.restored_ids),
         )
-        Placements(self._connection).remove(session_id, confirmation.put_back, confirmation.at)
-        self._connection.executemany(
+        Placements(self._connection).remove(session_id, confirmation.restored_ids, confirmation.at)
+        self._executemany(
             "INSERT INTO restores (session_id, entry_id, restored_at) VALUES (?, ?, ?)"
             " ON CONFLICT DO UPDATE SET restored_at = max(restored_at, excluded.restored_at)",
             ((session_id, entry, confirmation.at) for entry in confirmation.restored),
         )
 
     def _confirm_fields(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
-        self._connection.execute(
+        self._execute(
             "DELETE FROM fields WHERE state != 'pending' AND session_id = ? AND EXISTS"
             " (SELECT 1 FROM fields fresh WHERE fresh.journal_id = ?"
             " AND fresh.session_id = fields.session_id AND fresh.entry_id = fields.entry_id"
             " AND fresh.name = fields.name)",
             (session_id, journal_id),
         )
-        self._connection.execute(
+        self._execute(
             "UPDATE fields SET state = 'standing', journal_id = NULL WHERE journal_id = ?",
             (journal_id,),
         )
-        self._connection.executemany(
+        self._executemany(
             "UPDATE fields SET state = 'undone' WHERE id = ? AND session_id = ?",
             ((row, session_id) for row in confirmation.fields_gone),
         )
 
     def close(self, journal_id: int) -> None:
-        """Close a rewrite: nothing of it stands beside the session any more."""
-        self._connection.execute("DELETE FROM journal WHERE id = ?", (journal_id,))
+        """Close a rewrite that has left no file beside the session."""
+        self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def filled(self, journal_id: int, inode: int, ends: tuple[End, End]) -> None:
-        """Note that the new file is whole: from now on it may get the session's name."""
-        self._connection.execute(
-            "UPDATE journal SET new_inode = ? WHERE id = ?", (signed(inode), journal_id)
-        )
+        """Record that the new file is complete: from now on it may get the session's name."""
+        self._execute("UPDATE journal SET new_inode = ? WHERE id = ?", (signed(inode), journal_id))
         self.ended(journal_id, ends)
 
     def ended(self, journal_id: int, ends: tuple[End, End]) -> None:
-        """Note where the old and the new file end, with what was moved over already."""
+        """Record the ends of the old and the new file, including lines that were moved already."""
         old, new = ends
-        self._connection.execute(
+        self._execute(
             "UPDATE journal SET old_size = ?, old_mark = ?, new_size = ?, new_mark = ?,"
             " moving_to = NULL WHERE id = ?",
             (old.size, old.digest, new.size, new.digest, journal_id),
         )
 
     def note(self, journal_id: int, ends: Mapping[int, End], moving_to: int | None) -> None:
-        """Note where files (by inode) end, and to which of them lines are about to be moved."""
+        """Record the ends of files (by inode), and the file that lines are about to be moved to."""
         for inode, end in ends.items():
-            self._connection.execute(
+            self._execute(
                 "UPDATE journal SET old_size = ?, old_mark = ? WHERE id = ? AND inode = ?",
                 (end.size, end.digest, journal_id, signed(inode)),
             )
-            self._connection.execute(
+            self._execute(
                 "UPDATE journal SET new_size = ?, new_mark = ? WHERE id = ? AND new_inode = ?",
                 (end.size, end.digest, journal_id, signed(inode)),
             )
-        self._connection.execute(
+        self._execute(
             "UPDATE journal SET moving_to = ? WHERE id = ?",
             (None if moving_to is None else signed(moving_to), journal_id),
         )
 
     def stays(self, journal_id: int, why: str, ended_at: float | None) -> None:
-        """Note why the old file of a rewrite stays, and since when no try could change that."""
-        self._connection.execute(
+        """Record why the old file of a rewrite stays, and since when retries are of no use."""
+        self._execute(
             "UPDATE journal SET stays = ?, ended_at = ? WHERE id = ?", (why, ended_at, journal_id)
         )
 
     def close_ended(self, before: float) -> None:
-        """Close rewrites that ended before a moment: both files stay, and hold no value back."""
-        self._connection.execute("DELETE FROM journal WHERE ended_at < ?", (before,))
+        """Close rewrites that ended before a moment. Both files stay; values may expire again."""
+        self._execute("DELETE FROM journal WHERE ended_at < ?", (before,))
 
     def keep(self, journal_id: int) -> None:
-        """Keep what was recorded for a rewrite that was undone, as of values that were restored.
+        """Keep the records of a rewrite that was undone, like the records of restored values.
 
-        Its new content may have been seen for an instant, and whoever read it may write its
-        placeholders again: a row without a placeholder costs nothing, a placeholder without a row
-        could not be filled again.
+        A reader may have seen the new content for an instant and may write its placeholders again.
+        A row without a placeholder does no harm; a placeholder without a row cannot be restored.
         """
-        self._connection.execute(
+        self._execute(
             "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"
             " WHERE journal_id = ?",
             (journal_id,),
         )
-        self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
+        self._execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
 
     def forget(self, journal_id: int) -> None:
-        """Forget what was recorded for a rewrite that nobody can have seen.
+        """Delete the records of a rewrite whose content no other process can have read.
 
-        The stored values stay until retention takes them, or are used again.
+        The stored values stay until retention deletes them, or are used again.
         """
-        archives = ids_of(self._connection, journal_id)
+        archives = Archives(self._connection).of_rewrite(journal_id)
         Blobs(self._connection).forget_sweep(journal_id)
-        self._connection.execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
-        forget_archives(self._connection, archives)
-        self._connection.execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
-        drop_empty(self._connection, journal_id)
+        self._execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
+        self._executemany("DELETE FROM archives WHERE id = ?", ((ident,) for ident in archives))
+        self._execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
+        Runs(self._connection).drop_empty(journal_id)
 
     def abandon(self, journal_id: int) -> None:
-        """Give up a rewrite that nobody can have seen, and close it."""
+        """Delete the records of a rewrite like `forget`, and close it."""
         self.forget(journal_id)
         self.close(journal_id)

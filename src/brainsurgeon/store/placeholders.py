@@ -1,128 +1,103 @@
-"""Which placeholder names which value: one pair of text and key path, one value, for ever."""
+"""The placeholders of values, and the sessions that contain them.
+
+A pair of placeholder text and key path means one value, for ever.
+"""
 
 from __future__ import annotations
 
-import json
 import secrets
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from brainsurgeon.model.entries import placeholder_named
-from brainsurgeon.store.columns import key_path_text
+from brainsurgeon.model.entries import KeyPath, placeholder_named
+from brainsurgeon.store.columns import Table, key_path_text
+from brainsurgeon.store.history import Facts
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Container, Iterable, Iterator
 
-    from brainsurgeon.model.entries import KeyPath
-
-
-LEAST_NUMBER = "least_number"
-# The fact that says from which number on reused ids get new placeholders.
+# Key of the fact with the least number for new placeholders of reused ids.
+_LEAST_NUMBER = "least_number"
 
 
-class Placeholders:
-    """The placeholders that were ever given out."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
+class Placeholders(Table):
     def name(
         self, ident: str, path: KeyPath, digest: bytes, taken: Container[str] = frozenset(),
         *, reused: bool = False,
     ) -> str:  # fmt: skip
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
-        `digest` is that of the value's bytes. Equal bytes at the same path share a placeholder. A
-        text in `taken` is never given out: it stands in the file already, for something else. An
-        id that is `reused` is not random: other sessions have it as well. The cost does not grow
-        with how often an id was used. Part of the caller's transaction.
+        `digest` is the digest of the value's bytes. Equal bytes at the same path share a
+        placeholder. `taken` are texts that the file already contains with another meaning; they are
+        not used. `reused` if the id is not random, so that other sessions have it as well. The cost
+        does not grow with the number of times an id was used.
         """
         place = ident, key_path_text(path)
         for number in self._known(place, digest):
             if placeholder_named(_numbered(ident, number)) not in taken:
                 return _numbered(ident, number)
-        number = self._unused(place, self._least() if reused else 1)
+        least = Facts(self._connection).get(_LEAST_NUMBER) if reused else None
+        number = self._first(
+            "SELECT max(?, coalesce(max(number), 0) + 1) FROM placeholders"
+            " WHERE id = ? AND path = ?",
+            least or 1, *place,
+        )  # fmt: skip
         while placeholder_named(_numbered(ident, number)) in taken:
             number += 1
-        self._connection.execute(
+        self._execute(
             "INSERT INTO placeholders (id, path, number, digest) VALUES (?, ?, ?, ?)",
             (*place, number, digest),
         )
         return _numbered(ident, number)
 
     def _known(self, place: tuple[str, str], digest: bytes) -> Iterator[int]:
-        """Yield the numbers under which a value was given out, most often one."""
-        first = self._connection.execute(
-            "SELECT digest FROM placeholders WHERE id = ? AND path = ? AND number = 1", place
-        ).fetchone()
+        """Yield the numbers that a value already has, usually one."""
+        first = self._first(
+            "SELECT digest FROM placeholders WHERE id = ? AND path = ? AND number = 1", *place
+        )
         if first is None:
             return
-        if first[0] == digest:
+        if first == digest:
             yield 1
-        rows = self._connection.execute(
+        yield from self._column(
             "SELECT number FROM placeholders"
             " WHERE id = ? AND path = ? AND digest = ? AND number > 1 ORDER BY number",
-            (*place, digest),
-        )
-        yield from (number for (number,) in rows)
-
-    def _unused(self, place: tuple[str, str], least: int) -> int:
-        row = self._connection.execute(
-            "SELECT max(?, coalesce(max(number), 0) + 1) FROM placeholders"
-            " WHERE id = ? AND path = ?",
-            (least, *place),
-        ).fetchone()
-        return int(row[0])
-
-    def _least(self) -> int:
-        row = self._connection.execute(
-            "SELECT value FROM meta WHERE key = ?", (LEAST_NUMBER,)
-        ).fetchone()
-        return json.loads(row[0]) if row else 1
+            *place, digest,
+        )  # fmt: skip
 
 
 def renumber(connection: sqlite3.Connection) -> None:
-    """Keep a store that comes from a backup from giving out the texts of the one it replaces.
+    """Prevent a store from a backup from reusing placeholders of the store that it replaces.
 
-    What that one extracted after the backup still stands in files. Ids that are not random meet
-    again there, so their numbers go on from a random one, beyond any that was ever reached.
+    Placeholders made after the backup are still in files. Ids that are not random could get the
+    same placeholders again, so their numbers continue from a random one, above all that were used.
     """
-    least = json.dumps(secrets.randbelow(10**9) + 10**6)
-    connection.execute(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (LEAST_NUMBER, least)
-    )
+    Facts(connection).put(_LEAST_NUMBER, secrets.randbelow(10**9) + 10**6)
 
 
 def _numbered(ident: str, number: int) -> str:
     return ident if number == 1 else f"{ident}~{number}"
 
 
-class Placements:
-    """In which sessions extracted values stand."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+class Placements(Table):
+    """The sessions that contain the placeholders of extracted values."""
 
     def of_session(self, session_id: int) -> frozenset[int]:
-        """Return the ids of the extractions that a session was last seen to hold."""
-        rows = self._connection.execute(
-            "SELECT extraction_id FROM placements WHERE session_id = ?", (session_id,)
+        """Return the ids of the extractions that a session contained when it was last read."""
+        return frozenset(
+            self._column("SELECT extraction_id FROM placements WHERE session_id = ?", session_id)
         )
-        return frozenset(row[0] for row in rows)
 
     def sessions_of(self, extraction_ids: Iterable[int]) -> frozenset[int]:
-        """Return the ids of the sessions in which any of these extractions stands."""
+        """Return the ids of the sessions that contain any of these extractions."""
+        statement = "SELECT session_id FROM placements WHERE extraction_id = ?"
         return frozenset(
-            session
-            for ident in extraction_ids
-            for (session,) in self._connection.execute(
-                "SELECT session_id FROM placements WHERE extraction_id = ?", (ident,)
-            )
+            session for ident in extraction_ids for session in self._column(statement, ident)
         )
 
     def of_run(self, run_id: int) -> Iterator[tuple[int, int]]:
-        """Yield where what a run extracted stands: the ids of session and extraction."""
-        return self._connection.execute(
+        """Yield the placements of a run's extractions, as ids of session and extraction."""
+        return self._execute(
             "SELECT p.session_id, p.extraction_id FROM extractions e"
             " CROSS JOIN placements p ON p.extraction_id = e.id WHERE e.run_id = ?",
             (run_id,),
@@ -132,48 +107,48 @@ class Placements:
         self, session_id: int, standing: Iterable[int], gone: Iterable[int],
         missed: Iterable[int], now: float,
     ) -> None:  # fmt: skip
-        """Record what a look at a session found; part of the caller's transaction.
+        """Record which extractions a session that was just read contains.
 
-        `gone` are extractions whose entry was read and does not hold them any more, `missed` those
-        whose entry was not found.
+        `gone` are extractions whose entry was read and no longer contains them, `missed` are
+        extractions whose entry was not found.
         """
-        seen = self._connection.execute(
+        seen = self._column(
             "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL",
-            (session_id,),
+            session_id,
         )
-        self.add(session_id, set(standing) - {row[0] for row in seen})
+        self.add(session_id, set(standing).difference(seen))
         self.remove(session_id, gone, now)
-        self._connection.executemany(
+        self._executemany(
             "UPDATE placements SET missed_at = ?"
             " WHERE session_id = ? AND extraction_id = ? AND missed_at IS NULL",
             ((now, session_id, ident) for ident in missed),
         )
 
     def add(self, session_id: int, standing: Iterable[int]) -> None:
-        """Record that extractions stand in a session; part of the caller's transaction.
+        """Record that a session contains extractions.
 
-        One that another rewrite replaced meanwhile is left out: the new one took its places over.
+        Skips an extraction that another rewrite has replaced: the new one has its placements.
         """
         listed = list(standing)
-        self._connection.executemany(
+        self._executemany(
             "INSERT INTO placements (session_id, extraction_id)"
             " SELECT ?, id FROM extractions WHERE id = ?"
             " ON CONFLICT DO UPDATE SET missed_at = NULL WHERE missed_at IS NOT NULL",
             ((session_id, ident) for ident in listed),
         )
-        self._connection.executemany(
+        self._executemany(
             "UPDATE extractions SET unplaced_at = NULL WHERE id = ? AND unplaced_at IS NOT NULL",
             ((ident,) for ident in listed),
         )
 
     def remove(self, session_id: int, gone: Iterable[int], now: float) -> None:
-        """Record that extractions no longer stand in a session; part of the transaction."""
+        """Record that a session no longer contains extractions."""
         listed = list(gone)
-        self._connection.executemany(
+        self._executemany(
             "DELETE FROM placements WHERE session_id = ? AND extraction_id = ?",
             ((session_id, ident) for ident in listed),
         )
-        self._connection.executemany(
+        self._executemany(
             "UPDATE extractions SET unplaced_at = ?2 WHERE id = ?1 AND unplaced_at IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM placements WHERE extraction_id = ?1)",
             ((ident, now) for ident in listed),

@@ -1,135 +1,106 @@
-"""What was asked for and waits until its session is idle."""
-
-from __future__ import annotations
+"""Pending requests, which are carried out as soon as a session is idle."""
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
-from brainsurgeon.model.records import Request
+import msgspec
+
+from brainsurgeon.model.records import PrintedAnswer, Request
+from brainsurgeon.store.columns import Table
 from brainsurgeon.store.history import Events
 
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable
-
-    from brainsurgeon.model.entries import KeyPath
-
-
-# How a request that speaks of all entries stands in its row.
-_EVERY_ENTRY = ""
-
-TOO_LATE = "no idle moment in time; the value was delivered when it was asked for"
-OUT_OF_SIGHT = "its session is out of sight for so long that its values expire"
-# Seconds a put-back waits at least before it lapses: its value was delivered when asked for.
+# Seconds for which a restore waits at least. Its value was delivered when it was requested.
 LONGEST_WAIT = 600.0
 
 
-def _request(row: tuple[Any, ...]) -> Request:
-    values = list(row)
-    values[2] = None if row[2] == _EVERY_ENTRY else row[2]
-    values[4] = None if row[4] is None else tuple(tuple(path) for path in json.loads(row[4]))
-    values[5] = None if row[5] is None else json.loads(row[5])
-    values[6] = bool(row[6])
-    return Request(*values)
-
-
-class Requests:
-    """What was asked for and waits until its session is idle."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def add_redact(self, session_id: int, entry_id: str, answer: bytes, now: float) -> None:
-        """Note that the call whose answer carries this id is to be redacted; it does not lapse."""
-        self._connection.execute(
+class Requests(Table):
+    def add_redact(self, session_id: int, entry_id: str, answer: PrintedAnswer, now: float) -> None:
+        """Request to redact the call whose result holds this answer; it does not lapse."""
+        self._execute(
             "INSERT INTO requests (session_id, entry_id, action, asked_at, answer)"
             " VALUES (?, ?, 'redact', ?, ?)",
-            (session_id, entry_id, now, answer),
+            (session_id, entry_id, now, msgspec.json.encode(answer)),
         )
 
-    def add_restore(
-        self,
-        session_id: int,
-        entry_id: str | None,
-        paths: Iterable[KeyPath] | None,
-        now: float,
-        lapses_at: float | None,
-        *,
-        pristine: bool = False,
-        rolls_back: int | None = None,
-    ) -> None:
-        """Note that values are to be put back, those of every entry without an `entry_id`.
-
-        With `rolls_back`, only what that run cut and set.
-        """
-        narrowed = None if paths is None else json.dumps(list(paths))
-        self._connection.execute(
+    def add_restore(self, asked: Request) -> None:
+        paths = None if asked.paths is None else json.dumps(asked.paths)
+        self._execute(
             "INSERT INTO requests"
             " (session_id, entry_id, action, paths, pristine, asked_at, lapses_at, rolls_back)"
             " VALUES (?, ?, 'restore', ?, ?, ?, ?, ?)",
-            (session_id, entry_id or _EVERY_ENTRY, narrowed, pristine, now, lapses_at, rolls_back),
-        )
+            (asked.session_id, asked.entry_id or "", paths, asked.pristine, asked.asked_at,
+             asked.lapses_at, asked.rolls_back),
+        )  # fmt: skip
 
-    def add_set(self, session_id: int, entry_id: str, value: Any, now: float) -> None:
-        """Note that `_extractable` is to be set; a newer word on an entry replaces an older."""
-        self._connection.execute(
-            "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
-            " WHERE session_id = ? AND entry_id = ? AND action = 'set' AND state = 'open'",
-            (session_id, entry_id),
-        )
-        self._connection.execute(
-            "INSERT INTO requests (session_id, entry_id, action, value, asked_at)"
-            " VALUES (?, ?, 'set', ?, ?)",
-            (session_id, entry_id, json.dumps(value), now),
-        )
+    def replace(
+        self, action: Literal["set", "relieve"], session_id: int, entry_id: str, value: Any,
+        now: float,
+    ) -> None:  # fmt: skip
+        """Request to set `_extractable` of an entry, or to relieve a session (`entry_id` is "").
 
-    def add_relieve(self, session_id: int, value: Any, now: float) -> None:
-        """Note that a session is to be relieved; a newer word replaces an older."""
-        self._connection.execute(
+        It replaces an older request with the same action and entry.
+        """
+        self._execute(
             "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
-            " WHERE session_id = ? AND action = 'relieve' AND state = 'open'",
-            (session_id,),
+            " WHERE session_id = ? AND entry_id = ? AND action = ? AND state = 'open'",
+            (session_id, entry_id, action),
         )
-        self._connection.execute(
+        self._execute(
             "INSERT INTO requests (session_id, entry_id, action, value, asked_at)"
-            " VALUES (?, '', 'relieve', ?, ?)",
-            (session_id, json.dumps(value), now),
+            " VALUES (?, ?, ?, ?, ?)",
+            (session_id, entry_id, action, json.dumps(value), now),
         )
 
     def open_of(self, session_id: int) -> list[Request]:
         """Return the open requests of a session, oldest first."""
-        rows = self._connection.execute(
-            "SELECT id, session_id, entry_id, action, paths, value, pristine, asked_at, lapses_at,"
-            " answer, rolls_back FROM requests"
-            " WHERE session_id = ? AND state = 'open' ORDER BY id",
-            (session_id,),
-        )
-        return [_request(row) for row in rows]
+        return [
+            Request(
+                ident,
+                session_id,
+                entry_id or None,
+                action,
+                None if paths is None else tuple(tuple(path) for path in json.loads(paths)),
+                None if value is None else json.loads(value),
+                bool(pristine),
+                asked_at,
+                lapses_at,
+                _answer_read(answer),
+                rolls_back,
+            )
+            for (
+                ident, entry_id, action, paths, value, pristine, asked_at, lapses_at, answer,
+                rolls_back,
+            ) in self._execute(
+                "SELECT id, entry_id, action, paths, value, pristine, asked_at, lapses_at, answer,"
+                " rolls_back FROM requests WHERE session_id = ? AND state = 'open' ORDER BY id",
+                (session_id,),
+            )
+        ]  # fmt: skip
 
     def sessions_waiting(self) -> dict[bytes, float]:
-        """Return the paths of the sessions with open requests, and when the newest was made.
+        """Return the paths of sessions with open requests, each with the time of the newest one.
 
-        That a turn is to be folded is one, too.
+        Includes requests to archive a turn.
         """
-        rows = self._connection.execute(
-            "SELECT s.path, max(w.asked_at) FROM ("
-            "SELECT session_id, asked_at FROM requests WHERE state = 'open' UNION ALL"
-            " SELECT session_id, made_at FROM archives WHERE state = 'asked'"
-            ") w JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
+        return dict(
+            self._execute(
+                "SELECT s.path, max(w.asked_at) FROM ("
+                "SELECT session_id, asked_at FROM requests WHERE state = 'open' UNION ALL"
+                " SELECT session_id, made_at FROM archives WHERE state = 'asked') w"
+                " JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
+            )
         )
-        return dict(rows)
 
     def end(self, ids: Iterable[int], why: str) -> None:
-        """Close requests as done, with the reason."""
-        self._connection.executemany(
-            "UPDATE requests SET state = 'done', why = ? WHERE id = ?",
-            ((why, request) for request in ids),
+        self._executemany(
+            "UPDATE requests SET state = 'done', why = ? WHERE id = ?", ((why, row) for row in ids)
         )
 
     def reliefs(self) -> list[tuple[int, str, str]]:
-        """Return the open requests to relieve, each with the path and the root of its session."""
-        rows = self._connection.execute(
+        """Return the open relieve requests, each with the path and the root of its session."""
+        rows = self._execute(
             "SELECT w.id, s.last_path, s.root FROM requests w"
             " JOIN sessions s ON s.id = w.session_id"
             " WHERE w.state = 'open' AND w.action = 'relieve' ORDER BY w.id"
@@ -137,17 +108,18 @@ class Requests:
         return [(request, os.fsdecode(path), os.fsdecode(root)) for request, path, root in rows]
 
     def reliefs_lapsed(self) -> dict[int, str]:
-        """Give, by session, why the last request to relieve it lapsed, where that one did."""
-        rows = self._connection.execute(
-            "SELECT session_id, why FROM requests WHERE state = 'lapsed' AND id IN"
-            " (SELECT max(id) FROM requests WHERE action = 'relieve' GROUP BY session_id)"
+        """Return by session why its last relieve request lapsed, if it did."""
+        return dict(
+            self._execute(
+                "SELECT session_id, why FROM requests WHERE state = 'lapsed' AND id IN"
+                " (SELECT max(id) FROM requests WHERE action = 'relieve' GROUP BY session_id)"
+            )
         )
-        return dict(rows)
 
-    def let_go(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
-        """Close requests as lapsed, each with an event; part of a transaction."""
+    def cancel(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
+        """Close requests as lapsed and record an event for each."""
         for request in ids:
-            session, entry, action = self._connection.execute(
+            session, entry, action = self._execute(
                 "UPDATE requests SET state = 'lapsed', why = ? WHERE id = ?"
                 " RETURNING session_id, entry_id, action",
                 (why, request),
@@ -156,36 +128,39 @@ class Requests:
             Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
-        """Let put-backs go that found no idle moment in time; their values were delivered."""
-        late = self._connection.execute(
+        """Cancel restores whose time is up. Their values were delivered when requested."""
+        late = self._column(
             "SELECT id FROM requests"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
-            (now,),
-        ).fetchall()
-        self.let_go((request for (request,) in late), TOO_LATE, now, run_id)
+            now,
+        )
+        why = "no idle moment in time; the value was delivered when it was asked for"
+        self.cancel(late, why, now, run_id)
 
     def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
-        """Let restores go whose session was first missed at `until` or before, each with an event.
+        """Cancel restores whose session has been missing since `until` or longer.
 
-        They would keep its values for ever.
+        They would keep its values from expiring for ever.
         """
-        missed = self._connection.execute(
+        missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.state = 'open' AND w.action = 'restore' AND s.missed_at <= ?",
-            (until,),
-        ).fetchall()
-        self.let_go((request for (request,) in missed), OUT_OF_SIGHT, now, run_id)
+            until,
+        )
+        why = "its session is out of sight for so long that its values expire"
+        self.cancel(missed, why, now, run_id)
 
     def newest(self, session_id: int) -> int:
         """Return the id of the newest request of a session, closed ones too; 0 without any."""
-        row = self._connection.execute(
-            "SELECT max(id) FROM requests WHERE session_id = ?", (session_id,)
-        ).fetchone()
-        return int(row[0] or 0)
+        return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
 
     def count_open(self) -> int:
-        """Count what was asked for and still waits."""
-        row = self._connection.execute(
-            "SELECT count(*) FROM requests WHERE state = 'open'"
-        ).fetchone()
-        return int(row[0])
+        return int(self._first("SELECT count(*) FROM requests WHERE state = 'open'"))
+
+
+def _answer_read(stored: bytes | None) -> PrintedAnswer | None:
+    """Return the answer as stored, or None; former versions stored no more than its id."""
+    try:
+        return msgspec.json.decode(stored, type=PrintedAnswer) if stored else None
+    except msgspec.DecodeError:
+        return None

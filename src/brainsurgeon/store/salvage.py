@@ -1,72 +1,97 @@
 """Copy the readable rows of a damaged database into a new one.
 
-A damaged page hides the rows on it and no others, so each table is read in ranges of row ids that
-are halved around the pages that cannot be read. A value is kept only if its digest is right; the
-record of a lost value stays as a tombstone. Lost rows that others refer to are re-created.
+A scan of a damaged table may end early without an error, so every row id is looked up individually.
+A value is kept only if its digest is right; the record of a lost value stays as a tombstone. Lost
+rows that other rows refer to are re-created.
+
+If the pages of the schema itself are damaged, the pages of an empty store are used. SQLite gives
+the same schema the same pages in all new stores, and in all compacted stores.
 """
 
-from __future__ import annotations
-
 import os
+import shutil
 import sqlite3
-from contextlib import closing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+from msgspec import Struct, field
 
 from brainsurgeon.errors import DamagedError, StoreUnusableError
 from brainsurgeon.model.entries import unnumbered
 from brainsurgeon.model.turns import LINK
+from brainsurgeon.store.backup import refuse_without_room
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.columns import key_path_text, path_text
-from brainsurgeon.store.database import connect, create_schema, database_path, refuse_unknown
+from brainsurgeon.store.database import (
+    PAGE,
+    connect,
+    create_file,
+    create_schema,
+    database_path,
+    refuse_unknown,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-
-# How many row ids after the last readable one are tried where the highest is unknown.
-_BEYOND = 100_000
+# Row ids to try after the last known one if the highest is unknown, and the most to try at all: a
+# damaged row id may be any number.
+_BEYOND = 10_000
+_MOST = 100_000_000
 _INDEXES = {
     "directory": "sqlite_autoindex_agents_1",
     "path": "sqlite_autoindex_sessions_1",
     "identity": "sessions_identity",
 }
+# The reason in the tombstone of a lost value.
+LOST = "lost with a damaged store"
+# Replaces lost paths. It is absolute, because an empty path means the working directory: an agent
+# that works there could see sessions of other agents.
+_NOWHERE = b"/lost-with-a-damaged-store"
+# Caches of the scan. Without them the next scan reads every file.
+_LEFT_OUT = frozenset({"files", "resumes"})
+_TABLES = (
+    "SELECT name, wr FROM pragma_table_list"
+    " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"
+)
+_REFERENCES = (
+    'SELECT t.name, r."from", r."table", c."notnull" OR c.pk FROM pragma_table_list t'
+    ' JOIN pragma_foreign_key_list(t.name) r JOIN pragma_table_info(t.name) c ON c.name = r."from"'
+    " WHERE t.schema = 'main'"
+)
+_SCHEMA_NAMES = "SELECT name FROM sqlite_schema WHERE rootpage > 0"
+# The pointer map page of a database with auto_vacuum.
+_POINTER_MAP = 2
 _Row = tuple[Any, ...]
 
 
-def in_ranges(old: sqlite3.Connection, table: str, columns: str) -> Iterator[_Row | None]:
-    """Yield the readable rows of a table, and None for each row id that may have been a row."""
-    query = f"SELECT rowid, {columns} FROM {table}"  # noqa: S608
-    last = 0
-    try:
-        for row in old.execute(f"{query} ORDER BY rowid"):
-            last = row[0]
-            yield row[1:]
-    except sqlite3.Error:
-        ranges = [(last + 1, _highest(old, table, last))]
-    else:
-        return
-    while ranges:
-        low, high = ranges.pop()
-        last = low - 1
+def by_row_id(
+    old: sqlite3.Connection, table: str, columns: str, highest: int
+) -> Iterator[_Row | None]:  # fmt: skip
+    """Yield the readable rows of a table, and None for each look-up that fails."""
+    query = f"SELECT {columns} FROM {table} WHERE rowid = ?"  # noqa: S608
+    for row_id in range(1, highest + 1):
         try:
-            for row in old.execute(f"{query} WHERE rowid BETWEEN ? AND ?", (low, high)):
-                last = row[0]
-                yield row[1:]
+            row = old.execute(query, (row_id,)).fetchone()
         except sqlite3.Error:
-            if last + 1 >= high:
-                yield None
-            else:
-                middle = (last + 1 + high) // 2
-                ranges += [(middle + 1, high), (last + 1, middle)]
+            yield None
+        else:
+            if row:
+                yield row
 
 
-def _highest(old: sqlite3.Connection, table: str, last: int) -> int:
-    """Return the highest row id that a table may have."""
-    try:
-        return int(old.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0])  # noqa: S608
-    except sqlite3.Error:
-        return sequences(old).get(table) or last + _BEYOND
+def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
+    """Return an upper bound of the row ids of a table, from all readable mentions of them.
+
+    `references` are the rows of _REFERENCES.
+    """
+    sources = [("rowid", table), *((row[1], row[0]) for row in references if row[2] == table)]
+    known = [sequences(old).get(table, 0)]
+    for column, source in sources:
+        try:
+            [(row_id,)] = old.execute(f'SELECT max("{column}") FROM {source}')  # noqa: S608
+            known.append(row_id if isinstance(row_id, int) else 0)
+        except sqlite3.Error:
+            known.append(max(known) + _BEYOND)
+    return min(max(known), _MOST)
 
 
 def from_both_ends(
@@ -93,34 +118,19 @@ def by_index(old: sqlite3.Connection, table: str, column: str) -> dict[int, byte
 def sequences(connection: sqlite3.Connection) -> dict[str, int]:
     """Return the highest row ids ever used, by table; empty if they cannot be read."""
     try:
-        return dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
+        rows = connection.execute(
+            "SELECT name, seq FROM sqlite_sequence"
+            " WHERE typeof(name) = 'text' AND typeof(seq) = 'integer'"
+        )
+        return dict(rows)
     except sqlite3.Error:
         return {}
 
 
-# Why a value is gone, as its tombstone says.
-LOST = "lost with a damaged store"
-# Stands for lost paths. It is absolute since an empty path means the working directory, and an
-# agent that works there could see the sessions of others.
-_NOWHERE = b"/lost-with-a-damaged-store"
-# Memories of the scan. Without them the next scan reads every file.
-_LEFT_OUT = frozenset({"files", "resumes"})
-_TABLES = (
-    "SELECT name, wr FROM pragma_table_list"
-    " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"
-)
-_REFERENCES = (
-    'SELECT t.name, r."from", r."table", c."notnull" OR c.pk FROM pragma_table_list t'
-    ' JOIN pragma_foreign_key_list(t.name) r JOIN pragma_table_info(t.name) c ON c.name = r."from"'
-    " WHERE t.schema = 'main'"
-)
-
-
-@dataclass(slots=True)
-class Salvaged:
+class Salvaged(Struct):
     """Counts of a salvage: copied rows by table, and stored values.
 
-    `unread` are the tables of which rows are missing, `sessions_made` the sessions whose rows were
+    `unread` are the tables with missing rows, `sessions_made` counts the sessions whose rows were
     lost and re-created.
     """
 
@@ -134,19 +144,114 @@ class Salvaged:
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
-    Raises StoreUnusableError if the database is another program's or of another version, or if
-    its list of tables cannot be read.
+    Raises StoreUnusableError if the database is of another program or version, or if no value in it
+    can be read.
     """
     path = database_path(directory)
+    if _schema_is_whole(path):
+        return _salvage(path, fresh, now)
+    refuse_without_room(os.path.dirname(fresh), 2 * os.stat(path).st_size)
+    mended = f"{fresh}.mended"
+    try:
+        _mend_schema(path, mended)
+        saved = _salvage(mended, fresh, now)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(mended)
+    if not saved.values:
+        raise StoreUnusableError(
+            f"{path}: nothing in it can be read any more: nothing was touched. "
+            "`brainsurgeon store restore FILE` puts a backup in its place"
+        )
+    return saved
+
+
+def _schema_is_whole(path: str) -> bool:
+    """Check whether all tables and indexes of this version can be found in a database."""
+    with closing(_empty(compacted=False)) as empty:
+        wanted = set(empty.execute(_SCHEMA_NAMES))
+    try:
+        with closing(connect(path, "ro")) as old:
+            refuse_unknown(old, path)
+            return wanted <= set(old.execute(_SCHEMA_NAMES))
+    except sqlite3.Error:
+        return False
+
+
+def _empty(*, compacted: bool) -> sqlite3.Connection:
+    """Return a connection to an empty store in memory."""
+    empty = sqlite3.connect(":memory:", isolation_level=None)
+    create_schema(empty)
+    if compacted:
+        empty.execute("VACUUM")
+    return empty
+
+
+def _mend_schema(path: str, target: str) -> None:
+    """Copy a database and replace its schema pages with the schema pages of an empty store."""
+    with open(create_file(target), "r+b") as mended:
+        with open(path, "rb") as damaged:
+            shutil.copyfileobj(damaged, mended)
+
+        def fitting(roots: dict[int, bytes]) -> int:
+            """Count the root pages whose first byte fits their table or index."""
+            return sum(mended.seek((page - 1) * PAGE) >= 0 and mended.read(1) in kind
+                       for page, kind in roots.items())  # fmt: skip
+
+        schemas = [_pages_of_empty_store(compacted=compacted) for compacted in (False, True)]
+        data, roots = max(schemas, key=lambda schema: fitting(schema[1]))
+        for page in range(1, len(data) // PAGE + 1):
+            if page not in roots and page != _POINTER_MAP:
+                mended.seek((page - 1) * PAGE)
+                mended.write(data[(page - 1) * PAGE : page * PAGE])
+        # The header now has the page count of the empty store. SQLite uses it only if these four
+        # bytes equal the change counter; otherwise it uses the size of the file.
+        mended.seek(92)
+        mended.write(b"\xff" * 4)
+
+
+def _pages_of_empty_store(*, compacted: bool) -> tuple[bytes, dict[int, bytes]]:
+    """Return an empty store, and its root pages with the possible first bytes of each.
+
+    https://www.sqlite.org/fileformat2.html#b_tree_pages
+    """
+    with closing(_empty(compacted=compacted)) as empty:
+        roots = {
+            page: b"\x05\x0d" if rows else b"\x02\x0a"
+            for page, rows in empty.execute(
+                "SELECT rootpage, type = 'table' AND instr(sql, 'WITHOUT ROWID') = 0"
+                " FROM sqlite_schema WHERE rootpage > 0"
+            )
+        }
+        return empty.serialize(), roots
+
+
+def _salvage(path: str, fresh: str, now: float) -> Salvaged:
     saved = Salvaged()
     try:
-        with closing(connect(path, "ro")) as old, closing(_create(fresh)) as new:
+        os.close(create_file(fresh))
+        with closing(connect(path, "ro")) as old, closing(connect(fresh, "rw")) as new:
+            new.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
+            create_schema(new)
             refuse_unknown(old, path)
             new.execute("BEGIN")
-            for table, without_rowid in new.execute(_TABLES).fetchall():
-                if table not in _LEFT_OUT:
-                    _copy(old, new, table, saved, ordered=without_rowid)
-            _copy_sequences(old, new)
+            references = new.execute(_REFERENCES).fetchall()
+            for table, without_rowid in sorted(new.execute(_TABLES), key=lambda row: int(row[1])):
+                if table in _LEFT_OUT:
+                    continue
+                columns, key = _columns_and_key(new, table)
+                if without_rowid:
+                    rows = _by_session(old, new, table, columns, key)
+                else:
+                    highest = highest_row_id(old, table, references)
+                    rows = by_row_id(old, table, columns, highest)
+                _insert(new, table, rows, saved)
+            # Row ids of the old database are never reused, including those of lost rows.
+            used = sequences(new)
+            for table, highest in sequences(old).items():
+                new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+                seq = max(highest, used.get(table, 0))
+                new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
             saved.values_lost = _bury_lost_values(new, now)
             _complete_placeholders(new)
             saved.sessions_made = _recreate_sessions(old, new)
@@ -163,46 +268,43 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     return saved
 
 
-def _create(path: str) -> sqlite3.Connection:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(path, flags, 0o600))
-    connection = connect(path, "rw")
-    connection.execute("PRAGMA foreign_keys = OFF")  # rows may arrive before those they refer to
-    create_schema(connection)
-    return connection
-
-
-def _copy(
-    old: sqlite3.Connection, new: sqlite3.Connection, table: str, saved: Salvaged, *, ordered: bool
-) -> None:  # fmt: skip
-    """Copy the readable rows of a table; `ordered` if it has no row ids."""
+def _columns_and_key(new: sqlite3.Connection, table: str) -> tuple[str, list[str]]:
     info = new.execute(f"PRAGMA table_info({table})").fetchall()
     columns = ", ".join(f'"{row[1]}"' for row in info)
-    key = [row[1] for row in sorted(info, key=lambda row: int(row[5])) if row[5]]
-    rows = from_both_ends(old, table, columns, key) if ordered else in_ranges(old, table, columns)
-    put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(info))})"  # noqa: S608
+    return columns, [row[1] for row in sorted(info, key=lambda row: int(row[5])) if row[5]]
+
+
+def _by_session(
+    old: sqlite3.Connection, new: sqlite3.Connection, table: str, columns: str, key: list[str]
+) -> Iterator[_Row | None]:  # fmt: skip
+    """Yield the rows of a table without row ids, some twice: from both ends, and by session."""
+    yield from from_both_ends(old, table, columns, key)
+    if key[0] != "session_id":
+        return
+    for session in new.execute("SELECT id FROM sessions").fetchall():
+        try:
+            yield from old.execute(f"SELECT {columns} FROM {table} WHERE session_id = ?", session)  # noqa: S608
+        except sqlite3.Error:
+            yield None
+
+
+def _insert(
+    new: sqlite3.Connection, table: str, rows: Iterable[_Row | None], saved: Salvaged
+) -> None:  # fmt: skip
     saved.rows[table] = 0
     for row in rows:
         try:
-            added = 0 if row is None else new.execute(put, row).rowcount
+            if row is None:
+                saved.unread.add(table)
+                continue
+            put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})"  # noqa: S608
+            saved.rows[table] += new.execute(put, row).rowcount
         except sqlite3.Error:  # damage that looked like a row
-            added = 0
-        saved.rows[table] += added
-        if not added:
             saved.unread.add(table)
 
 
-def _copy_sequences(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Prevent that row ids of the old database are used again, also those of lost rows."""
-    used = sequences(new)
-    for table, highest in sequences(old).items():
-        new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-        seq = max(highest, used.get(table, 0))
-        new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
-
-
 def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
-    """Delete damaged values, and turn the records of lost ones into tombstones; return how many."""
+    """Delete damaged values and turn the records of lost values into tombstones; count these."""
     blobs = Blobs(new)
     for ident, digest in blobs.named():
         try:
@@ -218,32 +320,31 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
 
 
 def _complete_placeholders(new: sqlite3.Connection) -> None:
-    """Re-create lost placeholders, so that none is given out again for another value.
+    """Re-create lost placeholders, so that none is reused for another value.
 
-    Call it while extractions still refer to lost archives.
+    Must be called while extractions still refer to lost archives.
     """
     named = new.execute(
         "SELECT name, path, digest FROM extractions"
         " WHERE replacement IS NULL OR (archive_id IS NOT NULL AND path != ?)",
         (key_path_text(LINK),),
     )
-    new.executemany(
-        "INSERT OR IGNORE INTO placeholders (id, number, path, digest) VALUES (?, ?, ?, ?)",
-        ((*_id_and_number(name), path, digest) for name, path, digest in named),
-    )
-
-
-def _id_and_number(name: str) -> tuple[str, int]:
-    ident = unnumbered(name)
-    number = name[len(ident) + 1 :]
-    return (ident, int(number)) if number.isdecimal() else (name, 1)
+    for name, path, digest in named.fetchall():
+        ident = unnumbered(name)
+        number = name[len(ident) + 1 :]
+        if not number.isdecimal():
+            ident, number = name, 1
+        new.execute(
+            "INSERT OR IGNORE INTO placeholders (id, number, path, digest) VALUES (?, ?, ?, ?)",
+            (ident, int(number), path, digest),
+        )
 
 
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     """Re-create lost sessions that other rows refer to, and lost agents; return how many sessions.
 
-    Indexes lie on other pages and may still hold the path and the identity of a session, by which
-    it is found again, and the directory of an agent. The next scan corrects names and roots.
+    Indexes are on other pages and may still contain the path and identity by which a session is
+    found again, and the directory of an agent. The next scan corrects names and roots.
     """
     new.executemany(
         "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?, ?, ?)",
@@ -254,13 +355,22 @@ def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     )
     agents = new.execute("SELECT directory, id FROM agents").fetchall()
     paths, identities = (by_index(old, "sessions", column) for column in ("path", "identity"))
-    lost = _lost_sessions(new)
+    lost = {
+        session
+        for table, column, parent, _ in new.execute(_REFERENCES).fetchall()
+        if parent == "sessions"
+        for (session,) in new.execute(
+            f"SELECT {column} FROM {table} WHERE {_dangling(column, parent)}"  # noqa: S608
+        )
+    }
     for session in lost:
         path = paths.get(session)
         if new.execute("SELECT 1 FROM sessions WHERE path = ?", (path,)).fetchone():
             path = None  # the index is damaged, too
         last = path or b"%s/%d" % (_NOWHERE, session)
-        around = ((len(one[0]), *one) for one in agents if last.startswith(one[0] + b"/"))
+        around = (
+            (len(place), place, id_) for place, id_ in agents if last.startswith(place + b"/")
+        )
         _, directory, agent = max(around, default=(0, _NOWHERE, 0))
         name = os.path.basename(os.fsdecode(last).partition("\0")[0]).removesuffix(".jsonl")
         new.execute(
@@ -277,25 +387,14 @@ def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     return len(lost)
 
 
-def _lost_sessions(new: sqlite3.Connection) -> set[int]:
-    return {
-        session
-        for table, column, parent, _ in new.execute(_REFERENCES).fetchall()
-        if parent == "sessions"
-        for (session,) in new.execute(
-            f"SELECT {column} FROM {table} WHERE {_dangling(column, parent)}"  # noqa: S608
-        )
-    }
-
-
 def _dangling(column: str, parent: str) -> str:
     return f"{column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {parent})"  # noqa: S608
 
 
 def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
-    """Forget each reference to a lost row, or delete the row if it needs the lost one.
+    """Clear each reference to a lost row, or delete the referring row if it needs the lost one.
 
-    A request that rolls back a run needs it: without the run it would restore everything.
+    A request to roll back a run needs the run: without it the request would restore everything.
     """
     for table, column, parent, needed in new.execute(_REFERENCES).fetchall():
         dangling = f"WHERE {_dangling(column, parent)}"
@@ -305,17 +404,17 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
-    # When in doubt a rewrite counts, as in recovery: a record without a placeholder does no harm.
+    # In doubt a rewrite counts as done, as in recovery: a record without a placeholder is harmless.
     unknown = f"WHERE {_dangling('journal_id', 'journal')}"
     new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
 
 
 def _complete_placements(new: sqlite3.Connection, *, harmed: bool) -> None:
-    """Assume that values stand in their own sessions where it is not known in which they stand.
+    """Place values in their own sessions if their placements may be lost.
 
-    Otherwise retention could delete them early; the next scan removes what is wrong. `harmed` if
-    any placement may be missing: then a value may have lost some although others are there.
+    Otherwise retention could delete them early. The next scan removes wrong placements. `harmed`
+    if any placement may be missing: then values with other placements get one, too.
     """
     new.execute(
         "INSERT OR IGNORE INTO placements (session_id, extraction_id)"

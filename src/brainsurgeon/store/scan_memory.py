@@ -1,35 +1,31 @@
-"""What earlier runs saw of each file, and what this run is to remember."""
-
-from __future__ import annotations
+"""The file states that earlier runs stored, and the states that this run will store."""
 
 import os
 from bisect import bisect_left
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from brainsurgeon.formats import UNKNOWN
 from brainsurgeon.model.records import FileState
-from brainsurgeon.store.files import AGAIN, DATABASE, FAILED, WAITS
+from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
+from brainsurgeon.store import Store
+from brainsurgeon.store.files import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
-    from brainsurgeon.store import Store
-
-
-# Seconds: the pause after the second failure in a row, which doubles from then on, and its end.
+# Seconds: the pause after the second failure in a row, which then doubles, and the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-# Seconds within which two changes of a file may leave it with the same modification time.
+# Seconds within which two changes of a file may have the same modification time.
 FRESH = 0.05
+# Outcomes of sessions that are read again when their database changed.
+_UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 
 
 class FileMemory:
-    """The states of files as a run finds them; what changes is written down once, at its end.
+    """The states of all files in one run, stored once, at its end.
 
-    A run over everything reads all rows at once (or has them from the last run of the same
-    process); one over named paths asks for theirs alone.
+    A `whole` run reads all rows at once, or has them from the last run of the same process. A run
+    over named paths reads only the rows of these paths.
     """
 
     def __init__(self, store: Store | None, rules: str, now: float, *, whole: bool = True) -> None:
@@ -41,7 +37,8 @@ class FileMemory:
         self.listed: dict[str, Listing] = {}
         if store and whole:
             store.files.table.read()
-            self._rows = store.files.table.directories
+            if (store.facts.last_run_at() or 0.0) <= now:  # else every state is looked at singly
+                self._rows = store.files.table.directories
             self.listings = store.files.table.listings
         self._waiting = store.requests.sessions_waiting() if store else {}
         self._awake = {os.path.dirname(os.fsdecode(path)) for path in self._waiting}
@@ -55,43 +52,42 @@ class FileMemory:
         self._insisted: set[bytes] = set()
 
     def _state(self, path: bytes) -> FileState | None:
+        """Return the known state of a file; None if the clock was set back since it was noted."""
         if path not in self._states:
-            known = self._store.files.at(os.fsdecode(path)) if self._store else None
-            self._states[path] = known
+            state = self._store.files.at(os.fsdecode(path)) if self._store else None
+            self._states[path] = state if state and state.looked_at <= self.now else None
         return self._states[path]
 
     def state_of(self, file: SessionFile) -> FileState | None:
-        """Return the file as it was last looked at."""
+        """Return the state of a file when it was last read."""
         return self._state(os.fsencode(file.path))
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
-        """Return the files of one directory that may rest, by name."""
+        """Return the known files of a directory without pending requests, by name."""
         rows = self._rows.get(directory, {})
         if directory not in self._awake:
             return rows
-        asked = self._waiting.keys()
         return {
             name: row
             for name, row in rows.items()
-            if os.fsencode(f"{directory}/{name}") not in asked
+            if os.fsencode(f"{directory}/{name}") not in self._waiting
         }
 
     def rested(self, directory: str, names: list[str]) -> None:
-        """Take in which files of a directory are as they were and not due; once for each."""
+        """Count the unchanged files of a directory that are not due; once for each directory."""
         if directory not in self._rested:
             self._rested[directory] = names
             self.resting += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
-        """Return when this state of the file was first seen: now, unless it is remembered."""
+        """Return the time when this state of the file was first seen; `now` for a new one."""
         state = self.state_of(file)
-        same = state is not None and state.fingerprint == file.fingerprint
-        return state.first_seen if state and same else now
+        return state.first_seen if state and state.fingerprint == file.fingerprint else now
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
-        """Return the format of a file of which nothing has to be judged again; None for others.
+        """Return the known format of an unchanged file; None for others.
 
-        One that was deferred before anybody read it has a format that is not known yet.
+        A file that was deferred before it was read has no known format yet.
         """
         state = self._still_true(os.fsencode(path), fingerprint)
         if state is None or (state.format is None and state.outcome == FAILED):
@@ -103,58 +99,54 @@ class FileMemory:
         return self._store is not None and self._store.sessions.is_below(path)
 
     def failed_before(self, path: str) -> str | None:
-        """Return the reason for which a file failed when it was last looked at, if it did."""
+        """Return why a file failed when it was last read, or None."""
         state = self._state(os.fsencode(path))
         return state.reason if state is not None and state.outcome == FAILED else None
 
     def waits(self, file: SessionFile) -> bool:
-        """Check whether something was asked for in this session."""
+        """Check whether a session has pending requests."""
         return os.fsencode(file.path) in self._waiting
 
     def asked(self, path: str) -> tuple[bool, SessionFile | None]:
-        """Check whether this run missed a session that waits for it, or give what it looked at.
+        """Return whether this run missed a session with pending requests, and its file if read.
 
-        One in a database that rests is neither.
+        A session in an unchanged database is neither missed nor read.
         """
         missed = os.fsencode(path) in self._waiting and path not in self._met
         return missed, self._asked.get(path)
 
     def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
-        """Check whether a file needs no look: it is as it was, and nothing in it falls due.
+        """Check whether a file need not be read: it is unchanged, and nothing in it is due.
 
-        What was put off for a while is looked at all the same where somebody `named` it.
+        A deferred file has to be read if a user `named` it.
         """
         path = os.fsencode(file.path)
         self._met.add(file.path)
         if path in self._waiting:
             self._asked[file.path] = file
         state = self._still_true(path, file.fingerprint)
-        if state is None or (named and state.outcome == "deferred"):
+        if state is None or (named and state.outcome in ("deferred", IN_MEMORY)):
             return False
         if state.due_at is not None and state.due_at <= now:
             return False
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
 
     def _still_true(self, path: bytes, fingerprint: Fingerprint) -> FileState | None:
-        """Return what is known of a file if neither it nor the rules nor a request changed."""
+        """Return the state of a file; None if the file, the rules or a request invalidated it."""
         state = self._state(path)
-        if (
-            state is not None
-            and state.fingerprint == fingerprint
-            and state.rules == self.rules
-            and state.outcome != AGAIN
-            and not (state.outcome == WAITS and os.path.dirname(os.fsdecode(path)) in self._moved)
-            and self._waiting.get(path, 0.0) <= state.looked_at
-        ):
-            return state
-        return None
+        if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
+            return None
+        if state.outcome == AGAIN or self._waiting.get(path, 0.0) > state.looked_at:
+            return None
+        moved = state.outcome in _UNTIL_MOVED and os.path.dirname(os.fsdecode(path)) in self._moved
+        return None if moved else state
 
     def insist(self, paths: Iterable[str]) -> None:
-        """Have these files looked at even where they failed a short while ago."""
+        """Read these files even if they failed a short time ago."""
         self._insisted.update(map(os.fsencode, paths))
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
-        """Return when a file that failed is tried again: at once, then with growing pauses."""
+        """Return when to try a failed file again: at once, then after growing pauses."""
         before = self.state_of(file)
         if before is None or before.outcome != FAILED or before.fingerprint != file.fingerprint:
             return now
@@ -162,9 +154,9 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Remember how a file was just seen, where that says anything new.
+        """Store the new state of a file at the end of the run, if it differs from the known one.
 
-        That it was looked at is new once after each request.
+        A new time of reading counts as a difference only once after each request.
         """
         state = self.state_of(file)
         asked_at = self._waiting.get(os.fsencode(file.path), 0.0)
@@ -172,14 +164,14 @@ class FileMemory:
             self._fresh.append((file.path, fresh))
 
     def begin_at(self, path: str, resume: Resume | None) -> None:
-        """Remember where the next look at a file may begin; with None, at its beginning."""
+        """Store, at the end, where the next read of a file may begin; None means at its start."""
         self._resumes[path] = resume
 
     def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
-        """Return the paths of the sessions in a database that need no look; None where one does.
+        """Return the paths of the sessions in a database if none has to be read, else None.
 
-        A database that changed is remembered as it is now, unless that was just now, once the
-        run has looked at everything in it.
+        The new state of a changed database is stored after the run has read all of it, unless the
+        change is so recent that a further change could have the same modification time.
         """
         self._met.add(path)
         directory, _, name = path.rpartition("/")
@@ -206,12 +198,12 @@ class FileMemory:
         return sorted(self._rows)
 
     def _in_database(self, path: str) -> list[str]:
-        """Return the directories under which the sessions in a database are remembered.
+        """Return the directories under which the sessions in a database are stored.
 
-        It is its own, and those below where the id of a session holds a slash.
+        These are its own path, and paths below it if the id of a session contains a slash.
         """
         below = bisect_left(self._ranked, f"{path}/"), bisect_left(self._ranked, f"{path}0")
-        return [path, *self._ranked[slice(*below)]]  # "0" is what comes next to "/"
+        return [path, *self._ranked[slice(*below)]]  # "0" is the character after "/"
 
     def _rests(self, path: str, row: SeenRow, now: float) -> bool:
         if row[7] != self.rules or row[8] == AGAIN or not (row[5] is None or row[5] > now):
@@ -221,7 +213,7 @@ class FileMemory:
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
     def _gone(self) -> Iterator[bytes]:
-        """Yield the files that are remembered and that a run over everything did not meet."""
+        """Yield the known files that a whole run did not find."""
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
             if len(rested) == len(rows):
@@ -231,10 +223,7 @@ class FileMemory:
                     yield os.fsencode(f"{directory}/{name}")
 
     def write_down(self, store: Store, *, forget: bool) -> None:
-        """Write down what this run saw, and with `forget` forget the files that it did not see.
-
-        `forget` tells that the run saw everything else.
-        """
+        """Store the new states; with `forget` (after a whole run), forget files not found."""
         gone = list(self._gone()) if forget else []
         for path, state in self._fresh:
             store.files.remember(path, state)
@@ -253,5 +242,8 @@ class FileMemory:
 
 
 def _essence(state: FileState) -> FileState:
-    """Return what is worth writing down: not the reason of a deferral, which counts the seconds."""
-    return replace(state, looked_at=0.0, reason="" if state.outcome == AGAIN else state.reason)
+    """Return a state without what changes each time: a deferral's reason counts seconds."""
+    reason = state.reason
+    if state.outcome == AGAIN:
+        reason = "".join(letter for letter in reason if not letter.isdigit())
+    return replace(state, looked_at=0.0, reason=reason)

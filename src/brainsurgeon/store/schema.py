@@ -1,10 +1,8 @@
-"""The schema of the store, readable from top to bottom.
+"""The schema of the store.
 
 Times are seconds since 1970 (UTC), sizes are bytes, paths are bytes as the operating system gives
-them. `PRAGMA user_version` holds VERSION; a store of any other version is refused.
+them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 """
-
-from __future__ import annotations
 
 # Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
 VERSION = 2
@@ -16,10 +14,10 @@ CREATE TABLE agents (
     name TEXT NOT NULL
 ) STRICT;
 
--- The catalogue of sessions: one row a path. Where another session took over the path, it is NULL
--- and `last_path` says where the session was last seen. `identity` is the session's id as its agent
--- gave it, NULL where its file says none. `missed_at` is when a retention run first found nothing
--- at the path; NULL while there is something.
+-- The catalogue of sessions: one row per path. `path` is NULL if another session took over the
+-- path; `last_path` is where the session was last seen. `identity` is the id that the agent gave
+-- the session, NULL if its file contains none. `missed_at` is when a retention run first found
+-- nothing at the path; NULL while something is there.
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,
     agent_id INTEGER NOT NULL REFERENCES agents,
@@ -33,8 +31,8 @@ CREATE TABLE sessions (
 ) STRICT;
 CREATE INDEX sessions_identity ON sessions (identity);
 
--- Values as they stood in their lines, each distinct one once. Row ids are never used again: a row
--- that names one must not come to mean another value. `codec` is 'zstd' or 'raw'.
+-- Values as they were in their lines, each distinct value once. Row ids are never reused, so that a
+-- row that refers to one never means another value. `codec` is 'zstd' or 'raw'.
 CREATE TABLE blobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     digest BLOB NOT NULL,
@@ -44,8 +42,8 @@ CREATE TABLE blobs (
 ) STRICT;
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
--- One pair of placeholder text and key path means one value, for ever: rows are never deleted. The
--- text is [[extracted-ID]], from `number` 2 on [[extracted-ID~2]].
+-- A pair of placeholder text and key path means one value, for ever: rows are never deleted. The
+-- text is [[extracted-ID]] for `number` 1, [[extracted-ID~2]] for 2, and so on.
 CREATE TABLE placeholders (
     id TEXT NOT NULL,
     path TEXT NOT NULL,
@@ -55,12 +53,13 @@ CREATE TABLE placeholders (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX placeholders_numbered ON placeholders (id, path, digest) WHERE number > 1;
 
--- A value that was extracted from an entry of a session. `name` is the id that stands in its
--- placeholder; where a JSON token stands there instead (`replacement`), the entry's id. `path` is
--- the value's place in the entry: JSON, or in short t0 for message.content.0.text and c0 for
+-- A value that was extracted from an entry of a session. `name` is the id in its placeholder, or
+-- the entry's id if a JSON token (`replacement`) was put there instead. `path` is the value's key
+-- path in the entry: JSON, or in short t0 for message.content.0.text and c0 for
 -- message.content.0.content. `anchor` is the id of the tool call that the value belongs to. `rest`
 -- is a digest of what else its line says, kept where entry ids may be used twice. `journal_id` is
--- set until the rewrite is confirmed. `unplaced_at` is when a scan first found the value standing
+-- set until the rewrite is confirmed. The next request of the session carried `tokens` less.
+-- `unplaced_at` is when a scan first found the value standing
 -- in no session any more. A row without `blob_id` is a tombstone.
 CREATE TABLE extractions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -81,6 +80,7 @@ CREATE TABLE extractions (
     journal_id INTEGER,
     run_id INTEGER REFERENCES runs,
     archive_id INTEGER REFERENCES archives,
+    tokens INTEGER NOT NULL DEFAULT 0,
     extracted_at REAL NOT NULL,
     restored_at REAL,
     unplaced_at REAL,
@@ -95,8 +95,8 @@ CREATE INDEX extractions_run ON extractions (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX extractions_unplaced ON extractions (unplaced_at)
     WHERE unplaced_at IS NOT NULL AND blob_id IS NOT NULL;
 
--- In which sessions extracted values stand, as they were last read: the session they were taken
--- from, its forks, its copies. `missed_at` is when a scan first found the entry gone from the file.
+-- The sessions that contain an extracted value's placeholder, as they were last read: the value's
+-- own session, forks and copies. `missed_at` is when a scan first found the entry missing.
 CREATE TABLE placements (
     session_id INTEGER NOT NULL REFERENCES sessions,
     extraction_id INTEGER NOT NULL REFERENCES extractions,
@@ -106,9 +106,9 @@ CREATE TABLE placements (
 CREATE INDEX placements_extraction ON placements (extraction_id);
 CREATE INDEX placements_missed ON placements (missed_at) WHERE missed_at IS NOT NULL;
 
--- A field of ours in a file: `before` is the token that stood there (NULL: none), `after` the bytes
--- that stand there now, with comma and key where the field was absent. `rest` is as in
--- extractions. `state`: pending, standing, undone (what a fork may still hold).
+-- A field that brainsurgeon wrote to a file: `before` is the token that was there (NULL: none),
+-- `after` the bytes that are there now, with comma and key if the field was absent. `rest` is as in
+-- extractions. `state`: pending, standing, undone (a fork may still contain it).
 CREATE TABLE fields (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -133,10 +133,10 @@ CREATE TABLE restores (
     PRIMARY KEY (session_id, entry_id)
 ) STRICT;
 
--- What was asked for and waits until its session is idle. `action`: restore, set, relieve, redact.
--- `paths` narrows a restore (JSON; NULL: all), `value` is what to set (JSON), `answer` the id by
--- which the call to redact is recognised, `rolls_back` the run that a restore undoes. `state`:
--- open, done, lapsed.
+-- Requests that wait until their session is idle. `action`: restore, set, relieve, redact. `paths`
+-- limits a restore to some key paths (JSON; NULL: all), `value` is the value to set (JSON),
+-- `answer` identifies our answer in the result of the call to redact (JSON), `rolls_back` is the
+-- run that a restore undoes. `state`: open, done, lapsed.
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -155,8 +155,8 @@ CREATE TABLE requests (
 CREATE INDEX requests_open ON requests (session_id) WHERE state = 'open';
 CREATE INDEX requests_run ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
 
--- Turns that were folded into their closing entries. `state`: asked (to be folded when possible),
--- made, undone. Tokens are those that a model gets.
+-- Turns that were archived into their closing entries. `state`: asked (to be archived as soon as
+-- possible), made, undone. Tokens are tokens sent to a model.
 CREATE TABLE archives (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -178,7 +178,7 @@ CREATE TABLE archives (
 ) STRICT;
 CREATE INDEX archives_of ON archives (session_id);
 
--- Summaries written by a command, by the digest of the turn; held for a day at least.
+-- Summaries written by a command, by the digest of the turn; kept for a day at least.
 CREATE TABLE summaries (
     digest BLOB PRIMARY KEY,
     blob_id INTEGER NOT NULL,
@@ -194,7 +194,7 @@ CREATE TABLE runs (
     facts TEXT NOT NULL
 ) STRICT;
 
--- What happened, in the order in which it was committed; ids are never used again.
+-- Events in the order in which they were committed; ids are never reused.
 CREATE TABLE events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at REAL NOT NULL,
@@ -205,11 +205,11 @@ CREATE TABLE events (
 ) STRICT;
 CREATE INDEX events_run ON events (run_id, session_id);
 
--- A rewrite under way. `new_inode` is set once the new file is whole and before it may be
--- exchanged. `note` lists, as JSON, what becomes true when the rewrite is confirmed; a confirmed
--- one still has the old file beside the session. `moving_to` is the inode of the file to which
--- lines are being moved, `stays` is why the old file could not be removed. `ended_at` is since when
--- no try could change that: both files stay.
+-- An unfinished rewrite. `new_inode` is set once the new file is complete and before it may be
+-- exchanged. `note` lists, as JSON, the changes to record when the rewrite is confirmed; after
+-- that, the old file still lies beside the session. `moving_to` is the inode of the file to which
+-- lines are being moved, `stays` is why the old file could not be removed. `ended_at` is when it
+-- became certain that no retry can remove it: both files stay.
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -230,9 +230,9 @@ CREATE TABLE journal (
     ended_at REAL
 ) STRICT;
 
--- Sessions in a database of their agent: the columns in which the agent itself kept an event that
--- we changed (`digest` is that of the event's text), and when we last wrote to a session, in the
--- milliseconds that we noted there ourselves.
+-- Sessions in a database of their agent: the agent's own columns of an event that brainsurgeon
+-- changed (`digest` is the digest of the event's text), and the time (milliseconds) that
+-- brainsurgeon's last write gave a session.
 CREATE TABLE row_columns (
     session_id INTEGER NOT NULL REFERENCES sessions,
     entry_id TEXT NOT NULL,
@@ -248,10 +248,10 @@ CREATE TABLE row_writes (
     noted_ms INTEGER NOT NULL
 ) STRICT;
 
--- From here on memories that cost only time to lose.
+-- The tables from here on are caches: losing them costs only time.
 
--- How full a session is. `rate` and `fixed` are tokens for a character and from the start, `calls`
--- those that they were compared with, `load` and `window` are tokens.
+-- Context load of a session. `rate` is tokens per character, `fixed` the tokens at the start,
+-- `calls` the number of calls that both were compared with; `load` and `window` are tokens.
 CREATE TABLE calibration (
     session_id INTEGER PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
     rate REAL NOT NULL,
@@ -284,9 +284,9 @@ CREATE TABLE files (
     due_at REAL
 ) STRICT;
 
--- Where the next look at a file may begin: `begins_at` is the offset of the first line to read,
+-- Where the next read of a file may begin: `begins_at` is the offset of the first line to read,
 -- `line` its number, `mark` a digest of bytes of the file, `cursor` what the lines from there on
--- say of those before, `placeholders` whether something of ours stands before it.
+-- imply about earlier lines, `placeholders` whether earlier lines may contain placeholders.
 CREATE TABLE resumes (
     path BLOB PRIMARY KEY,
     device INTEGER NOT NULL,

@@ -1,26 +1,25 @@
-"""The catalogue of sessions, and the agents that own them.
+"""The catalogue of sessions and agents, and cached facts about single sessions.
 
-One row a path, for names, savings, pending requests and ownership. No value is chosen by a row.
+One row per path, for names, savings, pending requests and ownership. Rows do not decide which value
+a placeholder stands for.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from brainsurgeon.model.records import SessionRecord
-from brainsurgeon.store.columns import path_text
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable, Iterator
-
-    from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.turns import Calibration, Fullness, Loads
+from brainsurgeon.store.columns import Table, path_text
 
 _SESSION = (
     "SELECT s.id, s.agent_id, a.name, a.directory, s.name, s.last_path, s.root, s.format,"
     " s.identity, s.path IS NULL, s.missed_at FROM sessions s JOIN agents a ON a.id = s.agent_id"
 )
+_FULLNESS = 'rate, fixed, calls, method, error, load, "window", threshold, model, step'
+# Entries whose columns are checked together.
+_PAGE = 1000
 
 
 def _session(row: tuple[Any, ...]) -> SessionRecord:
@@ -31,12 +30,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
     )  # fmt: skip
 
 
-class Sessions:
-    """The sessions that the store knows."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
+class Sessions(Table):
     def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
         """Return the row of a path, or None if it belongs to a session with another id."""
         here = self.at(path)
@@ -47,84 +41,175 @@ class Sessions:
         self, file: SessionFile, format_name: str, identity: str | None = None,
         record: SessionRecord | None = None,
     ) -> SessionRecord:  # fmt: skip
-        """Record where a session lies, in its row or in a new one; part of a transaction.
+        """Record the path of a session in its row, or in a new one.
 
-        `record` is its row if that is of another path. A session with another id that was last
+        `record` is its row if the row has another path. A session with another id that was last
         seen at the path is displaced.
         """
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
-            self._connection.execute("UPDATE sessions SET path = NULL WHERE id = ?", (holder.id,))
-        path = os.fsencode(file.path)
+            self._execute("UPDATE sessions SET path = NULL WHERE id = ?", (holder.id,))
+        directory, path = os.fsencode(file.agent_directory), os.fsencode(file.path)
+        self._execute(
+            "INSERT INTO agents (directory, name) VALUES (?, ?)"
+            " ON CONFLICT DO UPDATE SET name = excluded.name",
+            (directory, path_text(file.agent)),
+        )
+        agent = self._first("SELECT id FROM agents WHERE directory = ?", directory)
         values = (
-            self._agent(file), path_text(file.session), path, path, os.fsencode(file.root),
-            format_name, identity,
+            agent, path_text(file.session), path, path, os.fsencode(file.root), format_name,
+            identity,
         )  # fmt: skip
         if record is None:
-            cursor = self._connection.execute(
+            cursor = self._execute(
                 "INSERT INTO sessions (agent_id, name, path, last_path, root, format, identity)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             return self.known(int(cursor.lastrowid or 0))
-        self._connection.execute(
+        self._execute(
             "UPDATE sessions SET agent_id = ?, name = ?, path = ?, last_path = ?, root = ?,"
             " format = ?, identity = coalesce(?, identity), missed_at = NULL WHERE id = ?",
             (*values, record.id),
         )
         return self.known(record.id)
 
-    def _agent(self, file: SessionFile) -> int:
-        directory = os.fsencode(file.agent_directory)
-        self._connection.execute(
-            "INSERT INTO agents (directory, name) VALUES (?, ?)"
-            " ON CONFLICT DO UPDATE SET name = excluded.name",
-            (directory, path_text(file.agent)),
-        )
-        row = self._connection.execute("SELECT id FROM agents WHERE directory = ?", (directory,))
-        return int(row.fetchone()[0])
-
     def known(self, ident: int) -> SessionRecord:
-        """Return a session by the id of its row."""
-        return _session(self._connection.execute(_SESSION + " WHERE s.id = ?", (ident,)).fetchone())
+        return _session(self._execute(_SESSION + " WHERE s.id = ?", (ident,)).fetchone())
 
     def at(self, path: str) -> SessionRecord | None:
-        """Return the session that was last seen at a path, or None."""
-        row = self._connection.execute(
-            _SESSION + " WHERE s.path = ?", (os.fsencode(path),)
-        ).fetchone()
-        return _session(row) if row else None
+        rows = self._execute(_SESSION + " WHERE s.path = ?", (os.fsencode(path),))
+        return next(map(_session, rows), None)
 
     def of_identity(self, identity: str) -> list[SessionRecord]:
         """Return the sessions with this id, the newest first."""
-        rows = self._connection.execute(
-            _SESSION + " WHERE s.identity = ? ORDER BY s.id DESC", (identity,)
-        )
-        return [_session(row) for row in rows]
+        rows = self._execute(_SESSION + " WHERE s.identity = ? ORDER BY s.id DESC", (identity,))
+        return [*map(_session, rows)]
 
     def alike(self, identity: str | None) -> frozenset[int]:
-        """Return the rows of the sessions with this id; none where a file names no session."""
-        if identity is None:
-            return frozenset()
-        rows = self._connection.execute("SELECT id FROM sessions WHERE identity = ?", (identity,))
-        return frozenset(row[0] for row in rows)
+        """Return the row ids of the sessions with this id; none for a file without an id."""
+        return frozenset(self._column("SELECT id FROM sessions WHERE identity = ?", identity))
 
     def miss(self, missed: Iterable[tuple[int, float | None]]) -> None:
-        """Record since when sessions are missed (None: they are there); part of a transaction."""
-        self._connection.executemany(
+        """Record since when sessions are missing (None: they are present)."""
+        self._executemany(
             "UPDATE sessions SET missed_at = ?2 WHERE id = ?1 AND missed_at IS NOT ?2", missed
         )
 
     def is_below(self, path: str) -> bool:
         """Check whether a session was last seen at a path, or somewhere below it."""
         name = os.fsencode(path)
-        row = self._connection.execute(
-            "SELECT 1 FROM sessions WHERE path = ? OR (path >= ? AND path < ?) LIMIT 1",
-            (name, name + b"/", name + b"0"),
-        ).fetchone()
-        return row is not None
+        statement = "SELECT id FROM sessions WHERE path = ? OR (path >= ? AND path < ?) LIMIT 1"
+        return self._first(statement, name, name + b"/", name + b"0") is not None
 
     def all(self) -> Iterator[SessionRecord]:
-        """Yield every session of the catalogue."""
-        for row in self._connection.execute(_SESSION + " ORDER BY a.name, s.name"):
-            yield _session(row)
+        return map(_session, self._execute(_SESSION + " ORDER BY a.name, s.name"))
+
+
+class Calibrations(Table):
+    """Context loads of sessions when they were last read. Losing them costs only time."""
+
+    def remember(self, session_id: int, full: Fullness, now: float) -> None:
+        line = full.calibration
+        self._execute(
+            f"INSERT OR REPLACE INTO calibration (session_id, {_FULLNESS}, at)"  # noqa: S608
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (session_id, line.rate, line.fixed, line.calls, line.method, line.error, full.load,
+             full.window, full.threshold, full.model, full.step, now),
+        )  # fmt: skip
+
+    def of(self, session_id: int) -> Fullness | None:
+        """Return the context load of a session when it was last read, without its tier."""
+        row = self._execute(
+            f"SELECT {_FULLNESS} FROM calibration WHERE session_id = ?",  # noqa: S608
+            (session_id,),
+        ).fetchone()
+        if row is None:
+            return None
+        load, window, threshold, model, step = row[5:]
+        return Fullness(load, window, threshold, Calibration(*row[:5]), model, step=step)
+
+    def of_agent(self, agent_directory: bytes, but: int | None) -> list[Calibration]:
+        """Return calibrations from own calls of an agent's sessions, except of session `but`."""
+        rows = self._execute(
+            "SELECT c.rate, c.fixed, c.calls, c.method, c.error FROM calibration c"
+            " JOIN sessions s ON s.id = c.session_id JOIN agents a ON a.id = s.agent_id"
+            " WHERE a.directory = ? AND c.method = 'session' AND s.id IS NOT ? ORDER BY s.id",
+            (agent_directory, but),
+        )
+        return [Calibration(*row) for row in rows]
+
+    def forget(self, paths: Iterable[bytes]) -> None:
+        self._executemany(
+            "DELETE FROM calibration WHERE session_id IN (SELECT id FROM sessions WHERE path = ?)",
+            ((path,) for path in paths),
+        )
+
+    def loads(self) -> Loads:
+        row = self._execute(
+            'SELECT count(*), coalesce(sum(load), 0), coalesce(sum("window"), 0),'
+            ' coalesce(sum(load > threshold * "window"), 0) FROM calibration'
+        ).fetchone()
+        return Loads(*row)
+
+
+# An event as its agent packed it, the length of its text in bytes, its digest for navigation.
+Columns = tuple[bytes | None, int | None, bytes | None]
+
+
+class Rows(Table):
+    """Sessions in an agent's database: columns of changed events, times of our last writes."""
+
+    def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
+        """Store the columns of an event whose text has this digest."""
+        self._execute(
+            "INSERT INTO row_columns (session_id, entry_id, digest, packed, size, navigation)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (session_id, entry_id, digest, *columns),
+        )
+
+    def columns(self, digest: bytes) -> Columns | None:
+        """Return the columns that an agent wrote for a text, in any session."""
+        row: Columns | None = self._execute(
+            "SELECT packed, size, navigation FROM row_columns WHERE digest = ? LIMIT 1", (digest,)
+        ).fetchone()
+        return row
+
+    def wrote(self, session_id: int, noted_ms: int) -> None:
+        """Record the time (milliseconds) that our last write gave a session."""
+        self._execute(
+            "INSERT INTO row_writes VALUES (?, ?)"
+            " ON CONFLICT DO UPDATE SET noted_ms = excluded.noted_ms",
+            (session_id, noted_ms),
+        )
+
+    def own_times(self) -> dict[str, int]:
+        """Return, by path, the time (milliseconds) that our last write gave each session."""
+        rows = self._execute(
+            "SELECT s.path, w.noted_ms FROM row_writes w JOIN sessions s ON s.id = w.session_id"
+            " WHERE s.path IS NOT NULL"
+        )
+        return {os.fsdecode(path): noted for path, noted in rows}
+
+    def unneeded(self) -> Iterator[list[tuple[int, str]]]:
+        """Yield pages of the entries that have columns but no stored value."""
+        last: tuple[int, str] = (-1, "")
+        while rows := self._execute(
+            "SELECT session_id, entry_id, EXISTS (SELECT 1 FROM extractions e"
+            " WHERE e.session_id = c.session_id AND e.entry_id = c.entry_id"
+            " AND e.blob_id IS NOT NULL) FROM (SELECT DISTINCT session_id, entry_id"
+            " FROM row_columns WHERE (session_id, entry_id) > (?, ?)"
+            " ORDER BY session_id, entry_id LIMIT ?) c",
+            (*last, _PAGE),
+        ).fetchall():
+            yield [(session, entry) for session, entry, held in rows if not held]
+            last = rows[-1][:2]
+
+    def release(self, entries: Iterable[tuple[int, str]]) -> None:
+        """Delete the columns of the given entries, except entries with a stored value."""
+        self._executemany(
+            "DELETE FROM row_columns WHERE session_id = ?1 AND entry_id = ?2"
+            " AND NOT EXISTS (SELECT 1 FROM extractions e"
+            " WHERE e.session_id = ?1 AND e.entry_id = ?2 AND e.blob_id IS NOT NULL)",
+            entries,
+        )

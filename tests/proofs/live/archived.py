@@ -1,4 +1,4 @@
-"""A session whose turns fold while its agent runs, and all that is checked on the way."""
+"""A session whose turns are archived while its agent runs, and all that is checked on the way."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from proofs.live.binding import Binding
 from proofs.live.gateway import wait
 
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
-FOLDED = re.compile(re.escape(MARK) + r"\narchive: (\S+)")
+ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: (\S+)")
 
 
 class Forgetful(Binding):
@@ -42,7 +42,7 @@ class Talk:
 
     def turn(self, *rounds):
         """Do one turn, check what the model saw and what stands then; give its requests."""
-        before = self.folded if self.path.exists() else []
+        before = self.archived if self.path.exists() else []
         self.agent.model.during = self._scan_in_a_turn
         requests = self.agent.asks(self.path, rounds)
         assert self.agent.model.refused == []
@@ -50,7 +50,7 @@ class Talk:
         for request in requests:
             check_roles(request)
         if self.whole:
-            assert folded_in(requests[0]) == before
+            assert archived_in(requests[0]) == before
         self.turns, self.requests = self.turns + 1, self.requests + len(requests)
         self.scans()
         return requests
@@ -125,9 +125,9 @@ class Talk:
         return [one["id"] for one in self.branch]
 
     @property
-    def folded(self):
+    def archived(self):
         """The ids of the archives on the active branch, oldest first."""
-        return _folded(one["message"] for one in self.branch if one["type"] == "message")
+        return _archived(one["message"] for one in self.branch if one["type"] == "message")
 
 
 def _of_its_own(line):
@@ -139,18 +139,18 @@ def _unlinked(line):
     return {key: value for key, value in json.loads(line).items() if key != "parentId"}
 
 
-def folded_in(request):
+def archived_in(request):
     """Name the archives that the model is shown, oldest first."""
-    return _folded(request["messages"])
+    return _archived(request["messages"])
 
 
-def _folded(messages):
+def _archived(messages):
     texts = [
         block["text"]
         for message in messages if message["role"] == "assistant"
         for block in message["content"] if block["type"] == "text"
     ]  # fmt: skip
-    return FOLDED.findall("\n".join(texts))
+    return ARCHIVED.findall("\n".join(texts))
 
 
 def check_roles(request):

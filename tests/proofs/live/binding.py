@@ -31,9 +31,9 @@ class Binding(Messages):
 
     def _check(self, request):
         super()._check(request)
-        self.check_seals(request["messages"])
+        self.check_signatures(request["messages"])
 
-    def check_seals(self, messages):
+    def check_signatures(self, messages):
         """Raise RefusedError where a signature stands behind anything else than it was made for."""
         for before, block in prefixes(messages):
             mark = block.get("signature") or block.get("data")

@@ -13,7 +13,7 @@ class Bounded(Binding):
     """Refuses prompts of more tokens than its `window`, which may change while it runs.
 
     `too_long` holds their sizes, in tokens. Summaries are refused as well: a history that can be
-    compacted is one that needs no help. Only the newest models seal what they think.
+    compacted is one that needs no help. Only the newest models sign what they think.
     """
 
     def __init__(self):

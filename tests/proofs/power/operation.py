@@ -12,8 +12,7 @@ from brainsurgeon import config
 from brainsurgeon.config import ArchiveTable
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.relieve import relieve
-from brainsurgeon.operations.restore import restore
-from brainsurgeon.operations.restore_all import restore_all
+from brainsurgeon.operations.restore import restore, restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
@@ -59,20 +58,20 @@ class Clock:
 
 
 def cut(settings, store, clock):
-    """Cut everything that may be cut."""
+    """Extract everything that may be extracted."""
     scan(settings, store, clock=clock)
 
 
-def fold(settings, store, clock):
-    """Fold every turn into its last answer, and cut everything that may be cut."""
-    folding = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
-    scan(settings.model_copy(update={"archive": folding}), store, clock=clock)
+def archive(settings, store, clock):
+    """Archive every turn into its last answer, and cut everything that may be extracted."""
+    archiving = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
+    scan(settings.model_copy(update={"archive": archiving}), store, clock=clock)
 
 
 def ease(settings, store, clock):
-    """Take out of the session as much as can go."""
+    """Take the large values out of the session."""
     recover(store)
-    relieve(settings, store, "main/one", Wanted(to=2), clock=clock)
+    relieve(settings, store, "main/one", Wanted(to=200), clock=clock)
 
 
 def pin(settings, store, clock):
@@ -81,7 +80,7 @@ def pin(settings, store, clock):
     set_extractable(settings, store, ENTRY, False, clock=clock)
 
 
-def put_back(settings, store, clock):
+def restored(settings, store, clock):
     """Put one entry back."""
     recover(store)
     restore(settings, store, ENTRY, clock=clock)
@@ -101,13 +100,16 @@ def undo(settings, store, clock):
 
 
 def roll_back(settings, store, clock):
-    """Take back the run in which everything was cut."""
+    """Take back the run in which everything was extracted."""
     recover(store)
     rollback(settings, store, 1, clock=clock)
 
 
 def _with_lines(told):
-    """Cut everything, while somebody who found the old file, and then the agent, write to it."""
+    """Extract everything, while somebody who found the old file.
+
+    Then the agent, write to it.
+    """
 
     def act(settings, store, clock):
         finish = retire.retire
@@ -127,7 +129,7 @@ def _with_lines(told):
 
 
 def let_go(settings, store, clock):
-    """Let retention delete what was put back a day ago; the first run in days deletes nothing."""
+    """Let retention delete what was restored a day ago; the first run in days deletes nothing."""
     retention(settings, store, clock=clock)
     clock.turn(1.5 * DAY)
     scan(settings.model_copy(update={"enabled": False}), store, clock=clock)
@@ -135,15 +137,15 @@ def let_go(settings, store, clock):
 
 
 def undo_and_let_go(settings, store, clock):
-    """Put everything back; when its time has come, let go of the values."""
+    """Put everything back; when its time has come, release the values."""
     undo(settings, store, clock)
     let_go(settings, store, clock)
 
 
 VERBS = {
-    "cut": cut, "pin": pin, "put-back": put_back, "ask": ask, "undo": undo, "let-go": let_go,
+    "cut": cut, "pin": pin, "put-back": restored, "ask": ask, "undo": undo, "let-go": let_go,
     "undo-and-let-go": undo_and_let_go, "rollback": roll_back, "follow": cut, "together": cut,
-    "fold": fold, "unfold": undo, "relieve": ease,
+    "archive": archive, "unarchive": undo, "relieve": ease,
     **{verb: _with_lines(told) for verb, told in LINES.items()},
 }  # fmt: skip
 

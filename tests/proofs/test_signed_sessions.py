@@ -1,4 +1,4 @@
-"""Thinking that is valid only behind what stood before it: taken out, shown, put back, waiting."""
+"""Thinking that is valid only behind what stood before it: taken out, shown, restored, waiting."""
 
 import json
 
@@ -11,11 +11,11 @@ from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
 from building.world import Clock, Conversation, append, entry, fork, pin
 
-SEALS = "claude-fable-5-1"
+SIGNS = "claude-fable-5-1"
 EMPTY = {"type": "thinking", "thinking": "", "thinkingSignature": ""}
 
 
-def said(talk, content, stop="stop", model=SEALS, **more):
+def said(talk, content, stop="stop", model=SIGNS, **more):
     """Add an answer of a model on Anthropic's interface."""
     return talk.entry(message={
         "role": "assistant", "content": content, "api": "anthropic-messages", "provider": "p",
@@ -55,7 +55,7 @@ def thoughts(path):
     return [block["thinkingSignature"] for block in blocks if block != EMPTY]
 
 
-def test_every_seal_behind_the_first_cut_leaves_with_it(world, talk):
+def test_every_signature_behind_the_first_cut_leaves_with_it(world, talk):
     """The last turn included, since it is closed; a dry run says so first; the undo is exact."""
     for tag in range(3):
         turn(talk, tag)
@@ -76,7 +76,7 @@ def test_every_seal_behind_the_first_cut_leaves_with_it(world, talk):
     assert path.read_bytes() == before
 
 
-def test_a_seal_is_listed_and_shown_by_its_entry(world, talk):
+def test_a_signature_is_listed_and_shown_by_its_entry(world, talk):
     """It left no placeholder: `context` lists it, and `show` gives the block as it stood."""
     *_, answer = turn(talk, 0)
     for tag in (1, 2):
@@ -91,8 +91,8 @@ def test_a_seal_is_listed_and_shown_by_its_entry(world, talk):
     assert given.content == {"message.content.0": thought("0b")}
 
 
-def test_a_value_put_back_takes_newer_seals_out(world, talk):
-    """Seals made behind the placeholder that it fills would break.
+def test_a_value_put_back_takes_newer_signatures_out(world, talk):
+    """Signatures made behind the placeholder that it fills would break.
 
     The old ones would not fit.
     """
@@ -112,8 +112,11 @@ def test_a_value_put_back_takes_newer_seals_out(world, talk):
     assert thoughts(path) == ["sig-0a"]
 
 
-def test_a_seal_goes_back_only_where_it_fits(world, talk):
-    """Asked for by its entry, it stays out while something in front of it is cut; why is told."""
+def test_a_signature_goes_back_only_where_it_fits(world, talk):
+    """Asked for by its entry, it stays out while something in front of it is extracted.
+
+    Why is told.
+    """
     _, _, result, answer = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -129,10 +132,10 @@ def test_a_seal_goes_back_only_where_it_fits(world, talk):
     assert thoughts(path) == ["sig-0a", "sig-0b"]
 
 
-def test_everything_put_back_brings_the_seals_that_fit(world, talk):
-    """What was sealed in front of originals fits them again.
+def test_everything_put_back_brings_the_signatures_that_fit(world, talk):
+    """What was signed in front of originals fits them again.
 
-    What was sealed behind placeholders does not.
+    What was signed behind placeholders does not.
 
     A pristine undo brings every byte back all the same, and says in which session that is so.
     """
@@ -149,11 +152,11 @@ def test_everything_put_back_brings_the_seals_that_fit(world, talk):
     (lenient,) = world.restore_all()
 
     assert thoughts(path) == ["sig-0a", "sig-0b", "sig-1a", "sig-1b", "sig-2a", "sig-2b"]
-    assert "2 entries does not fit" in lenient.note
-    assert "stay out" in lenient.note
+    assert "2 entries no longer fits" in lenient.note
+    assert "stays extracted" in lenient.note
     (pristine,) = world.restore_all(pristine=True)
     assert path.read_bytes() == original
-    assert "stand there all the same" in pristine.note
+    assert "the file has it nevertheless" in pristine.note
     assert not pristine.missed
 
 
@@ -175,7 +178,7 @@ def test_thinking_that_leaves_by_the_rules_leaves_no_text(world, talk):
 
 
 def stuck(talk, how):
-    """Build a session in which one seal behind a cut cannot leave; give its entry."""
+    """Build a session in which one signature behind a cut cannot leave; give its entry."""
     turn(talk, 0)
     if how == "alone":
         talk.user("one more")
@@ -200,7 +203,7 @@ def stuck(talk, how):
         ("open", "the last turn is open: a tool call, however long ago"),
     ],
 )
-def test_where_a_seal_cannot_leave_the_session_is_left_as_it_is(world, talk, how, why):
+def test_where_a_signature_cannot_leave_the_session_stays_as_it_is(world, talk, how, why):
     """Nothing of it is changed, a request waits, and the next look says the same."""
     ident = stuck(talk, how)
     path = world.put("s.jsonl", talk.bytes())
@@ -209,46 +212,46 @@ def test_where_a_seal_cannot_leave_the_session_is_left_as_it_is(world, talk, how
     (told,) = world.scan(keep_recent=0).sessions
 
     assert (told.outcome, told.values_extracted) == ("deferred", 0)
-    assert told.reason == f"sealed: the thinking of {ident} would break: {why}"
+    assert told.reason == f"signatures: the thinking of {ident} would break: {why}"
     assert path.read_bytes() == before
     one = context(world.settings(keep_recent=0), world.store, "main/s", world.clock())
     assert (one.deferred, one.next) == (told.reason, ())
-    assert "deferred: sealed" in {kept.reason for kept in one.kept}
-    assert world.scan(keep_recent=0, sealed_models=["!claude-*"]).sessions_changed == 1
+    assert "deferred: signatures" in {kept.reason for kept in one.kept}
+    assert world.scan(keep_recent=0, signed_models=["!claude-*"]).sessions_changed == 1
 
 
 def test_a_value_that_cannot_go_back_now_is_given_at_once(world, talk):
-    """A put-back that would break a seal which cannot leave waits like any other."""
+    """A put-back that would break a signature which cannot leave waits like any other."""
     _, _, result, _ = turn(talk, 0)
     _, _, _, answer = turn(talk, 1)
     turn(talk, 2)
     path = world.put("s.jsonl", talk.bytes())
-    world.scan(sealed_models=["!claude-*"])
+    world.scan(signed_models=["!claude-*"])
     pin(world, answer, False)
     lean = path.read_bytes()
 
     told = world.restore(result)
 
     assert told.pending
-    assert told.why_pending.startswith("sealed: ")
+    assert told.why_pending.startswith("signatures: ")
     assert told.content == {"message.content.0.text": "result 0 " * 300}
     assert path.read_bytes() == lean
 
 
-def test_sealed_sessions_can_be_left_alone(world, talk):
-    """With `sealed = "defer"` a session with seals behind a cut stays as it is."""
+def test_signed_sessions_can_be_left_alone(world, talk):
+    """With `signed_thinking = "defer"` a session with signatures behind a cut stays as it is."""
     for tag in range(3):
         turn(talk, tag)
     path = world.put("s.jsonl", talk.bytes())
     before = path.read_bytes()
 
-    (told,) = world.scan(sealed="defer").sessions
+    (told,) = world.scan(signed_thinking="defer").sessions
 
     assert (told.outcome, path.read_bytes()) == ("deferred", before)
-    assert told.reason.endswith('sealed = "defer"')
+    assert told.reason.endswith('signed_thinking = "defer"')
 
 
-def test_the_seals_of_a_failed_answer_are_nobodys(world, talk):
+def test_the_signatures_of_a_failed_answer_are_nobodys(world, talk):
     """It is never sent again, so that it neither leaves nor holds anything up."""
     turn(talk, 0)
     talk.user("one more")
@@ -261,7 +264,7 @@ def test_the_seals_of_a_failed_answer_are_nobodys(world, talk):
     assert thoughts(path) == ["sig-0a", "sig-failed"]
 
 
-def test_what_is_never_sent_breaks_no_seal(world, talk):
+def test_what_is_never_sent_breaks_no_signature(world, talk):
     """A cut in details, or before a compaction, changes nothing of the request."""
     talk.user()
     said(talk, [thought("0"), {"type": "text", "text": "a"}])
@@ -317,8 +320,10 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, talk):
     assert b"[[extracted-" in path.read_bytes()
 
 
-def test_newer_seals_of_an_agent_that_remembers_leave(world, talk):
-    """A running pi goes on with the values that were cut: what it seals then may not fit the file.
+def test_newer_signatures_of_an_agent_that_remembers_leave(world, talk):
+    """A running pi goes on with the values that were extracted.
+
+    What it signatures then may not fit the file.
 
     OpenClaw reads its session anew for every run, so that there nothing is done.
     """
@@ -337,14 +342,17 @@ def test_newer_seals_of_an_agent_that_remembers_leave(world, talk):
 
     (told,) = (one for one in world.scan(**settings).sessions if one.outcome == "changed")
 
-    assert [cut.reason for cut in told.plan.cuts] == [DOUBTFUL] * 2
+    assert [cut.reason for cut in told.plan.removals] == [DOUBTFUL] * 2
     assert thoughts(paths[0]) == ["sig-0a", "sig-3a", "sig-3b"]
     assert thoughts(paths[1]) == ["sig-0a"]
     assert not [one for one in world.scan(**settings).sessions if one.outcome == "changed"]
 
 
-def test_a_fork_has_its_seals_taken_out_for_itself(world, talk):
-    """A fork that an agent wrote from memory is whole again: it is cut, and sealed, on its own."""
+def test_a_fork_has_its_signatures_taken_out_for_itself(world, talk):
+    """A fork that an agent wrote from memory is whole again.
+
+    It is extracted, and signed, on its own.
+    """
     for tag in range(3):
         turn(talk, tag)
     path = world.put("s.jsonl", talk.bytes())

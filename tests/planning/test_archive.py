@@ -1,13 +1,13 @@
-"""Which turns of a session fold, and into what, as the planner puts it together."""
+"""Which turns of a session archive, and into what, as the planner puts it together."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.records import Records
-from brainsurgeon.planning.archive import Folding
+from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.rules import Rules
-from brainsurgeon.planning.turns import ArchiveRules, without_thresholds
+from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.turns import Archiving, without_thresholds
 from building.readings import WINDOW, opened
 from building.turns import long_turn, roles, turns
 from building.world import Conversation
@@ -16,16 +16,16 @@ FORM = FORMATS["openclaw"]
 ON = ArchiveRules(enabled=True)
 
 
-def planned(talk, folding):
-    """Plan what folds of a conversation; nothing else goes."""
+def planned(talk, archiving):
+    """Plan what is archived of a conversation; nothing else goes."""
     with opened(talk.bytes()) as lines:
-        rules = Rules((), max_messages=folding.beyond)
+        rules = Rules((), max_messages=archiving.beyond)
         survey = FORM.survey(lines, max(WINDOW, rules.window))
-        return plan(lines, FORM, rules, Records(), 0.0, survey, folding=folding)
+        return plan(Snapshot(lines, FORM, survey, Records(), 0.0), rules, archiving=archiving)
 
 
 def ends(made):
-    """Give prompt, closing entry and depth of what folds."""
+    """Give prompt, closing entry and depth of what is archived."""
     return [(one.prompt_id, one.entry_id, one.depth) for one in made.archives]
 
 
@@ -33,42 +33,42 @@ def test_nothing_is_gathered_where_nothing_is_asked():
     """Without a request and without the switch a plan says nothing of turns."""
     talk, _ = turns(4)
 
-    assert planned(talk, Folding(ArchiveRules())).turns == ()
+    assert planned(talk, Archiving(ArchiveRules())).turns == ()
 
 
 def test_each_turn_has_its_reason():
-    """Every live turn is decided about, in order, and what folds is named."""
+    """Every live turn is decided about, in order, and what is archived is named."""
     talk, told = turns(4)
-    made = planned(talk, Folding(ON))
+    made = planned(talk, Archiving(ON))
 
     assert [one.reason for one in made.turns] == ["5 calls", "5 calls", "recent", "recent"]
     assert ends(made) == [(*pair, 1) for pair in told[:2]]
     assert made.forced
 
 
-def test_without_thresholds_every_turn_folds_that_may():
-    """Small turns fold too, but for the recent ones."""
+def test_without_thresholds_every_turn_is_archived_that_may():
+    """Small turns are archived too, but for the recent ones."""
     talk = Conversation()
     for _ in range(5):
         long_turn(talk, calls=1, text="y" * 2000)
 
-    assert ends(planned(talk, Folding(ON))) == []
-    assert len(ends(planned(talk, Folding(without_thresholds(ArchiveRules()))))) == 3
+    assert ends(planned(talk, Archiving(ON))) == []
+    assert len(ends(planned(talk, Archiving(without_thresholds(ArchiveRules()))))) == 3
 
 
-def test_the_oldest_turns_fold_together_where_that_is_asked():
+def test_the_oldest_turns_archive_together_where_that_is_asked():
     """What ends so many messages back becomes one archive, and the others stay as they are."""
     talk, told = turns(6)
     half = len(roles(talk.bytes())) // 2
-    made = planned(talk, Folding(replace(ON, tool_call_threshold=99), beyond=half))
+    made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), beyond=half))
 
     assert ends(made) == [(told[0][0], told[2][1], 2)]
 
 
 def test_a_turn_whose_line_cannot_be_edited_is_left_out():
-    """The others fold all the same."""
+    """The others are archived all the same."""
     talk, told = turns(4)
-    made = planned(talk, Folding(ON, refused=frozenset({told[0][1]})))
+    made = planned(talk, Archiving(ON, refused=frozenset({told[0][1]})))
 
     assert ends(made) == [(*told[1], 1)]
     assert made.turns[0].reason == "format: its line cannot be edited"
@@ -81,20 +81,19 @@ def test_a_key_that_stands_twice_keeps_the_turn():
     twice = line[:-1] + b',"parentId":"x"}'
     data = talk.bytes().replace(line, twice)
     with opened(data) as lines:
-        made = plan(
-            lines, FORM, Rules(()), Records(), 0.0, FORM.survey(lines, WINDOW), folding=Folding(ON)
-        )  # fmt: skip
+        session = Snapshot(lines, FORM, FORM.survey(lines, WINDOW), Records(), 0.0)
+        made = plan(session, Rules(()), archiving=Archiving(ON))
 
     assert told[0][1] not in [one.entry_id for one in made.archives]
 
 
-def test_turns_that_fold_with_others_say_so():
+def test_turns_that_archive_with_others_say_so():
     """A small turn that goes into an archive with others is not told as one that stays."""
     talk, _ = turns(6)
     half = len(roles(talk.bytes())) // 2
-    made = planned(talk, Folding(replace(ON, tool_call_threshold=99), beyond=half))
+    made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), beyond=half))
 
-    assert [one.folds for one in made.turns] == [True] * 3 + [False] * 3
+    assert [one.archived for one in made.turns] == [True] * 3 + [False] * 3
     assert {one.reason for one in made.turns[:3]} == {"with 2 other turns"}
     (archive,) = made.archives
     assert (archive.turns, archive.calls, archive.failed) == (3, 15, 0)
@@ -108,5 +107,5 @@ def test_what_stands_before_a_compaction_is_never_sent_and_not_recent():
     talk.entry("compaction", summary="so it was", firstKeptEntryId=first, tokensBefore=9)
     talk.assistant()
 
-    said = [one.reason for one in planned(talk, Folding(ON)).turns]
+    said = [one.reason for one in planned(talk, Archiving(ON)).turns]
     assert {one.partition(":")[0] for one in said[:4]} == {"never sent"}

@@ -1,4 +1,4 @@
-"""The live scenario: the real OpenClaw's gateway on a model that seals its thinking."""
+"""The live scenario: the real OpenClaw's gateway on a model that signs its thinking."""
 
 import json
 import re
@@ -20,7 +20,7 @@ MODEL = "claude-fable-5-1"
 PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
-class Sealed(OnMessages):
+class Signed(OnMessages):
     """A gateway on a model whose signatures hold only behind their own history."""
 
     name = MODEL
@@ -40,15 +40,15 @@ def shown(request):
 def test_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
     """Ten turns with a restore in one of them: no request is refused, and the undo is exact.
 
-    The same turns with the model named as one that seals nothing meet refusals, which OpenClaw
+    The same turns with the model named as one that signs nothing meet refusals, which OpenClaw
     answers by sending its whole history without any thinking.
     """
     with Binding() as model:
-        claw = Sealed(tmp_path, start, model)
+        claw = Signed(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(
             f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 2\n'
             "min_reclaim = 0\nscan_interval_seconds = 1\nkeep_after_restore_seconds = 5\n"
-            + ("" if knows else 'sealed_models = ["!*"]\n')
+            + ("" if knows else 'signed_models = ["!*"]\n')
             + f'[[roots]]\npath = "{claw.state}/agents"\n'
         )
         daemon = start(

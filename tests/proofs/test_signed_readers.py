@@ -1,4 +1,4 @@
-"""The agents' own converters build valid requests of a pruned session on a model that seals.
+"""The agents' own converters build valid requests of a pruned session on a model that signs.
 
 A session is signed as its provider would have signed it: each block of thinking by the digest of
 everything that its agent's converter puts before it.
@@ -18,7 +18,7 @@ from proofs.live.messages import _ids
 
 PLACEHOLDER = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 API = "anthropic-messages"
-SEALS, OLDER = "claude-fable-5-1", "claude-sonnet-4-5"
+SIGNS, OLDER = "claude-fable-5-1", "claude-sonnet-4-5"
 NAME = "11111111-0000-4000-8000-000000000001.jsonl"
 
 
@@ -44,7 +44,7 @@ def thought(tag, hollow=False, redacted=False):
     return block | ({"redacted": True, "thinking": "[Reasoning redacted]"} if redacted else {})
 
 
-def turn(conversation, tag, model=SEALS, **odd):
+def turn(conversation, tag, model=SIGNS, **odd):
     """Add a turn: a question, a call with its result, an answer, both after some thought."""
     conversation.user(f"question {tag}")
     block = {"type": "toolCall", "id": f"call_{tag}", "name": "exec",
@@ -59,7 +59,7 @@ def turn(conversation, tag, model=SEALS, **odd):
 def signed(converted, data):
     """Sign every thought of a session by what its converter puts before it."""
     marks = {}
-    for before, block in prefixes(without_seals(converted(data))):
+    for before, block in prefixes(without_signatures(converted(data))):
         if mark := block.get("signature") or block.get("data"):
             marks[mark] = before
     text = data.decode()
@@ -68,7 +68,7 @@ def signed(converted, data):
     return text.encode()
 
 
-def without_seals(messages):
+def without_signatures(messages):
     """Give messages with the signatures themselves, which name their own digest, out of sight."""
     return [
         {**message, "content": [
@@ -95,7 +95,7 @@ def blocks_of(message):
 def broken(messages):
     """Name the thoughts that stand behind anything else than when they were signed."""
     marks = [one.get("signature") or one.get("data") for one in all_blocks(messages)]
-    now = [before for before, _ in prefixes(without_seals(messages))]
+    now = [before for before, _ in prefixes(without_signatures(messages))]
     return [
         mark for mark, before in zip(marks, now, strict=False)
         if mark and "=" in mark and mark.split("=")[1] != before
@@ -108,7 +108,7 @@ def all_blocks(messages):
 
 
 def check(messages):
-    """Check what a provider checks beside seals.
+    """Check what a provider checks beside signatures.
 
     That no placeholder stands in the model's mouth.
     """
@@ -125,7 +125,7 @@ def check(messages):
     assert calls == results != []
 
 
-def test_no_seal_stands_behind_a_change(world, converted, conversation):
+def test_no_signature_stands_behind_a_change(world, converted, conversation):
     """Before and after a scan, and after a restore, the request is one that the provider takes."""
     first = turn(conversation, "0")
     turn(conversation, "1", hollow=True)
@@ -158,8 +158,8 @@ def test_no_seal_stands_behind_a_change(world, converted, conversation):
     assert path.read_bytes() == data
 
 
-def test_no_seal_stands_behind_a_folded_turn(world, converted, conversation):
-    """While turns are folded, one is brought back, and all are undone, no seal is broken."""
+def test_no_signature_stands_behind_a_archived_turn(world, converted, conversation):
+    """While turns are archived, one is brought back, and all are undone, no signature is broken."""
     for number in range(5):
         turn(conversation, str(number))
     data = signed(converted, conversation.bytes())
@@ -167,17 +167,19 @@ def test_no_seal_stands_behind_a_folded_turn(world, converted, conversation):
 
     (outcome,) = world.scan(archive={"enabled": True, "token_threshold": 0}).sessions
 
-    folded = converted(path.read_bytes())
-    told = [block["text"] for block in all_blocks(folded) if block.get("text", "").startswith(MARK)]
+    archived = converted(path.read_bytes())
+    told = [
+        block["text"] for block in all_blocks(archived) if block.get("text", "").startswith(MARK)
+    ]
     assert len(told) == len(outcome.plan.archives) == 3
-    assert [one["role"] for one in folded[:7]] == ["user", "assistant"] * 3 + ["user"]
-    assert broken(folded) == []
-    check(folded)
+    assert [one["role"] for one in archived[:7]] == ["user", "assistant"] * 3 + ["user"]
+    assert broken(archived) == []
+    check(archived)
 
     world.restore(outcome.plan.archives[1].entry_id)
 
     restored = converted(path.read_bytes())
-    assert len(restored) == len(folded) + 2
+    assert len(restored) == len(archived) + 2
     assert broken(restored) == []
     check(restored)
 
@@ -187,20 +189,23 @@ def test_no_seal_stands_behind_a_folded_turn(world, converted, conversation):
 
 
 def test_without_the_rule_the_provider_would_refuse(world, converted, conversation):
-    """The instrument works: with the model named as one that seals nothing, seals are broken."""
+    """The instrument works: with the model named as one that signs nothing.
+
+    Signatures are broken.
+    """
     turn(conversation, "0")
     turn(conversation, "1")
     turn(conversation, "2")
     data = signed(converted, conversation.bytes())
     path = world.put(NAME, data)
 
-    world.scan(sealed_models=["!claude-*"])
+    world.scan(signed_models=["!claude-*"])
 
     assert broken(converted(path.read_bytes())) != []
 
 
 def test_everything_that_may_go_leaves_a_valid_request(world, converted, conversation):
-    """With every kind a trigger, texts and arguments included, no seal is broken either."""
+    """With every kind a trigger, texts and arguments included, no signature is broken either."""
     for number in range(4):
         turn(conversation, str(number))
     data = signed(converted, conversation.bytes())
@@ -219,11 +224,11 @@ def test_everything_that_may_go_leaves_a_valid_request(world, converted, convers
 
 
 def test_a_mixed_session_is_judged_entry_by_entry(world, converted, conversation):
-    """Thinking of a model that seals nothing stays, beside that of one which does."""
+    """Thinking of a model that signs nothing stays, beside that of one which does."""
     turn(conversation, "0", OLDER)
     turn(conversation, "1", OLDER)
-    turn(conversation, "2", SEALS)
-    turn(conversation, "3", SEALS)
+    turn(conversation, "2", SIGNS)
+    turn(conversation, "3", SIGNS)
     data = signed(converted, conversation.bytes())
     path = world.put(NAME, data)
 

@@ -1,0 +1,152 @@
+"""The rules that a configuration sets: for extraction, for archives, for the context load."""
+
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from msgspec import Struct
+
+from brainsurgeon.model.entries import Part
+from brainsurgeon.model.turns import Tier
+
+Dropped = Literal["", "broken", "all"]
+
+
+class Rule(Struct, frozen=True):
+    """One rule. `tools` are globs of tool names; empty means any part.
+
+    `keep_recent` is in messages, `min_value_length` in characters.
+    """
+
+    kind: str
+    tools: tuple[str, ...]
+    min_value_length: int
+    keep_recent: int
+
+    def matches(self, part: Part) -> bool:
+        tools = self.tools or ("*",)
+        return part.kind == self.kind and any(fnmatchcase(part.tool or "", glob) for glob in tools)
+
+
+class Rules(Struct, frozen=True):
+    """All rules of a configuration, in order; the first that matches a part decides.
+
+    `keep_recent` and `min_value_length` apply if no rule matches. `keep_after_restore` is in
+    seconds. `dead_kinds` are the kinds that may be extracted from entries that no request contains
+    any more; empty means the kinds of the rules. If a signature would break, the thinking is
+    extracted (`signed_thinking` is `take`) or the session left alone (`defer`). `signed_models` are
+    globs of the models that sign their thinking together with its prefix.
+
+    A result of more than `giant` characters is extracted at any position, a value more than
+    `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
+    signed thinking in any turn: broken and hollow signatures (`broken`), or `all`.
+    """
+
+    rules: tuple[Rule, ...]
+    keep_recent: int = 3
+    min_value_length: int = 500
+    dead_kinds: tuple[str, ...] = ()
+    signed_thinking: str = "take"
+    signed_models: tuple[str, ...] = ()
+    enabled: bool = True
+    keep_after_restore: float = 600.0
+    exclude_tools: tuple[str, ...] = ()
+    min_reclaim_share: float = 0.01
+    min_reclaim_bytes: int = 0
+    giant: int = 0
+    max_messages: int = 0
+    drop_signatures: Dropped = ""
+
+    def match(self, part: Part) -> Rule | None:
+        return next((rule for rule in self.rules if rule.matches(part)), None)
+
+    def excludes(self, part: Part) -> bool:
+        tool = part.tool
+        return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
+
+    def pays(self, gain: int, size: int) -> bool:
+        """Check whether a file of `size` bytes is worth rewriting to save `gain` bytes."""
+        return gain > 0 and (gain - self.min_reclaim_bytes) / size >= self.min_reclaim_share
+
+    @property
+    def shortest(self) -> int:
+        """The length (characters) up to which no rule extracts a value."""
+        if self.max_messages or not self.rules:
+            return 0
+        return min(self.min_value_length, *(rule.min_value_length for rule in self.rules))
+
+    @property
+    def window(self) -> int:
+        """The largest number of recent messages that any rule keeps."""
+        kept = (rule.keep_recent for rule in self.rules)
+        return max(self.keep_recent, self.max_messages, *kept)
+
+
+class ArchiveRules(Struct, frozen=True):
+    """The rules by which turns are archived.
+
+    `keep_recent` is in messages, `keep_turns` in live turns. `summary_chars` is the maximum length
+    of the outcome that a summary quotes.
+    """
+
+    enabled: bool = False
+    token_threshold: int = 8000
+    tool_call_threshold: int = 5
+    on_failed: bool = True
+    keep_turns: int = 2
+    depth_cap: int = 3
+    fold_after: int = 20
+    style: str = "structured"
+    summary_chars: int = 2000
+    keep_recent: int = 3
+
+
+# The window in tokens if it is not known.
+WINDOW = 200_000
+THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
+# Parts of model ids; the first that is in an id decides.
+_NAMES: tuple[tuple[str, Tier], ...] = (
+    *((name, "small") for name in (
+        "haiku", "-mini", "-nano", "flash", "-lite", "small", "gemma", "phi-", "-3b", "-7b", "-8b",
+    )),
+    *((name, "frontier") for name in ("opus", "mythos", "gpt-5", "grok-4", "gemini-3", "-pro")),
+    *((name, "mid") for name in (
+        "sonnet", "gpt-4", "gemini", "deepseek", "kimi", "glm", "qwen", "grok", "llama", "mistral",
+    )),
+)  # fmt: skip
+
+
+class Budget(Struct, frozen=True):
+    """The budget settings of one session.
+
+    `threshold` is the default, `of_profile` the threshold of the session's profile, `by_tier` are
+    the thresholds that the user set. `windows` are globs of models with their windows in tokens,
+    `tiers` parts of model ids with their tiers; they take precedence over the built-in ones.
+    """
+
+    enabled: bool = False
+    max_step: int = 3
+    max_messages: int = 0
+    threshold: float = 0.75
+    of_profile: float | None = None
+    by_tier: tuple[tuple[Tier, float], ...] = ()
+    windows: tuple[tuple[str, int], ...] = ()
+    tiers: tuple[tuple[str, Tier], ...] = ()
+
+    def tier(self, model: str | None) -> Tier | None:
+        name = (model or "").lower()
+        known = (*((part.lower(), tier) for part, tier in self.tiers), *_NAMES)
+        return next((tier for part, tier in known if name and part in name), None)
+
+    def threshold_of(self, tier: Tier | None) -> float:
+        """Return the share of the window above which a session is too full."""
+        # The user's value for the tier takes precedence over the profile's, and that over the
+        # default.
+        usual = THRESHOLDS[tier] if tier else self.threshold
+        of_profile = usual if self.of_profile is None else self.of_profile
+        return dict(self.by_tier).get(tier, of_profile) if tier else of_profile
+
+    def window(self, model: str | None, recorded: int | None) -> int:
+        """Return the window of a model: as its agent recorded it, as configured, or the default."""
+        name = (model or "").lower()
+        sizes = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
+        return recorded or next(sizes, WINDOW)

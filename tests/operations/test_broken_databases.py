@@ -1,0 +1,222 @@
+"""One broken database of an agent, and every command: it is named, and stops nothing else."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from brainsurgeon.operations.restore import restore_all
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.store import database
+from building.claw import Claw, plain_connection
+from building.processes import bound
+from building.world import Conversation, World
+
+SCHEMA = "UPDATE sqlite_master SET sql = CAST(replace(sql, ?, ?) AS TEXT) WHERE name = ?"
+
+
+def rewrite(path, statement, values=()):
+    """Change a database, its schema included."""
+    with closing(plain_connection(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        assert connection.execute(statement, values).rowcount
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def undecodable_keyword(path):
+    """Put a byte 0xff where SQLite expects a word, so that its own message quotes the byte."""
+    rewrite(path, SCHEMA, ("CREATE TABLE", b"CREATE TAB\xffE", "board_tabs"))
+
+
+def undecodable_name(path):
+    """Put a byte 0xff into the name of a column, which SQLite accepts."""
+    rewrite(path, SCHEMA, ("updated_at", b"updated_\xff", "transcript_rewrite_watermarks"))
+
+
+def undecodable_value(path):
+    """Put a byte 0xff into the descriptions of the sessions."""
+    rewrite(path, "UPDATE session_windows SET model = CAST(X'61ff' AS TEXT),"
+                  " agent_harness_id = CAST(X'61ff' AS TEXT)")  # fmt: skip
+
+
+def corrupt_page(path):
+    """Overwrite the first page of each table of events."""
+    with closing(sqlite3.connect(path)) as connection:
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        query = "SELECT rootpage FROM sqlite_master WHERE tbl_name IN (?, ?) AND rootpage > 0"
+        pages = connection.execute(query, ("transcript_events", "session_windows")).fetchall()
+    with open(path, "r+b") as handle:
+        for (page,) in pages:
+            handle.seek((page - 1) * size)
+            handle.write(b"\xff" * size)
+
+
+def no_database(path):
+    """Put other bytes in its place."""
+    path.write_bytes(b"\xff" * 5000)
+
+
+def other_schema(path):
+    """Rename a column that is asked for."""
+    rewrite(path, "ALTER TABLE session_windows RENAME COLUMN session_key TO novelty")
+
+
+def other_types(path):
+    """Put tables of other types in the place of those that are known."""
+    with closing(plain_connection(path)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("PRAGMA legacy_alter_table = ON")
+        for table in ("session_windows", "transcript_events"):
+            connection.execute(f"CREATE TABLE copied AS SELECT * FROM {table}")
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(f"ALTER TABLE copied RENAME TO {table}")
+        connection.execute("UPDATE session_windows SET updated_at = X'ff', status = 5")
+        connection.execute(
+            "INSERT INTO session_windows (session_id, session_key) VALUES (X'ff', 7)"
+        )
+
+
+def directory(path):
+    """Put a directory in its place."""
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path):
+    """Put a pipe in its place, whose opening would wait for a writer."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def missing(path):
+    """Remove it."""
+    path.unlink()
+
+
+def locked(path):
+    """Have another process hold it locked, and return that process."""
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        " c.execute('PRAGMA locking_mode = EXCLUSIVE');"
+        " c.execute('UPDATE schema_meta SET updated_at = updated_at + 1');"
+        " print(flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout.readline()
+    return holder
+
+
+FAULTS = (
+    undecodable_keyword, undecodable_name, undecodable_value, corrupt_page, no_database,
+    other_schema, other_types, directory, pipe, missing, locked,
+)  # fmt: skip
+KNOWN = {other_schema, other_types}  # a layout that is not known is no failure
+SESSION = "odd/00000000-0000-4000-8000-000000000001"
+# The commands in order, each with its exit code, that with a layout that is only read, and whether
+# it speaks of databases.
+COMMANDS = {
+    ("status",): (0, 0, True),
+    ("doctor",): (1, 0, True),
+    ("report",): (0, 0, True),
+    ("sessions",): (0, 0, True),
+    ("context", SESSION): (0, 0, True),
+    ("context", "files/s"): (0, 0, False),
+    ("search", "results"): (0, 0, False),
+    ("metrics",): (0, 0, False),
+    ("retention",): (0, 0, True),
+    ("scan", "--once", "--dry-run"): (1, 0, True),
+    ("scan", "--once"): (1, 0, True),
+    ("restore", "--all"): (1, 1, True),
+}
+
+
+@pytest.fixture(scope="module", params=FAULTS, ids=lambda fault: fault.__name__)
+def broken(request, tmp_path_factory):
+    """Give a fault, the database with it beside healthy sessions, and the program."""
+    world = World(tmp_path_factory.mktemp("broken"))
+    world.state = world.base / "ours"
+    odd = Claw(world.base, agent="odd")
+    Claw(world.base)
+    conversation = Conversation("s")
+    for number in range(3):
+        conversation.turn(f"{number} " + "x" * 2000)
+    world.directory = world.root / "files" / "sessions"
+    world.directory.mkdir(parents=True)
+    world.put("s.jsonl", conversation.bytes())
+    call = bound(world)
+    assert call("scan", "--once").returncode == 0
+    assert call("retention").returncode == 0
+    world.put("t.jsonl", conversation.bytes())
+    holder = request.param(odd.path)
+    yield request.param, str(odd.path), call
+    if holder:
+        holder.communicate()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_broken_database_is_named_and_stops_nothing_else(broken, command):
+    """Whatever a database does, each command names it, and handles every other session."""
+    fault, path, call = broken
+    code, known, speaks = COMMANDS[command]
+    if fault is missing:  # its sessions are gone with it
+        code = 0
+    done = call(*command)
+    said = (done.stdout + done.stderr).decode()
+    if command[0] == "report":
+        said += Path(path).parents[3].joinpath("ours", "report.html").read_text()
+
+    assert "unexpected" not in said
+    assert done.returncode == (known if fault in KNOWN else code)
+    if speaks and fault not in (missing, other_types):  # of other types, each session is named
+        assert path in said
+    if command[0] == "status":
+        assert f"database of odd {path}" not in said or "left alone" in said
+    if command == ("scan", "--once"):
+        assert "files/t: " in said
+    if command[0] == "restore":
+        assert "files/s: restored" in said
+        assert "main/00000000-0000-4000-8000-000000000001: restored" in said
+
+
+@pytest.mark.parametrize("locked_for", ["scan", "restore"])
+def test_a_locked_store_costs_one_session(world, monkeypatch, locked_for):
+    """While another process locks the store, one session fails, and the run goes on."""
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    for name in ("a", "b", "c"):
+        conversation = Conversation(name)
+        for number in range(3):
+            conversation.turn(f"{name}{number} " + "x" * 2000)
+        world.put(f"{name}.jsonl", conversation.bytes())
+    if locked_for == "restore":
+        world.scan()
+    path = world.store.directory + "/store.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    met = []
+
+    def progress(file):
+        met.append(file.session)
+        if len(met) == 2:
+            other.execute("BEGIN EXCLUSIVE")
+            threading.Timer(0.15, other.execute, ["ROLLBACK"]).start()
+
+    with closing(other):
+        if locked_for == "scan":
+            report = scan(world.settings(), world.store, progress=progress)
+            states = [one.outcome for one in report.sessions]
+            reasons = [one.reason for one in report.sessions]
+        else:
+            done = restore_all(world.settings(), world.store, clock=world.clock, progress=progress)
+            states = [one.state for one in done]
+            reasons = [one.reason for one in done]
+
+    assert len(states) == 3
+    assert states.count("changed" if locked_for == "scan" else "restored") >= 1
+    assert 1 <= sum("writing to the store" in reason for reason in reasons) <= 2

@@ -1,0 +1,143 @@
+"""Stores are damaged at random, and what single look-ups can read of them is saved."""
+
+import os
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from brainsurgeon.errors import DamagedError
+from brainsurgeon.store import open_store
+from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.database import PAGE, connect, database_path
+from brainsurgeon.store.salvage import salvage
+
+VALUES = 1100
+DAMAGED = 10  # pages, of about 750
+PLACEMENT = "INSERT INTO placements VALUES (?, ?, NULL)"
+EXTRACTION = """
+INSERT INTO extractions (session_id, entry_id, name, path, kind, block, chars, size, digest,
+    blob_id, extracted_at) VALUES (?, ?, ?, 't0', 'text', 0, ?, ?, ?, ?, 1.0)
+"""
+
+
+@pytest.fixture(scope="module", params=["grown", "compacted"])
+def whole(request, tmp_path_factory):
+    """Make a store with 1,100 values of 40 sessions, as it grew or compacted; return its path."""
+    directory = str(tmp_path_factory.mktemp("whole"))
+    dice = random.Random(27)
+    with open_store(directory) as store:
+        rows = store._connection
+        with store.transaction():
+            rows.execute("INSERT INTO agents VALUES (1, x'2f61', 'a')")
+            for number in range(1, 41):
+                path = b"/a/s%d.jsonl" % number
+                rows.execute(
+                    "INSERT INTO sessions (id, agent_id, name, path, last_path, root, format)"
+                    " VALUES (?, 1, 's', ?, ?, x'2f', 'pi')", (number, path, path),
+                )  # fmt: skip
+        for number in range(1, VALUES + 1):
+            with store.transaction():
+                value = dice.randbytes(dice.randrange(100, 2500)).hex().encode()
+                blob, digest, _ = store.blobs.put(value)
+                session, size, entry = number % 40 + 1, len(value), f"e{number}"
+                rows.execute(EXTRACTION, (session, entry, entry, size, size, digest, blob))
+                rows.execute("INSERT INTO placeholders VALUES (?, 't0', 1, ?)", (entry, digest))
+                rows.execute(PLACEMENT, (session, number))
+        if request.param == "compacted":
+            store.compact()
+    return database_path(directory)
+
+
+def damage(whole, directory, dice, first):
+    """Copy a store and write 40 KB of random bytes over pages of the copy, from `first` on."""
+    directory.mkdir(mode=0o700)
+    path = database_path(str(directory))
+    shutil.copy(whole, path)
+    pages = os.path.getsize(path) // PAGE
+    with open(path, "r+b") as file:
+        if dice.random() < 0.5:  # in one piece, as by a stray write, or page by page
+            start = dice.randrange(first, pages - DAMAGED)
+            numbers = range(start, start + DAMAGED)
+        else:
+            numbers = dice.sample(range(first, pages), DAMAGED)
+        for number in numbers:
+            file.seek(number * PAGE)
+            file.write(bytes(PAGE) if dice.random() < 0.3 else dice.randbytes(PAGE))
+    return path
+
+
+def readable(path, whole):
+    """Return the values that single look-ups read, by name; `whole` says what is right."""
+    values = {}
+    with closing(connect(path, "ro")) as rows, closing(sqlite3.connect(whole)) as right:
+        named = "SELECT name, digest, blob_id FROM extractions"
+        for number in range(1, VALUES + 1):
+            expected = right.execute(f"{named} WHERE id = ?", (number,)).fetchone()
+            try:
+                if rows.execute(f"{named} WHERE id = ?", (number,)).fetchone() == expected:
+                    name, digest, blob = expected
+                    values[name] = Blobs(rows).get(blob, digest)
+            except (sqlite3.Error, DamagedError):
+                pass
+    return values
+
+
+def saved_from(path, tmp_path):
+    """Salvage a store; return the values of the new one by name, each with the right digest."""
+    made = tmp_path / "made"
+    made.mkdir()
+    salvage(os.path.dirname(path), database_path(str(made)), 9.0)
+    with open_store(str(made)) as store:
+        assert store.damage() is None
+        return {
+            name: store.extractions.value(ident)
+            for ident, name in store._connection.execute(
+                "SELECT id, name FROM extractions WHERE blob_id IS NOT NULL"
+            ).fetchall()
+        }
+
+
+def check(whole, tmp_path, seed, first):
+    dice = random.Random(seed)
+    path = damage(whole, tmp_path / "damaged", dice, first)
+    expected = readable(path, whole)
+    saved = saved_from(path, tmp_path)
+    print(f"{seed}: {len(expected)} of {VALUES} can be looked up, {len(saved)} are saved")
+    assert saved.items() >= expected.items()
+    with closing(sqlite3.connect(whole)) as right:
+        for name, value in saved.items():
+            query = "SELECT digest, blob_id FROM extractions WHERE name = ?"
+            digest, blob = right.execute(query, (name,)).fetchone()
+            assert Blobs(right).get(blob, digest) == value
+
+
+# The first page of rows that no schema is on is the third one: here it stays whole.
+@pytest.mark.parametrize("seed", range(5))
+def test_what_can_be_looked_up_is_saved(whole, tmp_path, seed):
+    """Every value that a single look-up reads is in the new store, and none is wrong."""
+    check(whole, tmp_path, seed, 52)
+
+
+@pytest.mark.long(proves=["store"])
+@pytest.mark.parametrize("seed", range(5, 100))
+def test_what_can_be_looked_up_is_saved_from_many(whole, tmp_path, seed):
+    """The same for two hundred stores, with the short form, wherever the damage is."""
+    check(whole, tmp_path, seed, 2 if seed % 2 else 52)
+
+
+@pytest.mark.parametrize("number", [1, 50, 51, 52])
+@pytest.mark.parametrize("zeros", [True, False])
+def test_a_lost_page_of_the_schema_costs_nothing(whole, tmp_path, number, zeros):
+    """With any page of the schema gone, every value is saved."""
+    directory = tmp_path / "damaged"
+    directory.mkdir(mode=0o700)
+    path = database_path(str(directory))
+    shutil.copy(whole, path)
+    with open(path, "r+b") as file:
+        file.seek((number - 1) * PAGE)
+        file.write(bytes(PAGE) if zeros else random.Random(number).randbytes(PAGE))
+
+    assert len(saved_from(path, tmp_path)) == VALUES

@@ -1,0 +1,139 @@
+"""The tokens that are recorded of extractions are those that the agents' own requests lose."""
+
+import json
+
+import pytest
+
+from brainsurgeon.model.turns import PICTURE, RATE
+from building.claude import SESSION, ClaudeConversation, ClaudeWorld
+from building.requests import SESSIONS, said, thought
+from building.turns import long_turn
+from building.world import SAMPLES, Conversation, sql
+from proofs.agent_readers import AGENTS, LOOK, reader
+
+ARCHIVING = {"archive": {"enabled": True, "token_threshold": 0}}
+WAYS = pytest.mark.parametrize("keys", [{}, ARCHIVING], ids=["values", "turns"])
+NAME = "11111111-0000-4000-8000-000000000001.jsonl"
+PICTURES = ("image", "input_image", "image_url")
+
+
+@pytest.fixture(params=AGENTS)
+def look(request, tmp_path):
+    """Give an agent's view of a session with these bytes."""
+    return reader(LOOK, request.param, tmp_path)
+
+
+def tokens(value):
+    """Count the tokens of a part of a request as a provider does: its texts, and its pictures."""
+    if isinstance(value, str):
+        return RATE * len(value)
+    if isinstance(value, dict):
+        if value.get("type") in PICTURES or "inlineData" in value:
+            return PICTURE
+        signatures = ("signature", "thoughtSignature", "data", "encrypted_content")
+        value = [inner for key, inner in value.items() if key not in signatures]
+    return sum(map(tokens, value)) if isinstance(value, list) else 0
+
+
+def compared(world, look, data, keys, provider=None):
+    """Check what a scan records against the requests to all providers, or to one.
+
+    Give the bytes of the first request.
+    """
+    path = world.put(NAME, data)
+    world.scan(**keys)
+    before, after = look(data), look(path.read_bytes())
+    saved = world.store.sums.tokens()
+
+    assert saved == sum(run.facts["tokens"] for run in world.store.runs.newest(None))
+    pairs = [
+        (was, now) for was, now in zip(before["requests"], after["requests"], strict=True)
+        if was["provider"] == (provider or was["provider"])
+    ]  # fmt: skip
+    assert pairs
+    for was, now in pairs:
+        fell = tokens(was["messages"]) - tokens(now["messages"])
+        assert saved == pytest.approx(fell, rel=0.1), was["api"]
+    return len(json.dumps(before["requests"][0]))
+
+
+@WAYS
+@pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
+def test_the_sum_is_what_the_requests_of_real_sessions_lose(world, look, sample, keys):
+    """Within a tenth, to whichever provider, for values and for turns."""
+    compared(world, look, SAMPLES.joinpath(*sample).read_bytes(), keys)
+
+
+@WAYS
+def test_screenshots_thinking_and_details_count_as_they_are_sent(world, look, keys):
+    """A picture counts 1,500 tokens whatever its bytes, and what is for the screen nothing."""
+    talk = Conversation()
+    picture = {"type": "image", "data": "A" * 700_000, "mimeType": "image/png"}
+    for number in range(4):
+        talk.user("look at it")
+        call = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {"path": "p"}}
+        said(talk, [thought("it", "reasoning_content"), call], "openai-completions", "toolUse")
+        talk.entry(message={
+            "role": "toolResult", "toolCallId": f"c{number}", "toolName": "read", "isError": False,
+            "content": [{"type": "text", "text": "a picture"}, picture],
+            "details": {"shown": "d" * 9000}, "timestamp": 1,
+        })  # fmt: skip
+        said(talk, [{"type": "text", "text": "seen"}], "openai-completions")
+    for _ in range(4):
+        long_turn(talk)
+    said(talk, [{"type": "text", "text": "bye"}], "openai-completions")
+
+    assert compared(world, look, talk.bytes(), keys, "its-provider") > 2_800_000
+
+
+@WAYS
+def test_a_turn_archived_in_place_counts_what_its_requests_lose(tmp_path, keys):
+    """Claude Code sends the messages of its chain: calls stay in them, and what was shown is not.
+
+    An archive names what is left of the turn, not only the length of its summary.
+    """
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    for number in range(4):
+        talk.user("fix it")
+        for call in range(5):
+            talk.call(f"t{number}-{call}", given={"command": "c" * 400})
+            talk.result("r" * 4000, f"t{number}-{call}")
+        talk.assistant()
+    path = world.put(f"{SESSION}.jsonl", talk.bytes())
+    was = tokens(request(path))
+    world.scan(**keys)
+    fell = was - tokens(request(path))
+    rows = sql(world, "SELECT tokens_before, tokens_after FROM archives")
+    saved = world.store.sums.tokens()
+    world.close()
+
+    assert saved == pytest.approx(fell, rel=0.1)
+    assert len(rows) == (2 if keys else 0)
+    for before, after in rows:
+        assert before == pytest.approx(RATE * 5 * 4_400, rel=0.1)
+        assert after == pytest.approx(RATE * 5 * 440, rel=0.3)
+
+
+def request(path):
+    """Give the messages that Claude Code sends of a file without branches."""
+    return [json.loads(line)["message"]["content"] for line in path.read_bytes().splitlines()]
+
+
+def test_archives_of_archives_add_up(world, look):
+    """An archive that takes in others counts what is new; taken back, nothing is saved any more."""
+    keys = {"archive": {"enabled": True, "fold_after": 2, "depth_cap": 4}, "trigger_types": []}
+    talk, path = Conversation(), None
+    for _ in range(12):
+        written = len(talk.bytes()) if path else 0
+        long_turn(talk)
+        before = path.read_bytes() if path else b""
+        path = world.put(NAME, before + talk.bytes()[written:])
+        world.scan(**keys)
+    first, after = (look(data)["requests"][0] for data in (talk.bytes(), path.read_bytes()))
+    saved = world.store.sums.tokens()
+
+    assert sql(world, "SELECT max(depth) FROM archives")[0][0] > 1
+    assert saved == sum(run.facts.get("tokens", 0) for run in world.store.runs.newest(None))
+    assert saved == pytest.approx(tokens(first["messages"]) - tokens(after["messages"]), rel=0.1)
+    world.restore_all(pristine=True)
+    assert world.store.sums.tokens() == 0
