@@ -1,6 +1,6 @@
-"""Write the man page, and the help and the table of keys in the README, from the program.
+"""Write the man page, and the help and the table of keys in the reference, from the program.
 
-.venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and these parts of the README
+.venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and parts of deploy/docs
 """
 
 import inspect
@@ -16,7 +16,8 @@ from brainsurgeon.config.reference import markdown
 
 TOP = Path(__file__).parent.parent
 PAGE = TOP / "deploy" / "brainsurgeon.1"
-README = TOP / "README.md"
+COMMANDS = TOP / "deploy" / "docs" / "commands.md"
+CONFIGURATION = TOP / "deploy" / "docs" / "configuration.md"
 HELP = re.compile(r"(<!-- help -->\n```text\n)(.*?)(```\n<!-- end of help -->)", re.DOTALL)
 KEYS = re.compile(r"(<!-- keys -->\n)(.*?)(<!-- end of keys -->)", re.DOTALL)
 HEAD = """\
@@ -93,8 +94,8 @@ def plain(text: str) -> str:
 
 
 def codes() -> list[tuple[str, str]]:
-    """Give the exit codes with their meanings, as the README has them."""
-    return re.findall(r"^\| (\d) \| (.*) \|$", README.read_text(), re.MULTILINE)
+    """Return the exit codes with their meanings, as the reference has them."""
+    return re.findall(r"^\| (\d) \| (.*) \|$", COMMANDS.read_text(), re.MULTILINE)
 
 
 def said() -> str:
@@ -107,12 +108,11 @@ def said() -> str:
 
 
 def main() -> None:
-    """Write the page and both parts of the README."""
+    """Write the page and both parts of the reference."""
     PAGE.write_text(page())
-    text = README.read_text()
-    for part, made in ((HELP, said()), (KEYS, markdown())):
-        text = part.sub(lambda found, made=made: found[1] + made + found[3], text)
-    README.write_text(text)
+    for path, part, made in ((COMMANDS, HELP, said()), (CONFIGURATION, KEYS, markdown())):
+        text = path.read_text()
+        path.write_text(part.sub(lambda found, made=made: found[1] + made + found[3], text))
 
 
 if __name__ == "__main__":

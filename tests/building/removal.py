@@ -1,4 +1,4 @@
-"""What the README says under "Removing it", as it is typed."""
+"""What deploy/docs/operations.md says under "Removing it", as it is typed."""
 
 import re
 import subprocess
@@ -7,7 +7,9 @@ import sys
 from building.world import TOP
 
 _BLOCK = re.search(
-    r"\n## Removing it\n.*?```console\n(.*?)```", (TOP / "README.md").read_text(), re.DOTALL
+    r"\n## Removing it\n.*?```console\n(.*?)```",
+    (TOP / "deploy" / "docs" / "operations.md").read_text(),
+    re.DOTALL,
 )[1]
 # The commands of ours, in their order, as words.
 COMMANDS = [
@@ -17,7 +19,7 @@ COMMANDS = [
 
 
 def remove(environment):
-    """Type the README's commands; return what each printed. Each of them ends with 0."""
+    """Type its commands; return what each printed. Each of them ends with 0."""
     printed = []
     for words in COMMANDS:
         if words[0] == "init":  # `init` set nothing up here

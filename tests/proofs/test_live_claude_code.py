@@ -381,7 +381,7 @@ def _compaction(claude):
 
 
 def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path):
-    """The README's commands, typed after a live turn, wait for its end and end with 0."""
+    """The commands for removing it, typed after a live turn, wait for its end and end with 0."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, native(), model)
         (tmp_path / "config.toml").write_text(

@@ -95,7 +95,7 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
 
 
 def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path, start):
-    """The README's commands, typed after a live turn, wait for its end and end with 0."""
+    """The commands for removing it, typed after a live turn, wait for its end and end with 0."""
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(

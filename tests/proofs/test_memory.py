@@ -13,7 +13,7 @@ from building.world import Conversation, dump
 
 MB = 1 << 20
 ALLOWED = 512 * MB
-# What the README says that a run needs at most, for lines of any kind.
+# What the limits (deploy/docs/guarantees.md) say that a run needs at most, for lines of any kind.
 STATED = 320 * MB
 MEASURED = """
 import faulthandler, runpy, sys

@@ -1,4 +1,4 @@
-"""The README, the agents' pages and the man page say what the program says."""
+"""The README, the reference, the agents' pages and the man page say what the program says."""
 
 import importlib.util
 import re
@@ -11,8 +11,8 @@ from brainsurgeon import cli, errors
 from brainsurgeon.config.reference import markdown
 from building.world import TOP
 
-README = (TOP / "README.md").read_text()
-PAGES = [TOP / "README.md", *sorted((TOP / "deploy").glob("*/README.md"))]
+README = TOP / "README.md"
+PAGES = [README, *sorted((TOP / "deploy").glob("*/*.md"))]
 
 
 def script(name):
@@ -25,8 +25,16 @@ def script(name):
 
 @pytest.fixture(scope="module")
 def man():
-    """Give what makes the man page and the help in the README (deploy/man.py)."""
+    """Give what makes the man page and the help in the reference (deploy/man.py)."""
     return script("man")
+
+
+def test_the_readme_is_short():
+    """It has at most 1,800 words; the reference lies below deploy/docs, and is linked."""
+    text = README.read_text()
+
+    assert len(text.split()) <= 1_800
+    assert all(f"(deploy/docs/{page.name}" in text for page in PAGES if page.parent.name == "docs")
 
 
 def test_the_picture_shows_what_a_run_does_to_a_real_session():
@@ -36,9 +44,9 @@ def test_the_picture_shows_what_a_run_does_to_a_real_session():
     assert drawn.PICTURE.read_text() == drawn.picture()
 
 
-def test_the_help_in_the_readme_is_the_help_of_the_program(man):
+def test_the_help_in_the_reference_is_the_help_of_the_program(man):
     """The text between the two markers equals `brainsurgeon --help`; else run deploy/man.py."""
-    assert man.HELP.search(README)[2] == man.said()
+    assert man.HELP.search(man.COMMANDS.read_text())[2] == man.said()
 
 
 def test_the_man_page_is_the_help_of_the_program(man):
@@ -46,9 +54,9 @@ def test_the_man_page_is_the_help_of_the_program(man):
     assert man.PAGE.read_text() == man.page()
 
 
-def test_every_exit_code_of_the_errors_stands_in_the_table():
-    """The README explains every exit code that an error of ours can lead to."""
-    listed = {int(code) for code in re.findall(r"^\| (\d) \|", README, re.MULTILINE)}
+def test_every_exit_code_of_the_errors_stands_in_the_table(man):
+    """The reference explains every exit code that an error of ours can lead to."""
+    listed = {int(code) for code, _ in man.codes()}
     raised = {
         value.exit_code
         for value in vars(errors).values()
@@ -61,10 +69,10 @@ def test_every_exit_code_of_the_errors_stands_in_the_table():
 
 def test_the_table_of_keys_is_that_of_the_models(man):
     """Every key stands in it with its default and description; else run deploy/man.py."""
-    assert man.KEYS.search(README)[2] == markdown()
+    assert man.KEYS.search(man.CONFIGURATION.read_text())[2] == markdown()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP).parent))
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP)))
 def test_every_link_leads_somewhere(page):
     """Each file that a page links to is there, and each heading in it."""
     for target in re.findall(r"\]\((.*?)\)", page.read_text()):
@@ -80,7 +88,7 @@ def _headings(path):
 
 
 def test_what_is_typed_is_what_the_program_takes():
-    """Each command of ours on a page or in the README, block or not, is one, with its options."""
+    """Each command of ours on a page, block or not, is one, with its options."""
     typed = [
         line for page in PAGES
         for line in re.findall(r"(?m)^\$ (brainsurgeon .*)$|`(brainsurgeon [a-z][^`]*)`",

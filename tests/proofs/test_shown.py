@@ -1,4 +1,4 @@
-"""What the README shows as printed is what the program prints, numbers and dates apart."""
+"""What README and reference show as printed is what is printed, numbers and dates apart."""
 
 import re
 import shutil
@@ -10,10 +10,11 @@ import pytest
 from building.processes import bound
 from building.world import SAMPLES, TOP, Conversation, copy_tree
 
-README = (TOP / "README.md").read_text()
-# The blocks of the README that show what a command prints.
+PAGES = [TOP / "README.md", *sorted((TOP / "deploy" / "docs").glob("*.md"))]
+# The blocks that show what a command prints.
 SHOWN = [
-    block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    block for page in PAGES
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
     if re.search(r"^[^$\n]", block, re.MULTILINE)
 ]  # fmt: skip
 LEFT_OUT = "…"

@@ -1,4 +1,4 @@
-"""The README's table of troubles: each symptom is provoked, and its advice followed until well."""
+"""The table of troubles: each symptom is provoked, and its advice followed until well."""
 
 import json
 import re
@@ -20,7 +20,9 @@ from building.processes import bound, idle, is_cut, run
 from building.world import TOP, Clock, Conversation
 
 TABLE = re.search(
-    r"\n## Troubleshooting\n(.*?)\n## ", (TOP / "README.md").read_text(), re.DOTALL
+    r"\n## What you see.*?\n(.*?)\n## ",
+    (TOP / "deploy" / "docs" / "troubleshooting.md").read_text(),
+    re.DOTALL,
 )[1]  # fmt: skip
 ROWS = [tuple(row) for row in re.findall(r"^\| (.*?) \| (.*) \|$", TABLE, re.MULTILINE)][2:]
 PROVEN = set()

@@ -1,4 +1,4 @@
-"""What the README says under "Use it" is done word by word, in an empty home."""
+"""What deploy/docs/operations.md says of the installation, done word by word in an empty home."""
 
 import getpass
 import json
@@ -15,7 +15,7 @@ import pytest
 
 from building.world import TOP, Conversation
 
-README = (TOP / "README.md").read_text()
+OPERATIONS = (TOP / "deploy" / "docs" / "operations.md").read_text()
 # What each agent's own page says, by the name of its command.
 PAGES = {
     host: (TOP / "deploy" / page / "README.md").read_text()
@@ -41,8 +41,8 @@ case "$1" in -|tee) cat > "$0.read" ;; -l) echo "no crontab for you" >&2; exit 1
 
 
 def section(title):
-    """Give a section of the README."""
-    return re.search(rf"\n## {title}\n(.*?)\n## ", README, re.DOTALL)[1]
+    """Return a section of the page on operations."""
+    return re.search(rf"\n## {title}\n(.*?)\n## ", OPERATIONS, re.DOTALL)[1]
 
 
 def commands(text):
@@ -108,7 +108,7 @@ def account(tmp_path_factory):
     one.session.write_bytes(talk.bytes())
     os.utime(one.session, (10**9, 10**9))
     one.before = talk.bytes()
-    one.shown = one.types("set -e\n" + commands(section("Use it"))[0])
+    one.shown = one.types("set -e\n" + commands(section("Install"))[0])
     return one
 
 
@@ -147,7 +147,7 @@ def test_everything_is_installed_by_its_hash(account):
 
 def test_the_second_block_lets_it_run(account):
     """The user's unit and the lines for cron name a program that stands there."""
-    done = account.types(IN_PATH + commands(section("Use it"))[1])
+    done = account.types(IN_PATH + commands(section("Keep it running"))[0])
     own = account.home / ".config/systemd/user/brainsurgeon.service"
 
     assert done.returncode == 0, done.stderr
@@ -166,7 +166,7 @@ def test_the_second_block_lets_it_run(account):
 
 def test_the_systems_unit_is_made_for_its_user(account):
     """User, home and program in the unit are those of who types the command."""
-    block = commands(section("Use it"))[1]
+    block = commands(section("Keep it running"))[0]
     lines = [line for line in block.splitlines() if line.startswith(("as_me=", "sed "))]
     unit = account.types("\n".join(lines).replace("sudo tee ", "cat; #")).stdout
 

@@ -24,7 +24,7 @@ def schema() -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """Return the table of the README: every key with its default and description."""
+    """Return the table of the reference: every key with its default and description."""
     of_user = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsurgeon`"}
     rows = ["| key | default | description |", "| --- | --- | --- |"]
     for key, value, description in flat(Settings()):
