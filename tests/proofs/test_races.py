@@ -326,27 +326,6 @@ def test_a_line_moved_by_half_is_taken_back(
     assert path.read_bytes() == OLD + LATE + NEXT
 
 
-def test_a_late_line_without_an_end_is_not_said_twice(session, path):
-    """Half a line in the old file is the line that the agent has said whole in the other."""
-    done = replace(session)
-    append(path.with_name(TEMPORARY), LATE[:-1])
-    path.write_bytes(ANEW + NEXT)
-    settle(session, done)
-
-    assert path.read_bytes() == ANEW + NEXT
-
-
-def test_a_late_line_is_not_glued_to_a_line_without_an_end(session, path):
-    """Behind a file that the agent wrote anew without a last newline a line begins on its own."""
-    done = replace(session)
-    append(path.with_name(TEMPORARY), LATE)
-    anew = ANEW.removesuffix(LATE) + NEXT[:-1]
-    path.write_bytes(anew)
-    settle(session, done)
-
-    assert path.read_bytes() == anew + b"\n" + LATE
-
-
 # --- after a crash -------------------------------------------------------------------------------
 
 

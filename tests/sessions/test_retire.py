@@ -79,28 +79,31 @@ def test_identical_lines_are_two_lines(session, path):
     assert names(path) == [NAME]
 
 
-def test_identical_lines_that_may_have_been_moved_both_stay(session, path):
-    """Where a crash leaves it open whether the line is the other's, nothing is guessed."""
+@pytest.mark.parametrize(
+    ("late", "there"), [(BEAT, BEAT), (LATE, NEXT), (LATE + BEAT, LATE[:7] + NEXT)]
+)
+def test_where_a_crash_leaves_open_what_was_moved_both_files_stay(session, path, late, there):
+    """Lines that may be the other's, and lines behind a part that was moved, are not guessed at."""
     done = replace(session)
-    append(path.with_name(TEMPORARY), BEAT)
-    append(path, BEAT)
-    with pytest.raises(StaysError, match="after a crash it is unknown"):
+    append(path.with_name(TEMPORARY), late)
+    append(path, there)
+    with pytest.raises(StaysError, match="after a crash it is unknown") as refused:
         settle(session, done, ledger=begun(path))
 
-    assert path.read_bytes() == NEW + BEAT
-    assert path.with_name(TEMPORARY).read_bytes() == OLD + BEAT
+    assert refused.value.ended
+    assert path.read_bytes() == NEW + there
+    assert path.with_name(TEMPORARY).read_bytes() == OLD + late
 
 
-@pytest.mark.parametrize("done", [0, 7, len(LATE), len(LATE) + 3])
-def test_lines_behind_some_that_were_moved_come_after_all_of_them(session, path, done):
-    """Where a crash stopped the moving, also within a line, and others wrote behind it."""
+@pytest.mark.parametrize("done", [0, 7, len(LATE)])
+def test_lines_are_moved_on_from_where_a_crash_stopped(session, path, done):
+    """What a crash left unmoved, also within a line, follows what was moved."""
     done_before = replace(session)
-    late = LATE + b'{"id":4}\n'
-    append(path.with_name(TEMPORARY), late)
-    append(path, late[:done] + NEXT)
+    append(path.with_name(TEMPORARY), LATE + NEXT)
+    append(path, LATE[:done])
     settle(session, done_before, ledger=begun(path))
 
-    assert path.read_bytes() == OLD + late + NEXT
+    assert path.read_bytes() == NEW + LATE + NEXT
     assert names(path) == [NAME]
 
 
@@ -115,18 +118,18 @@ def test_lines_in_both_files_come_in_the_order_of_the_files(session, path):
     assert names(path) == [NAME]
 
 
-def test_of_two_histories_neither_is_thrown_away(session, path):
-    """Where the old file and the session were written anew, both stay, and no later try helps."""
+@pytest.mark.parametrize("old", [OLD + LATE, b'{"id":8}\n'])
+def test_beside_a_session_written_anew_the_old_file_stays(session, path, old):
+    """Of two histories neither is thrown away nor merged, and no later try helps."""
     done = replace(session)
-    path.with_name(TEMPORARY).write_bytes(b'{"id":8}\n')
+    path.with_name(TEMPORARY).write_bytes(old)
     path.write_bytes(b'{"id":9}\n')
-    with pytest.raises(StaysError, match="so was the session") as refused:
+    with pytest.raises(StaysError, match="the session was written anew") as refused:
         settle(session, done)
 
     assert refused.value.ended
-    assert (path.read_bytes(), path.with_name(TEMPORARY).read_bytes()) == (
-        b'{"id":9}\n', b'{"id":8}\n',
-    )  # fmt: skip
+    assert path.read_bytes() == b'{"id":9}\n'
+    assert path.with_name(TEMPORARY).read_bytes() == old
 
 
 def test_a_session_deleted_after_the_exchange_stays_deleted(session, path):

@@ -250,8 +250,7 @@ class Successor(Struct):
         os.fsync(pair.directory)
         time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
         old_end, new_end = self.ends
-        if ours and retire.goes_on(old, old_end):
-            # Its own lines so far: none was moved to it from the new file, which is still leased.
+        if ours:  # its own lines so far: none was moved to it from the new file, still leased
             old_end = retire.end_now(old)
         self.drop_leases()  # otherwise moving the lines would wait for our own lease
         if ours:

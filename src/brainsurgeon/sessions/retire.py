@@ -8,7 +8,6 @@ import errno
 import hashlib
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -19,7 +18,7 @@ from brainsurgeon.formats.base import usable_id
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import End
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import MARK, FileLines, read_range
+from brainsurgeon.sessions.reading import MARK, read_range
 
 # Seconds after the exchange at which the old file is checked for the last time.
 LOOK_BACK = 1.0
@@ -54,44 +53,13 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
 
-    `there` are the bytes where the move began. If only part of a line was moved and another line
-    follows it, that part counts. A line without an id proves nothing: another program may have
-    written an equal one. A line with an id is written only once.
+    `there` are the bytes where the move began. A line without an id proves nothing: another program
+    may have written an equal one. A line with an id is written only once.
     """
-    pairs = enumerate(zip(late, there, strict=False))
-    common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
-    start = late.rfind(b"\n", 0, common) + 1
-    for line in late[:start].splitlines():
-        entry = parse(line) or {}
-        if not any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")):
-            return None
-    glued, behind = there[start:].split(b"\n")[0], there[common:].split(b"\n")[0]
-    torn = parse(glued) is None and parse(behind) is not None
-    return common if torn or common == min(len(late), len(there)) else start
-
-
-def missing_lines(late: bytes, old: int, named: int) -> bytes:
-    """Return the lines of `late` that are missing in a file that an agent rewrote.
-
-    If a line occurs several times, its occurrences in both files are compared. The result starts
-    with a newline if the last line there has none.
-    """
-    lines = [line + b"\n" for line in late.splitlines()]
-    here, there = _count(old, lines), _count(named, lines)
-    missing = []
-    for line in lines:
-        if not there[line] >= here[line] > 0:
-            there[line] += 1
-            missing.append(line)
-    size = os.fstat(named).st_size
-    ended = size == 0 or os.pread(named, 1, size - 1) == b"\n"
-    return b"\n" * (bool(missing) and not ended) + b"".join(missing)
-
-
-def _count(descriptor: int, lines: list[bytes]) -> Counter[bytes]:
-    wanted, there = set(lines), FileLines(descriptor, os.fstat(descriptor).st_size)
-    whole = (line.raw + b"\n" for line in there if line.raw is not None)
-    return Counter(raw for raw in whole if raw in wanted)
+    done = min(len(late), len(there))
+    entries = (parse(line) or {} for line in late[: late.rfind(b"\n", 0, done) + 1].splitlines())
+    named = all(any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")) for entry in entries)
+    return done if named and late[:done] == there[:done] else None
 
 
 class StaysError(OSError):
@@ -173,13 +141,13 @@ def retire(
     caller syncs the removal before the journal forgets the old file.
 
     Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
-    with `ended` if both were rewritten, or if it is unknown what was moved before a crash.
+    with `ended` if the session was rewritten, or if it is unknown what was moved before a crash.
     """
-    # Lines that were appended to the old file are moved to the other; if the session was rewritten,
-    # only the lines that it lacks. If the old file was rewritten, or both were appended to, the old
-    # one gets its name back, and the lines of the other are appended to it: a process that writes
-    # to an old file had opened it before the exchange. A deleted session stays deleted; after a
-    # crash it may have been moved instead, and the lines of the old file are kept.
+    # Lines that were appended to the old file are moved to the other. If the old file was rewritten,
+    # or both were appended to, the old one gets its name back, and the lines of the other are
+    # appended to it: a process that writes to an old file had opened it before the exchange. If the
+    # session was rewritten, both files stay. A deleted session stays deleted; after a crash it may
+    # have been moved instead, and the lines of the old file are kept.
     old = leased
     if old is None:
         try:
@@ -241,21 +209,16 @@ class _Merge(Struct):
             return
         try:
             is_mate = self.pair.mate in (None, os.fstat(named).st_ino)
-            kept = is_mate and goes_on(named, self.ends[1])
+            if not (is_mate and goes_on(named, self.ends[1])):
+                grew = "written anew" if rewritten else "appended to"
+                why = f"the old file was {grew}, and the session was written anew"
+                raise StaysError(why, ended=True)
             if rewritten:
-                if not kept:
-                    why = "the old file was written anew, and so was the session"
-                    raise StaysError(why, ended=True)
                 self.pair.exchange_names()
                 self.ends = self.ends[1], end_now(self.old)
                 self.turned = True
-            elif kept:
-                self._move(named, late)
             else:
-                missing = missing_lines(late, self.old, named)
-                append(named, missing)
-                self.moved += len(missing)
-                self.ends = self._note(named, len(late))
+                self._move(named, late)
         finally:
             leases.drop(named)
             os.close(named)
