@@ -5,9 +5,11 @@ import random
 from datetime import datetime
 
 import pytest
+from msgspec.structs import replace
 
 from brainsurgeon.errors import FailedError, GoneError, NotFoundError
 from brainsurgeon.lookup.sessions import file_of, session_named
+from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.turns import Calibration
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.relieve import relieve, would_relieve
@@ -435,8 +437,8 @@ def test_a_restore_leaves_the_request_to_relieve_open(world, clock):
     entry = json.loads(path.read_bytes().splitlines()[3])["id"]
     one = world.store.sessions.at(str(path))
     with world.store.transaction():
-        world.store.requests.replace(
-            "relieve", one.id, "", {"to": None, "signatures": False}, clock()
+        world.store.requests.add(
+            replace(EVERYTHING, session_id=one.id, action="relieve", value={}, asked_at=clock())
         )
     world.restore(entry)
 

@@ -1020,7 +1020,7 @@ def test_others_can_write_between_two_pages(full):
         def write():
             with other.transaction():
                 entry_id = f"e{DUE - 1 - len(turns)}"
-                other.requests.add_restore(
+                other.requests.add(
                     replace(EVERYTHING, session_id=1, entry_id=entry_id, asked_at=1.0)
                 )
                 turns.append(1)

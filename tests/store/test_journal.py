@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from brainsurgeon.model.records import FieldRecord
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
 from brainsurgeon.store import files, journal
 from building.rows import begin, confirm, count, cut, session
@@ -47,7 +48,7 @@ def test_an_abandoned_rewrite_never_was(store):
     confirm(store, row, begin(store, row, [cut("e1")], b"first"))
     entry = begin(store, row, [cut("e2")], b"second")
     with store.transaction():
-        store.fields.add(row.id, entry, "e2", "_restored", None, b"x", "y")
+        store.fields.add(FieldRecord(0, row.id, "e2", "_restored", None, b"x", "y"), entry)
         store.journal.abandon(entry)
 
     assert standing(store, row) == [("e1", "standing")]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from brainsurgeon.model.records import EVERYTHING
+from brainsurgeon.model.records import EVERYTHING, FieldRecord
 from brainsurgeon.store import journal
 from brainsurgeon.store.history import KEPT_SECONDS
 from building.rows import begin, count, cut, session
@@ -169,9 +169,11 @@ def test_a_run_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, k
         if kept == "event":
             store.events.add(7.0, "rollback", row.id, {}, number)
         if kept == "field":
-            store.fields.add(row.id, 1, "e1", "_extractable", None, b"x", "false", number)
+            store.fields.add(
+                FieldRecord(0, row.id, "e1", "_extractable", None, b"x", "false", number), 1
+            )
         if kept == "request":
-            store.requests.add_restore(
+            store.requests.add(
                 replace(EVERYTHING, session_id=row.id, asked_at=7.0, rolls_back=number)
             )
     if kept == "rewrite":

@@ -78,9 +78,7 @@ def test_a_put_back_of_a_rollback_names_the_run_that_it_undoes(store):
         number = store.runs.number()
     confirmed(store, row, begin(store, row, [cut("e1"), cut("e2")]), journal.Confirmation(at=2.0))
     with store.transaction():
-        store.requests.add_restore(
-            replace(EVERYTHING, session_id=row.id, asked_at=1.0, rolls_back=of)
-        )
+        store.requests.add(replace(EVERYTHING, session_id=row.id, asked_at=1.0, rolls_back=of))
     at_once = journal.Confirmation(at=3.0, restored_ids=[1], run_id=number)
     later = journal.Confirmation(at=4.0, restored_ids=[2], requests=[1])
 

@@ -11,6 +11,7 @@ from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import placeholder_in, value_at
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.plans import Amount
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import not_idle
@@ -100,7 +101,9 @@ def _relieved(
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
     with failing(file), open_session(file) as session, store.transaction():
         record = catalogue.note_within(store, session)
-        store.requests.replace("relieve", record.id, "", asdict(wanted), now)
+        store.requests.add(
+            Request(None, record.id, None, "relieve", None, asdict(wanted), False, now, None)
+        )
 
 
 def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:

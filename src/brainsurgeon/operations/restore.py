@@ -133,7 +133,7 @@ def restore(
     except NotIdleError as why:
         with store.transaction():
             for request in requests:
-                store.requests.add_restore(request)
+                store.requests.add(request)
         return replace(
             answer, pending=True, why_pending=str(why),
             restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
@@ -282,7 +282,10 @@ def note_answer(store: Store, answer: RestoreAnswer, printed: str) -> None:
     if answer.redacts:
         own = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
-            store.requests.add_redact(answer.session_id, answer.entry_id, own, answer.asked_at)
+            store.requests.add(Request(
+                None, answer.session_id, answer.entry_id, "redact", None, None, False,
+                answer.asked_at, None, own,
+            ))  # fmt: skip
 
 
 def restore_all(
@@ -444,7 +447,7 @@ def _restore_session(
     except NotIdleError as why:
         if not put_away(file_of(session)):  # no scan looks at archives
             with store.transaction():
-                store.requests.add_restore(request)
+                store.requests.add(request)
         return SessionRestore(title, "pending", 0, reason=str(why)), None
     except FAILURES as why:
         reason = str(why).removeprefix(f"{title}: ")

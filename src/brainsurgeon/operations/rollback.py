@@ -128,7 +128,7 @@ class _Rollback:
         if all(other.rolls_back != self._number for other in store.requests.open_of(ident)):
             facts = {"rolls_back": self._number, "pending": True, "reason": reason}
             with store.transaction():
-                store.requests.add_restore(request)
+                store.requests.add(request)
                 store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
 
     def _answer(self, session: Session, record: SessionRecord, plan: Plan) -> SessionRollback:

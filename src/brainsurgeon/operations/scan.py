@@ -361,7 +361,7 @@ class _Scan:
                 if whole:
                     self._store.facts.note_run(now, enabled=self._settings.enabled)
         except BaseException as why:
-            self._store.files.table.drop()
+            self._store.files.drop()
             if not isinstance(why, BusyError | StoreFullError):
                 raise
             # The loss of these records costs time, nothing else.

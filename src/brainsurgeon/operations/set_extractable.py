@@ -14,6 +14,7 @@ from brainsurgeon.formats.base import is_made_up
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
@@ -64,7 +65,7 @@ def set_extractable(
     now = clock()
     record = recorded(noted(store, chosen))
     with store.transaction():
-        store.requests.replace("set", record.id, ident, value, now)
+        store.requests.add(Request(None, record.id, ident, "set", None, value, False, now, None))
     try:
         with store.runs.run("set-extractable", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)

@@ -34,7 +34,7 @@ from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
 from brainsurgeon.hosts.openclaw_schema import Payload
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
-from brainsurgeon.model.records import Confirmation, Request, SessionRecord
+from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
@@ -171,10 +171,10 @@ def _note_fields(
         if placed and before is not None and placed.after.endswith(before):
             after = placed.after.removesuffix(before) + after
             before = placed.before
-        store.fields.add(
-            session_id, journal_id, edit.entry_id, edit.name, before, after, value.decode(),
-            run_id, edit.rest,
-        )  # fmt: skip
+        store.fields.add(FieldRecord(
+            0, session_id, edit.entry_id, edit.name, before, after, value.decode(), run_id,
+            edit.rest,
+        ), journal_id)  # fmt: skip
 
 
 def _record_end(store: Store, journal_id: int, change: Change, confirmation: Confirmation) -> None:

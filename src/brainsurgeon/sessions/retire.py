@@ -57,9 +57,11 @@ def moved_before(late: bytes, there: bytes) -> int | None:
     may have written an equal one. A line with an id is written only once.
     """
     done = min(len(late), len(there))
-    entries = (parse(line) or {} for line in late[: late.rfind(b"\n", 0, done) + 1].splitlines())
-    named = all(any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")) for entry in entries)
-    return done if named and late[:done] == there[:done] else None
+    for line in late[: late.rfind(b"\n", 0, done) + 1].splitlines():
+        entry = parse(line) or {}
+        if not any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")):
+            return None
+    return done if late[:done] == there[:done] else None
 
 
 class StaysError(OSError):
@@ -143,11 +145,11 @@ def retire(
     Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
     with `ended` if the session was rewritten, or if it is unknown what was moved before a crash.
     """
-    # Lines that were appended to the old file are moved to the other. If the old file was rewritten,
-    # or both were appended to, the old one gets its name back, and the lines of the other are
-    # appended to it: a process that writes to an old file had opened it before the exchange. If the
-    # session was rewritten, both files stay. A deleted session stays deleted; after a crash it may
-    # have been moved instead, and the lines of the old file are kept.
+    # Lines that were appended to the old file are moved to the other. If the old file was
+    # rewritten, or both were appended to, the old one gets its name back, and the lines of the
+    # other are appended to it: a process that writes to an old file had opened it before the
+    # exchange. If the session was rewritten, both files stay. A deleted session stays deleted;
+    # after a crash it may have been moved instead, and the lines of the old file are kept.
     old = leased
     if old is None:
         try:

@@ -3,17 +3,16 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import asdict
+
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.turns import LINK, Archive, ArchiveRecord
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import Table, key_path_text, storable
+from brainsurgeon.store.columns import Table, columns, key_path_text, storable
 from brainsurgeon.store.history import Events
 
-_ARCHIVE = (
-    "SELECT id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after, depth,"
-    " style, note, digest, run_id, state, made_at, turns, calls, failed FROM archives"
-)
+_NOTHING = dict.fromkeys(("entries", "tokens_before", "tokens_after", "depth"), 0)
 
 
 class Archives(Table):
@@ -39,25 +38,19 @@ class Archives(Table):
         return next(iter(self._archives("id = ?", archive_id)), None)
 
     def _archives(self, where: str, *values: object) -> list[ArchiveRecord]:
-        rows = self._execute(f"{_ARCHIVE} WHERE {where} ORDER BY id", values)
-        return [ArchiveRecord(*row) for row in rows]
+        statement = f"SELECT {columns(ArchiveRecord)} FROM archives WHERE {where} ORDER BY id"  # noqa: S608
+        return [ArchiveRecord(*row) for row in self._execute(statement, values)]
 
     def add(
         self, session_id: int, archives: Iterable[Archive], now: float, run_id: int | None = None
     ) -> dict[str, int]:
         """Record archives that a rewrite is about to make; return their ids by entry."""
+        more = {"session_id": session_id, "run_id": run_id, "state": "made", "made_at": now}
         ids = {}
         for archive in archives:
-            cursor = self._execute(
-                "INSERT INTO archives (session_id, entry_id, prompt_id, entries, tokens_before,"
-                " tokens_after, depth, style, note, digest, run_id, state, made_at, turns, calls,"
-                " failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'made', ?, ?, ?, ?)",
-                (session_id, archive.entry_id, archive.prompt_id, archive.entries,
-                 archive.tokens_before, archive.tokens_after, archive.depth, archive.style,
-                 archive.note and storable(archive.note), archive.digest, run_id, now,
-                 archive.turns, archive.calls, archive.failed),
-            )  # fmt: skip
-            ids[archive.entry_id] = int(cursor.lastrowid or 0)
+            row = asdict(archive) | more | {"note": archive.note and storable(archive.note)}
+            del row["takes_in"], row["prompts"]
+            ids[archive.entry_id] = self._insert("archives", row)
         return ids
 
     def asked(self, session_id: int) -> bool:
@@ -67,12 +60,10 @@ class Archives(Table):
     def ask(self, session_id: int, prompt_id: str, note: str | None, now: float) -> None:
         """Record a request to archive a turn; it replaces an earlier one and its note."""
         self._forget_asked(session_id, prompt_id)
-        self._execute(
-            "INSERT INTO archives (session_id, entry_id, prompt_id, entries, tokens_before,"
-            " tokens_after, depth, style, note, digest, state, made_at)"
-            " VALUES (?, '', ?, 0, 0, 0, 0, '', ?, x'', 'asked', ?)",
-            (session_id, prompt_id, note and storable(note), now),
-        )
+        self._insert("archives", _NOTHING | {
+            "session_id": session_id, "entry_id": "", "prompt_id": prompt_id, "style": "",
+            "note": note and storable(note), "digest": b"", "state": "asked", "made_at": now,
+        })  # fmt: skip
 
     def cancel(
         self, session_id: int, why: Mapping[str, str], now: float, run_id: int | None
@@ -104,9 +95,8 @@ class Archives(Table):
 
     def keep_summary(self, digest: bytes, text: str, now: float) -> None:
         blob, blob_digest, _ = Blobs(self._connection).put(text.encode())
-        self._execute(
-            "INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", (digest, blob, blob_digest, now)
-        )
+        row = {"digest": digest, "blob_id": blob, "blob_digest": blob_digest, "made_at": now}
+        self._insert("summaries", row, "OR REPLACE")
 
     def of_rewrite(self, journal_id: int) -> list[int]:
         """Return the ids of the archives that an unfinished rewrite makes."""

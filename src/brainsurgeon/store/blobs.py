@@ -41,11 +41,8 @@ class Blobs(Table):
             return known, name, 0
         packed = _compressor.compress(value)
         codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
-        cursor = self._execute(
-            "INSERT INTO blobs (digest, size, codec, data) VALUES (?, ?, ?, ?)",
-            (name, len(value), codec, data),
-        )
-        return int(cursor.lastrowid or 0), name, len(data)
+        row = {"digest": name, "size": len(value), "codec": codec, "data": data}
+        return self._insert("blobs", row), name, len(data)
 
     def holds(self, blob_id: int, name: bytes) -> bool:
         """Check whether a row still contains the value with the digest `name`."""

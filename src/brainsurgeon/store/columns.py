@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from brainsurgeon.model.entries import KeyPath
 
@@ -30,6 +33,20 @@ class Table:
     def _column(self, statement: str, *values: object) -> list[Any]:
         """Return the first column of all rows."""
         return [row[0] for row in self._execute(statement, values)]
+
+    def _insert(self, table: str, row: Mapping[str, object], or_else: str = "") -> int:
+        """Insert a row, given as values by column, and return its id."""
+        places = ", ".join("?" * len(row))
+        cursor = self._execute(
+            f"INSERT {or_else} INTO {table} ({', '.join(row)}) VALUES ({places})",  # noqa: S608
+            (*row.values(),),
+        )
+        return int(cursor.lastrowid or 0)
+
+
+def columns(kind: type[Struct]) -> str:
+    """Return the columns with the names of a record's fields."""
+    return ", ".join(kind.__struct_fields__)
 
 
 # Inodes on btrfs and other filesystems use all 64 bits; SQLite's integers are signed.

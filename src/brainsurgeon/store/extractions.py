@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from msgspec.structs import asdict
+
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import (
     id_named,
@@ -16,7 +18,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Extraction, FieldRecord
 from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import Table, key_path_read, key_path_text, storable
+from brainsurgeon.store.columns import Table, columns, key_path_read, key_path_text, storable
 
 _COLUMNS = (
     "e.id, e.session_id, e.entry_id, e.name, e.path, e.kind, e.tool, e.block, e.replacement,"
@@ -111,23 +113,21 @@ class Extractions(Table):
         Each comes with the id, the digest and the size in bytes of the stored value. `archives` are
         the ids of the rewrite's archives, by the ids of their entries.
         """
-        self._executemany(
-            "INSERT INTO extractions (session_id, entry_id, name, path, kind, tool, block,"
-            " replacement, anchor, rest, chars, size, digest, blob_id, journal_id, run_id,"
-            " archive_id, tokens, extracted_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-            " ? + coalesce((SELECT tokens FROM extractions WHERE id = ?), 0), ?)",
-            (
-                (session_id, edit.entry_id, edit.name, key_path_text(edit.path), edit.kind,
-                 edit.tool and storable(edit.tool), edit.block,
-                 edit.replacement and edit.replacement.decode(),
-                 edit.anchor and storable(edit.anchor), edit.rest, edit.chars, size, digest,
-                 blob_id, journal_id, run_id,
-                 archives.get(edit.entry_id) if edit.archives else None, edit.tokens,
-                 edit.takes_over, now)
-                for edit, blob_id, digest, size in stored
-            ),
-        )  # fmt: skip
+        for edit, blob_id, digest, size in stored:
+            before = edit.takes_over and self._first(
+                "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
+            )
+            self._insert("extractions", {
+                "session_id": session_id, "entry_id": edit.entry_id, "name": edit.name,
+                "path": key_path_text(edit.path), "kind": edit.kind,
+                "tool": edit.tool and storable(edit.tool), "block": edit.block,
+                "replacement": edit.replacement and edit.replacement.decode(),
+                "anchor": edit.anchor and storable(edit.anchor), "rest": edit.rest,
+                "chars": edit.chars, "size": size, "digest": digest, "blob_id": blob_id,
+                "journal_id": journal_id, "run_id": run_id,
+                "archive_id": archives.get(edit.entry_id) if edit.archives else None,
+                "tokens": edit.tokens + (before or 0), "extracted_at": now,
+            })  # fmt: skip
 
     def value(self, extraction_id: int) -> bytes:
         """Return the value of an extraction; raise BusyError if it expired, or DamagedError."""
@@ -179,16 +179,10 @@ class Extractions(Table):
 
 
 class Fields(Table):
-    def add(
-        self, session_id: int, journal_id: int, entry_id: str, name: str, before: bytes | None,
-        after: bytes, value: str, run_id: int | None = None, rest: bytes | None = None,
-    ) -> None:  # fmt: skip
-        """Record a field that a rewrite is about to set; the columns are in the schema."""
-        self._execute(
-            "INSERT INTO fields (session_id, entry_id, name, before, after, value, rest, state,"
-            " journal_id, run_id) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
-            (session_id, entry_id, name, before, after, value, rest, journal_id, run_id),
-        )
+    def add(self, record: FieldRecord, journal_id: int) -> None:
+        """Record a field that a rewrite is about to set. The record has no id yet."""
+        row = asdict(record) | {"id": None, "state": "pending", "journal_id": journal_id}
+        self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
         """Return the fields set in a session, and all ever set on `entries` in any session.
@@ -213,8 +207,7 @@ class Fields(Table):
 
     def _fields(self, where: str, value: object) -> list[FieldRecord]:
         rows = self._execute(
-            "SELECT id, session_id, entry_id, name, before, after, value, run_id, rest"  # noqa: S608
-            f" FROM fields WHERE {where} ORDER BY id",
+            f"SELECT {columns(FieldRecord)} FROM fields WHERE {where} ORDER BY id",  # noqa: S608
             (value,),
         )
         return [FieldRecord(*row) for row in rows]

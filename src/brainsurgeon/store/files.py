@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict, astuple
+
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow
 from brainsurgeon.store.columns import Table, signed, unsigned
@@ -31,10 +33,35 @@ DATABASE = "database"
 _JUDGED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
-class FileTable(Table):
-    """The rows of all files, by directory and name.
+_OF_ROWS = "path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
+_STATE = (
+    "device, inode, size, mtime_ns, ctime_ns, rules, format, outcome, reason, first_seen, due_at,"
+    " looked_at"
+)
+_RESUME = (
+    "device, inode, size, mtime_ns, ctime_ns, mark, rules, format, identity, session_id,"
+    " begins_at, line, cursor, placeholders"
+)
 
-    `listings` are the directory listings that this process last read; they are not stored.
+
+def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
+    """Return the fingerprint in the first columns of a row."""
+    return Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
+
+
+def _columns(path: str, state: FileState | Resume) -> dict[str, object]:
+    """Return the columns of a state, with those of its fingerprint."""
+    row = asdict(state)
+    mark = asdict(row.pop("fingerprint"))
+    mark |= {"device": signed(mark["device"]), "inode": signed(mark["inode"])}
+    return {"path": os.fsencode(path), **mark, **row}
+
+
+class FileStates(Table):
+    """The last state of each file.
+
+    `directories` has the rows of all files by directory and name, once they were read. `listings`
+    are the directory listings that this process last read; they are not stored.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -50,90 +77,41 @@ class FileTable(Table):
             return
         self.directories = {}
         shared: dict[str, str] = {}
-        rows = self._execute(
-            "SELECT path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
-            " FROM files"
-        )
-        for path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome in rows:
-            directory, _, name = os.fsdecode(path).rpartition("/")
-            row = (
-                device if device >= 0 else unsigned(device),
-                inode if inode >= 0 else unsigned(inode),
-                size, mtime_ns, ctime_ns, due_at,
-                None if outcome in _JUDGED else shared.setdefault(rules, rules),
-                shared.setdefault(rules, rules), shared.setdefault(outcome, outcome),
-            )  # fmt: skip
-            self.directories.setdefault(directory, {})[name] = row
+        for path, device, inode, *stat, due_at, rules, outcome in self._execute(
+            f"SELECT {_OF_ROWS} FROM files"  # noqa: S608
+        ):
+            mark = (unsigned(device), unsigned(inode), *stat)
+            texts = shared.setdefault(rules, rules), shared.setdefault(outcome, outcome)
+            self._keep(os.fsdecode(path), mark, due_at, *texts)
         self._version = version
 
-    def remember(self, path: str, state: FileState) -> None:
-        """Update the row of a file, if the rows were read."""
-        if self._version is None:
-            return
+    def _keep(
+        self, path: str, mark: tuple[int, ...], due_at: float | None, rules: str, outcome: str
+    ) -> None:
         directory, _, name = path.rpartition("/")
-        mark = state.fingerprint
-        judged_by = None if state.outcome in _JUDGED else state.rules
-        self.directories.setdefault(directory, {})[name] = (
-            mark.device, mark.inode, mark.size, mark.mtime_ns, mark.ctime_ns, state.due_at,
-            judged_by, state.rules, state.outcome,
-        )  # fmt: skip
-
-    def forget(self, path: bytes) -> None:
-        directory, _, name = os.fsdecode(path).rpartition("/")
-        rows = self.directories.get(directory, {})
-        rows.pop(name, None)
-        if not rows:
-            self.directories.pop(directory, None)
+        row: Any = (*mark, due_at, None if outcome in _JUDGED else rules, rules, outcome)
+        self.directories.setdefault(directory, {})[name] = row
 
     def drop(self) -> None:
-        """Forget all rows, so that they are read again after a failed write."""
+        """Forget the rows that were read, so that they are read again after a failed write."""
         self._version, self.directories = None, {}
 
-
-_COLUMNS = (
-    "device, inode, size, mtime_ns, ctime_ns, rules, format, outcome, reason, first_seen, due_at,"
-    " looked_at"
-)
-
-
-def _state(row: tuple[Any, ...]) -> FileState:
-    mark = Fingerprint(unsigned(row[1]), unsigned(row[2]), *row[3:6])
-    return FileState(mark, *row[6:])
-
-
-class FileStates(Table):
-    """The last state of each file."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.table = FileTable(connection)
-
     def all(self) -> dict[bytes, FileState]:
-        rows = self._execute(f"SELECT path, {_COLUMNS} FROM files")  # noqa: S608
-        return {row[0]: _state(row) for row in rows}
+        rows = self._execute(f"SELECT {_STATE}, path FROM files")  # noqa: S608
+        return {row[-1]: FileState(_fingerprint(row), *row[5:-1]) for row in rows}
 
     def remember(self, path: str, state: FileState) -> None:
-        seen = state.fingerprint
-        self._execute(
-            f"INSERT INTO files (path, {_COLUMNS})"  # noqa: S608
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (path) DO UPDATE SET device = excluded.device, inode = excluded.inode,"
-            " size = excluded.size, mtime_ns = excluded.mtime_ns, ctime_ns = excluded.ctime_ns,"
-            " rules = excluded.rules, format = excluded.format, outcome = excluded.outcome,"
-            " reason = excluded.reason, first_seen = excluded.first_seen, due_at = excluded.due_at,"
-            " looked_at = excluded.looked_at",
-            (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
-             seen.ctime_ns, state.rules, state.format, state.outcome, state.reason,
-             state.first_seen, state.due_at, state.looked_at),
-        )  # fmt: skip
-        self.table.remember(path, state)
+        self._insert("files", _columns(path, state), "OR REPLACE")
+        if self._version is not None:
+            mark = astuple(state.fingerprint)
+            self._keep(path, mark, state.due_at, state.rules, state.outcome)
 
     def at(self, path: str) -> FileState | None:
         row = self._execute(
-            f"SELECT path, {_COLUMNS} FROM files WHERE path = ?",  # noqa: S608
+            f"SELECT {_STATE} FROM files WHERE path = ?",  # noqa: S608
             (os.fsencode(path),),
         ).fetchone()
-        return _state(row) if row else None
+        return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
         """Return why sessions wait that have done so, unchanged, since before a time; by path."""
@@ -147,39 +125,26 @@ class FileStates(Table):
     def forget(self, paths: Iterable[bytes]) -> None:
         for path in paths:
             self._execute("DELETE FROM files WHERE path = ?", (path,))
-            self.table.forget(path)
-
-
-_RESUME_COLUMNS = (
-    "device, inode, size, mtime_ns, ctime_ns, mark, rules, format, identity, session_id,"
-    " begins_at, line, cursor, placeholders"
-)
+            directory, _, name = os.fsdecode(path).rpartition("/")
+            rows = self.directories.get(directory, {})
+            rows.pop(name, None)
+            if not rows:
+                self.directories.pop(directory, None)
 
 
 class Resumes(Table):
-    """Where the next read of each file may begin."""
-
     def at(self, path: str) -> Resume | None:
         """Return where the next read of a file may begin; None means at its start."""
         row = self._execute(
-            f"SELECT {_RESUME_COLUMNS} FROM resumes WHERE path = ?",  # noqa: S608
+            f"SELECT {_RESUME} FROM resumes WHERE path = ?",  # noqa: S608
             (os.fsencode(path),),
         ).fetchone()
-        if row is None:
-            return None
-        mark = Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
-        return Resume(mark, *[*row[5:-1], bool(row[-1])])
+        return Resume(_fingerprint(row), *[*row[5:-1], bool(row[-1])]) if row else None
 
     def remember(self, path: str, resume: Resume) -> None:
-        seen = resume.fingerprint
-        self._execute(
-            f"INSERT OR REPLACE INTO resumes (path, {_RESUME_COLUMNS})"  # noqa: S608
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (os.fsencode(path), signed(seen.device), signed(seen.inode), seen.size, seen.mtime_ns,
-             seen.ctime_ns, resume.mark, resume.rules, resume.format,
-             resume.identity, resume.session_id, resume.offset, resume.number,
-             resume.cursor, resume.placeholders),
-        )  # fmt: skip
+        row = _columns(path, resume)
+        row |= {"begins_at": row.pop("offset"), "line": row.pop("number")}
+        self._insert("resumes", row, "OR REPLACE")
 
     def forget(self, paths: Iterable[bytes]) -> None:
         self._executemany("DELETE FROM resumes WHERE path = ?", ((path,) for path in paths))

@@ -49,10 +49,8 @@ class Events(Table):
         run_id: int | None,
     ) -> None:  # fmt: skip
         """Record an event; `facts` are ids, counts, sizes and reasons, never content."""
-        self._execute(
-            "INSERT INTO events (at, run_id, session_id, kind, facts) VALUES (?, ?, ?, ?, ?)",
-            (at, run_id, session_id, kind, json.dumps(facts)),
-        )
+        row = {"at": at, "run_id": run_id, "session_id": session_id, "kind": kind}
+        self._insert("events", row | {"facts": json.dumps(facts)})
 
     def after(
         self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,
@@ -127,11 +125,8 @@ class Runs(Table):
             return None
         if self.so_far is None:
             command, at, facts = self._run
-            cursor = self._execute(
-                "INSERT INTO runs (at, command, facts) VALUES (?, ?, ?)",
-                (at, command, json.dumps(facts)),
-            )
-            self._number, self._uncommitted = cursor.lastrowid, True
+            row = {"at": at, "command": command, "facts": json.dumps(facts)}
+            self._number, self._uncommitted = self._insert("runs", row), True
         return self._number
 
     @property
@@ -277,11 +272,7 @@ class Facts(Table):
         self._last_run = os.path.join(directory, "last_run")
 
     def put(self, key: str, value: Any) -> None:
-        self._execute(
-            "INSERT INTO meta (key, value) VALUES (?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (key, json.dumps(value)),
-        )
+        self._insert("meta", {"key": key, "value": json.dumps(value)}, "OR REPLACE")
 
     def get(self, key: str) -> Any:
         text = self._first("SELECT value FROM meta WHERE key = ?", key)

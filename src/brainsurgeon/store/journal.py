@@ -68,14 +68,12 @@ class Journal(Table):
         self, session_id: int, file: SessionFile, temporary: str, confirmation: Confirmation
     ) -> int:
         """Record that a file, in its current state, is about to be rewritten."""
-        cursor = self._execute(
-            "INSERT INTO journal (session_id, root, directory, name, temporary, inode, note)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (session_id, os.fsencode(file.root), os.fsencode(file.directory),
-             os.fsencode(file.name), temporary, signed(file.fingerprint.inode),
-             json.dumps(asdict(confirmation))),
-        )  # fmt: skip
-        return int(cursor.lastrowid or 0)
+        return self._insert("journal", {
+            "session_id": session_id, "root": os.fsencode(file.root),
+            "directory": os.fsencode(file.directory), "name": os.fsencode(file.name),
+            "temporary": temporary, "inode": signed(file.fingerprint.inode),
+            "note": json.dumps(asdict(confirmation)),
+        })  # fmt: skip
 
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
         """Return the rewrites of one or all sessions that are neither finished nor abandoned."""

@@ -44,10 +44,8 @@ class Placeholders(Table):
         )  # fmt: skip
         while placeholder_named(_numbered(ident, number)) in taken:
             number += 1
-        self._execute(
-            "INSERT INTO placeholders (id, path, number, digest) VALUES (?, ?, ?, ?)",
-            (*place, number, digest),
-        )
+        row = {"id": ident, "path": place[1], "number": number, "digest": digest}
+        self._insert("placeholders", row)
         return _numbered(ident, number)
 
     def _known(self, place: tuple[str, str], digest: bytes) -> Iterator[int]:

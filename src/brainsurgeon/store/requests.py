@@ -3,12 +3,13 @@
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from brainsurgeon.model.records import PrintedAnswer, Request
-from brainsurgeon.store.columns import Table
+from brainsurgeon.store.columns import Table, columns
 from brainsurgeon.store.history import Events
 
 # Seconds for which a restore waits at least. Its value was delivered when it was requested.
@@ -16,68 +17,29 @@ LONGEST_WAIT = 600.0
 
 
 class Requests(Table):
-    def add_redact(self, session_id: int, entry_id: str, answer: PrintedAnswer, now: float) -> None:
-        """Request to redact the call whose result holds this answer; it does not lapse."""
-        self._execute(
-            "INSERT INTO requests (session_id, entry_id, action, asked_at, answer)"
-            " VALUES (?, ?, 'redact', ?, ?)",
-            (session_id, entry_id, now, msgspec.json.encode(answer)),
-        )
-
-    def add_restore(self, asked: Request) -> None:
-        paths = None if asked.paths is None else json.dumps(asked.paths)
-        self._execute(
-            "INSERT INTO requests"
-            " (session_id, entry_id, action, paths, pristine, asked_at, lapses_at, rolls_back)"
-            " VALUES (?, ?, 'restore', ?, ?, ?, ?, ?)",
-            (asked.session_id, asked.entry_id or "", paths, asked.pristine, asked.asked_at,
-             asked.lapses_at, asked.rolls_back),
-        )  # fmt: skip
-
-    def replace(
-        self, action: Literal["set", "relieve"], session_id: int, entry_id: str, value: Any,
-        now: float,
-    ) -> None:  # fmt: skip
-        """Request to set `_extractable` of an entry, or to relieve a session (`entry_id` is "").
-
-        It replaces an older request with the same action and entry.
-        """
-        self._execute(
-            "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
-            " WHERE session_id = ? AND entry_id = ? AND action = ? AND state = 'open'",
-            (session_id, entry_id, action),
-        )
-        self._execute(
-            "INSERT INTO requests (session_id, entry_id, action, value, asked_at)"
-            " VALUES (?, ?, ?, ?, ?)",
-            (session_id, entry_id, action, json.dumps(value), now),
-        )
+    def add(self, asked: Request) -> None:
+        """Record a request. One to set or relieve replaces an older one for the same entry."""
+        entry_id = asked.entry_id or ""
+        if asked.action in ("set", "relieve"):
+            self._execute(
+                "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
+                " WHERE session_id = ? AND entry_id = ? AND action = ? AND state = 'open'",
+                (asked.session_id, entry_id, asked.action),
+            )
+        self._insert("requests", asdict(asked) | {
+            "entry_id": entry_id, "paths": asked.paths and json.dumps(asked.paths),
+            "value": json.dumps(asked.value),
+            "answer": asked.answer and msgspec.json.encode(asked.answer),
+        })  # fmt: skip
 
     def open_of(self, session_id: int) -> list[Request]:
         """Return the open requests of a session, oldest first."""
-        return [
-            Request(
-                ident,
-                session_id,
-                entry_id or None,
-                action,
-                None if paths is None else tuple(tuple(path) for path in json.loads(paths)),
-                None if value is None else json.loads(value),
-                bool(pristine),
-                asked_at,
-                lapses_at,
-                _answer_read(answer),
-                rolls_back,
-            )
-            for (
-                ident, entry_id, action, paths, value, pristine, asked_at, lapses_at, answer,
-                rolls_back,
-            ) in self._execute(
-                "SELECT id, entry_id, action, paths, value, pristine, asked_at, lapses_at, answer,"
-                " rolls_back FROM requests WHERE session_id = ? AND state = 'open' ORDER BY id",
-                (session_id,),
-            )
-        ]  # fmt: skip
+        rows = self._execute(
+            f"SELECT {columns(Request)} FROM requests"  # noqa: S608
+            " WHERE session_id = ? AND state = 'open' ORDER BY id",
+            (session_id,),
+        )
+        return [_request(Request(*row)) for row in rows]
 
     def sessions_waiting(self) -> dict[bytes, float]:
         """Return the paths of sessions with open requests, each with the time of the newest one.
@@ -158,9 +120,15 @@ class Requests(Table):
         return int(self._first("SELECT count(*) FROM requests WHERE state = 'open'"))
 
 
-def _answer_read(stored: bytes | None) -> PrintedAnswer | None:
-    """Return the answer as stored, or None; former versions stored no more than its id."""
-    try:
-        return msgspec.json.decode(stored, type=PrintedAnswer) if stored else None
-    except msgspec.DecodeError:
-        return None
+def _request(row: Request) -> Request:
+    """Return a request whose fields are still columns."""
+    paths: Any = row.paths and json.loads(row.paths)  # type: ignore[arg-type]
+    answer: Any = row.answer
+    return msgspec.structs.replace(
+        row,
+        entry_id=row.entry_id or None,
+        paths=paths and tuple(map(tuple, paths)),
+        value=json.loads(row.value or "null"),
+        pristine=bool(row.pristine),
+        answer=answer and msgspec.json.decode(answer, type=PrintedAnswer),
+    )

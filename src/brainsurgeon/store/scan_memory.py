@@ -36,10 +36,10 @@ class FileMemory:
         self.listings: Mapping[str, Listing] = {}
         self.listed: dict[str, Listing] = {}
         if store and whole:
-            store.files.table.read()
+            store.files.read()
             if (store.facts.last_run_at() or 0.0) <= now:  # else every state is looked at singly
-                self._rows = store.files.table.directories
-            self.listings = store.files.table.listings
+                self._rows = store.files.directories
+            self.listings = store.files.listings
         self._waiting = store.requests.sessions_waiting() if store else {}
         self._awake = {os.path.dirname(os.fsdecode(path)) for path in self._waiting}
         self._fresh: list[tuple[str, FileState]] = []
@@ -232,7 +232,7 @@ class FileMemory:
                 store.resumes.remember(path, resume)
         store.resumes.forget(os.fsencode(path) for path, one in self._resumes.items() if not one)
         if self.listed:
-            store.files.table.listings = self.listed
+            store.files.listings = self.listed
         if forget:
             for path, state in self._databases:
                 store.files.remember(path, state)

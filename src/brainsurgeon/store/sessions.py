@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import asdict
+
 from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Loads
@@ -56,21 +58,17 @@ class Sessions(Table):
             (directory, path_text(file.agent)),
         )
         agent = self._first("SELECT id FROM agents WHERE directory = ?", directory)
-        values = (
-            agent, path_text(file.session), path, path, os.fsencode(file.root), format_name,
-            identity,
-        )  # fmt: skip
+        row = {
+            "agent_id": agent, "name": path_text(file.session), "path": path, "last_path": path,
+            "root": os.fsencode(file.root), "format": format_name,
+            "identity": identity or (record and record.identity),
+        }  # fmt: skip
         if record is None:
-            cursor = self._execute(
-                "INSERT INTO sessions (agent_id, name, path, last_path, root, format, identity)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            return self.known(int(cursor.lastrowid or 0))
+            return self.known(self._insert("sessions", row))
+        changed = ", ".join(f"{column} = ?" for column in row)
         self._execute(
-            "UPDATE sessions SET agent_id = ?, name = ?, path = ?, last_path = ?, root = ?,"
-            " format = ?, identity = coalesce(?, identity), missed_at = NULL WHERE id = ?",
-            (*values, record.id),
+            f"UPDATE sessions SET {changed}, missed_at = NULL WHERE id = ?",  # noqa: S608
+            (*row.values(), record.id),
         )
         return self.known(record.id)
 
@@ -110,13 +108,11 @@ class Calibrations(Table):
     """Context loads of sessions when they were last read. Losing them costs only time."""
 
     def remember(self, session_id: int, full: Fullness, now: float) -> None:
-        line = full.calibration
-        self._execute(
-            f"INSERT OR REPLACE INTO calibration (session_id, {_FULLNESS}, at)"  # noqa: S608
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (session_id, line.rate, line.fixed, line.calls, line.method, line.error, full.load,
-             full.window, full.threshold, full.model, full.step, now),
-        )  # fmt: skip
+        row = asdict(full.calibration) | {
+            "session_id": session_id, "load": full.load, '"window"': full.window,
+            "threshold": full.threshold, "model": full.model, "step": full.step, "at": now,
+        }  # fmt: skip
+        self._insert("calibration", row, "OR REPLACE")
 
     def of(self, session_id: int) -> Fullness | None:
         """Return the context load of a session when it was last read, without its tier."""
@@ -162,11 +158,9 @@ class Rows(Table):
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         """Store the columns of an event whose text has this digest."""
-        self._execute(
-            "INSERT INTO row_columns (session_id, entry_id, digest, packed, size, navigation)"
-            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (session_id, entry_id, digest, *columns),
-        )
+        row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
+        named = dict(zip(("packed", "size", "navigation"), columns, strict=True))
+        self._insert("row_columns", row | named, "OR IGNORE")
 
     def columns(self, digest: bytes) -> Columns | None:
         """Return the columns that an agent wrote for a text, in any session."""
@@ -177,11 +171,8 @@ class Rows(Table):
 
     def wrote(self, session_id: int, noted_ms: int) -> None:
         """Record the time (milliseconds) that our last write gave a session."""
-        self._execute(
-            "INSERT INTO row_writes VALUES (?, ?)"
-            " ON CONFLICT DO UPDATE SET noted_ms = excluded.noted_ms",
-            (session_id, noted_ms),
-        )
+        row = {"session_id": session_id, "noted_ms": noted_ms}
+        self._insert("row_writes", row, "OR REPLACE")
 
     def own_times(self) -> dict[str, int]:
         """Return, by path, the time (milliseconds) that our last write gave each session."""
