@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.formats.openclaw_tree import EMPTIED
+from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, limit_said, tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, Sent

@@ -2,11 +2,11 @@
 
 import json
 
+from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.planning.snapshot import ParsedLine
 
 OWN, OTHER = 1, 2
 PATH = ("message", "content", 0, "thinking")

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines, Part, placeholder_in
+from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines, Part, placeholder_in
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
 
@@ -54,28 +55,30 @@ class Format(Protocol):
     """One agent's dialect: its entries, and which of their values may be extracted.
 
     All methods are pure. `version` increases whenever a result changes for the same bytes; then
-    files seen by an older adapter are read again.
+    files seen by an older adapter are read again. `archives` is how a finished turn is archived,
+    None if it cannot be. Methods that may return None do so by default.
     """
 
     name: str
     version: int
-    # How a finished turn is archived, None if it cannot be.
-    archives: ArchiveForm | None
+    archives: ArchiveForm | None = "flat"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Check whether a file with these first entries is of this format."""
 
-    def refuses(self, header: Entry) -> str | None:
+    def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
         """Return why a file with this first entry is left alone as a whole, or None."""
+        return None
 
     def session(self, head: Sequence[Entry]) -> str | None:
         """Return the id of the file's conversation, by values of its first entries that stay."""
 
-    def rest(self, entry: Entry) -> bytes | None:
+    def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
         """Return a digest of the values that our edits never change; None if ids are random.
 
         If ids are not random, one may be used again, and the digest tells the entries apart.
         """
+        return None
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Read the file once: recent messages (up to `window`), open turn, branch."""
@@ -92,8 +95,9 @@ class Format(Protocol):
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the tool call that the value at `path` belongs to, if any."""
 
-    def thoughts(self, entry: Entry) -> Thoughts | None:
+    def thoughts(self, entry: Entry) -> Thoughts | None:  # noqa: ARG002
         """Return the signed thinking in the entry; None if no request repeats it."""
+        return None
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         """Return the entry as a step of its turn; None if it is no part of the conversation."""
@@ -103,6 +107,23 @@ class Format(Protocol):
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
         """Yield the texts of the tools' answers in the entry."""
+
+
+class ParsedLine(NamedTuple):
+    """A line that is an entry: its offset, bytes and value, and the id of the entry."""
+
+    offset: int
+    raw: bytes
+    entry: Entry
+    ident: str | None
+    terminated: bool
+
+
+def parsed_lines(lines: Iterable[Line], form: Format) -> Iterator[ParsedLine]:
+    for line in lines:
+        if line.raw and (entry := parse(line.raw)) is not None:
+            ident = form.identity(entry, line.raw, line.number)
+            yield ParsedLine(line.offset, line.raw, entry, ident, line.terminated)
 
 
 def usable_id(value: object) -> str | None:
@@ -241,5 +262,4 @@ def reply_step(
         "reply", *linked, text, path,
         closes=path is not None and not asked and stopped,
         cut_short=cut_short or GAVE_UP in text, calls=asked,
-        model=str_or_empty(message.get("model")),
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 from brainsurgeon.formats.base import (
     Answer,
     CallArguments,
+    Format,
     blocks_in,
     dict_or_empty,
     files_in,
@@ -34,7 +35,7 @@ from brainsurgeon.model.entries import (
 )
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
-from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, ToolResult, TurnStep
+from brainsurgeon.model.turns import GAVE_UP, ToolCall, ToolResult, TurnStep
 
 _STOPS = ("stopReason", "stop_reason", "finish_reason")
 _CUT_SHORT = ("length", "error", "aborted", "max_tokens")
@@ -69,23 +70,20 @@ _CALLS = ("tool_use", "toolCall")
 OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result": "a tool result"}
 
 
-class Generic:
-    """The dialect of agents without one of their own."""
+class Generic(Format):
+    """The dialect of agents without one of their own.
+
+    The agent that reads these entries is unknown, and so are its signatures.
+    """
 
     name = "generic"
     version = 3
-    archives: ArchiveForm | None = "flat"
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
-        """Check whether an entry has an id of this format and a type that maps to a kind."""
         types = ("message", *KINDS)
         return any("__id" in entry and entry.get("type") in types for entry in entries)
 
-    def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
-        return None
-
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return the session that its first entry names."""
         keys = ("session_id", "sessionId", "conversation_id", "thread_id")
         return next(filter(None, (usable_id(head[0].get(key)) for key in keys)), None)
 
@@ -144,11 +142,7 @@ class Generic:
             yield from _values(message, ("message",), kind, tool or _tool(message))
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:  # noqa: ARG002
-        """Return the id of the call that the entry is or answers."""
         return _call_id(entry)
-
-    def thoughts(self, entry: Entry) -> None:
-        """Return None: the agent that reads these entries is unknown, and so are its signatures."""
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         kind, tool = _kind(entry), _tool(entry)
@@ -164,7 +158,11 @@ class Generic:
         if kind == "user":
             return TurnStep("prompt")
         calls = tuple(
-            ToolCall(call.call_id, tool or _block_name(entry, call.path), files_in(call.arguments))
+            ToolCall(
+                call.call_id,
+                tool or str_or_none(value_at(entry, (*call.path[:-1], "name"))) or "tool",
+                files_in(call.arguments),
+            )
             for call in self.calls(entry)
         )
         if kind == "tool_call" or calls:
@@ -172,7 +170,6 @@ class Generic:
         return _reply(entry) if kind == "assistant" else TurnStep("aside")
 
     def calls(self, entry: Entry) -> Iterator[CallArguments]:
-        """Yield the call in a tool_call entry, and the calls in blocks of the entry."""
         holders: list[tuple[KeyPath, Entry, str | None]] = []
         if _kind(entry) == "tool_call":
             holders.append(((), entry, _call_id(entry)))
@@ -203,12 +200,6 @@ class Generic:
             text = value_at(entry, part.path)
             if isinstance(text, str):
                 yield Answer(part.path, text, call_id)
-
-
-def _block_name(entry: Entry, path: KeyPath) -> str:
-    """Return the name of the tool in the block with the arguments at `path`, or "tool"."""
-    name = dict_or_empty(value_at(entry, path[:-1])).get("name")
-    return name if isinstance(name, str) else "tool"
 
 
 def _left_alone(value: Any, depth: int = 4) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.model.entries import (
     FIELDS,
     ID,
@@ -14,12 +14,13 @@ from brainsurgeon.model.entries import (
     Line,
     placeholder_id,
 )
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.turns import MARK
 
-_ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# Separate patterns, since each has a literal beginning: one for all took twice as long.
-_TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
+# The beginning of an archive's text in a line, and the id that it names.
+ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
+# The beginning of each text that names a value: a placeholder or an archive. The patterns are
+# separate, since each has a literal beginning: one for all took twice as long.
+TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 _EMPTIED = b'"thinking":""'
 _PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
@@ -39,15 +40,10 @@ class Marks(Struct, frozen=True):
 def marks_in(lines: Iterable[Line], form: Format) -> Marks:
     """Return the candidates in the lines of a session; the store has to confirm them."""
     names, entries = set[str](), set[str]()
-    for line in lines:
-        if line.raw is None or not _may_be_ours(line.raw):
-            continue
-        entry = parse(line.raw)
-        if entry is None:
-            continue
-        names.update(text[_PREFIX:-_SUFFIX].decode() for text in PLACEHOLDER.findall(line.raw))
-        names.update(text.decode() for text in _ARCHIVE.findall(line.raw))
-        ident = form.identity(entry, line.raw, line.number)
+    ours = (line for line in lines if line.raw and _may_be_ours(line.raw))
+    for _, raw, entry, ident, _ in parsed_lines(ours, form):
+        names.update(text[_PREFIX:-_SUFFIX].decode() for text in PLACEHOLDER.findall(raw))
+        names.update(text.decode() for text in ARCHIVE.findall(raw))
         if ident is not None:
             names.add(placeholder_id(ident))
             if any(name in entry for name in FIELDS):
@@ -56,4 +52,4 @@ def marks_in(lines: Iterable[Line], form: Format) -> Marks:
 
 
 def _may_be_ours(raw: bytes) -> bool:
-    return bool(_TEXTS.search(raw) or _FIELDS.search(raw)) or _EMPTIED in raw
+    return bool(TEXTS.search(raw) or _FIELDS.search(raw)) or _EMPTIED in raw

@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 
-from brainsurgeon.formats.base import str_or_empty
+from brainsurgeon.formats.base import ParsedLine, str_or_empty
 from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, value_at
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit
+from brainsurgeon.model.records import FieldRecord
 
 _decoder: Any = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
@@ -19,6 +20,14 @@ _WHITE = " \t\n\r"
 _space = re.compile(f"[{_WHITE}]*").match
 
 Span = tuple[int, int]
+
+
+def offsets_of(line: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
+    """Find the spans of values as `locate` does, as offsets in the file."""
+    return {
+        path: (start + line.offset, end + line.offset)
+        for path, (start, end) in locate(line.raw, paths).items()
+    }
 
 
 class UntouchableError(Exception):
@@ -96,8 +105,8 @@ def within(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
 
 
 def _skip(text: str, at: int) -> int:
-    """Return the offset after any white space (agents write none)."""
-    if text[at] not in _WHITE:
+    """Return the offset after any white space."""
+    if text[at] not in _WHITE:  # agents write none
         return at
     match = _space(text, at)
     return match.end() if match else at
@@ -239,55 +248,54 @@ _TOKENS = {
 }
 
 
-def put(raw: bytes, offset: int, entry_id: str, name: str, token: bytes) -> list[FieldEdit]:
+def put(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
     """Set a field: replace its value, or insert it after the last member. No edit if it is set."""
-    place = _member(raw, name)
+    place = _member(line.raw, name)
     if place is None:
-        end = members(raw)[-1][3]
-        new = b"," + json.dumps(name).encode() + b":" + token
-        return [FieldEdit(end + offset, end + offset, new, entry_id, name, None)]
-    _, start, end = place
-    if raw[start:end] == token:
+        end = members(line.raw)[-1][3]
+        return _edit(line, (end, end), _inserted(name, token), name)
+    before = line.raw[place[1] : place[2]]
+    return [] if before == token else _edit(line, place[1:], token, name, before)
+
+
+def take_out(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
+    """Undo a recorded insertion; no edit if its bytes (`after`) are no longer there."""
+    place = _member(line.raw, record.name)
+    if place is None:
         return []
-    return [FieldEdit(start + offset, end + offset, token, entry_id, name, raw[start:end])]
+    start, end = place[0] if record.before is None else place[1], place[2]
+    if line.raw[start:end] != record.after:
+        return []
+    new = record.before or b""
+    return _edit(line, (start, end), new, record.name, record.after, record.id)
 
 
-def take_out(
-    raw: bytes,
-    offset: int,
-    entry_id: str,
-    name: str,
-    before: bytes | None,
-    after: bytes,
-    record: int,
-) -> FieldEdit | None:
-    """Undo a recorded insertion; None if its bytes (`after`) are no longer there."""
-    place = _member(raw, name)
-    if place is None:
-        return None
-    start, end = place[0] if before is None else place[1], place[2]
-    if raw[start:end] != after:
-        return None
-    return FieldEdit(start + offset, end + offset, before or b"", entry_id, name, after, record)
-
-
-def take_out_marked(raw: bytes, offset: int, entry_id: str, name: str) -> list[FieldEdit]:
+def take_out_marked(line: ParsedLine, name: str) -> list[FieldEdit]:
     """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
 
     Forks and copies carry these fields into files that have no records. A duplicate field was not
     set by us: it stays, and the rest of the line may still be edited.
     """
     try:
-        place = _member(raw, name)
+        place = _member(line.raw, name)
     except UntouchableError:
         return []
-    if place is None or not _TOKENS[name].fullmatch(raw, place[1], place[2]):
+    if place is None or not _TOKENS[name].fullmatch(line.raw, place[1], place[2]):
         return []
     before, start, end = place
-    after = b"," + json.dumps(name).encode() + b":" + raw[start:end]
-    if raw[before:end] != after:
+    after = _inserted(name, line.raw[start:end])
+    if line.raw[before:end] != after:
         return []
-    return [FieldEdit(before + offset, end + offset, b"", entry_id, name, after, UNRECORDED)]
+    return _edit(line, (before, end), b"", name, after, UNRECORDED)
+
+
+def _inserted(name: str, token: bytes) -> bytes:
+    return b"," + json.dumps(name).encode() + b":" + token
+
+
+def _edit(line: ParsedLine, span: Span, new: bytes, name: str, *undone: Any) -> list[FieldEdit]:
+    start, end = span[0] + line.offset, span[1] + line.offset
+    return [FieldEdit(start, end, new, line.ident or "", name, *undone or [None])]
 
 
 def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:

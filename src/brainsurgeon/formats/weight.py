@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, leaves, str_or_empty
-from brainsurgeon.formats.claude_chain import BOUNDARY, blocks_of, entry_id, message_of
+from brainsurgeon.formats.claude_code import BOUNDARY, blocks_of, entry_id, message_of
 from brainsurgeon.formats.generic import Generic
-from brainsurgeon.formats.openclaw_tree import NOT_REPLAYED
+from brainsurgeon.formats.openclaw import NOT_REPLAYED
 from brainsurgeon.model.entries import Entry, KeyPath
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.text import moment_said

@@ -62,7 +62,6 @@ class TurnStep(Struct, frozen=True):
     cut_short: bool = False
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
-    model: str = ""
 
 
 class Turn(Struct):
@@ -109,9 +108,9 @@ class Verdict(Struct, frozen=True):
 class Archive(Struct, frozen=True):
     """An archive that a plan makes, named by the id of its closing entry.
 
-    `entries` counts the entries between prompt and closing entry. `takes_in` are the ids of the
-    archives in it, `prompts` the ids of the prompts of all its turns. `turns`, `calls` and `failed`
-    (calls) include those of the archives in it. `digest` is that of the turn before archiving.
+    `entries` counts the entries between prompt and closing entry. `prompts` are the ids of the
+    prompts of all its turns. `turns`, `calls` and `failed` (calls) include those of the archives in
+    it. `digest` is that of the turn before archiving.
     """
 
     entry_id: str
@@ -123,7 +122,6 @@ class Archive(Struct, frozen=True):
     style: str
     note: str | None
     digest: bytes
-    takes_in: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     turns: int = 1
     calls: int = 0

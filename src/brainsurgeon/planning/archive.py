@@ -7,14 +7,14 @@ from itertools import compress, pairwise
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.formats.splice import offsets_of
 from brainsurgeon.model.entries import KeyPath, placeholder_id, value_at
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.turns import LINK, NOTHING, Archive, ArchiveRecord, Sent, Verdict
-from brainsurgeon.planning.drafts import offsets_of
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.summaries import SummaryFacts, archive_text, outcomes_of, summary_of
 from brainsurgeon.planning.turns import (
     Archiving,
@@ -169,7 +169,6 @@ class _Archiver:
             whole.tokens(self._rate), 0,
             max(*(gathered.turn.depth for gathered in group), len(group) > 1) + 1,
             self._rules.style, note, last.digest_of(note),
-            takes_in=tuple(one.turn.closing_id or "" for one in group if one.archived),
             prompts=tuple(gathered.turn.prompt_id for gathered in group),
             turns=turns, calls=calls, failed=failed,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS, codex_answers, codex_window
 from brainsurgeon.model.entries import Entry, Lines
 from brainsurgeon.model.parsing import parse
@@ -23,7 +23,6 @@ from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import NOTHING, PICTURE, RATE, Calibration, ModelCall, Sent
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.planning.snapshot import parsed_lines
 from brainsurgeon.planning.turns import Archiving, without_thresholds
 
 # Number of the newest calls used: older ones were made with other prompts and tools.

@@ -10,7 +10,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     REDACTED,
@@ -38,7 +38,7 @@ from brainsurgeon.planning.rules import (
     override_of,
     read_restored,
 )
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.tail import Frontier
 
 _MOST_WARNINGS = 100
@@ -183,12 +183,10 @@ class Judge:
 
 
 def restorations(parsed: ParsedLine, back: list[Extraction]) -> Iterator[Restoration]:
-    places = offsets_of(parsed, [value.path for value in back]) if back else {}
+    places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
     for value in back:
-        yield Restoration(
-            *places[value.path], value.id, value.entry_id, value.path, value.size,
-            value.tokens,
-        )  # fmt: skip
+        place = places[value.path]
+        yield Restoration(*place, value.id, value.entry_id, value.path, value.size, value.tokens)
 
 
 def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> Iterator[Removal]:
@@ -213,22 +211,14 @@ def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> I
 def redaction(parsed: ParsedLine, listed: list[Redaction], form: Format) -> Iterator[Edit]:
     """Draft the edits that shorten one of the agent's own calls, and the field that marks it."""
     ident, rest = parsed.ident or "", form.rest(parsed.entry)
-    places = offsets_of(parsed, [redacted.path for redacted in listed])
+    places = splice.offsets_of(parsed, [redacted.path for redacted in listed])
     for redacted in listed:
         yield Removal(
             *places[redacted.path], redacted.token, ident, placeholder_id(ident), redacted.path,
             redacted.kind, None, redacted.chars, block=False, forced=True,
             reason="the agent's own restore call", redacts=True, rest=rest,
         )  # fmt: skip
-    yield from splice.put(parsed.raw, parsed.offset, ident, REDACTED, b"true")
-
-
-def offsets_of(parsed: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, tuple[int, int]]:
-    offset = parsed.offset
-    return {
-        path: (start + offset, end + offset)
-        for path, (start, end) in splice.locate(parsed.raw, paths).items()
-    }
+    yield from splice.put(parsed, REDACTED, b"true")
 
 
 class FieldRequests:
@@ -259,7 +249,7 @@ class FieldRequests:
         is edited once: the newest request decides whether it is undone or set. An entry that stays
         shortened keeps the field that marks it.
         """
-        raw, offset, ident = parsed.raw, parsed.offset, parsed.ident or ""
+        ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)
         chosen = self.sets.get(ident)
         if chosen and pristine is not None and pristine > _newness(chosen):
@@ -275,13 +265,12 @@ class FieldRequests:
         edits = self._undone(parsed, rest, stays)
         if pristine is not None:
             for name in {RESTORED, REDACTED} - stays - {edit.name for edit in edits}:
-                edits += splice.take_out_marked(raw, offset, ident, name)
+                edits += splice.take_out_marked(parsed, name)
         if chosen:
-            token = json.dumps(chosen.value).encode()
-            edits += splice.put(raw, offset, ident, EXTRACTABLE, token)
+            edits += splice.put(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
         if marked:
-            token = json.dumps(iso(now)).encode()
-            edits += splice.put(raw, offset, parsed.ident or back[0].entry_id, RESTORED, token)
+            line = parsed._replace(ident=parsed.ident or back[0].entry_id)
+            edits += splice.put(line, RESTORED, json.dumps(iso(now)).encode())
         return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
 
     def _undone(
@@ -295,14 +284,11 @@ class FieldRequests:
             others = record.session_id != self._own and record.rest != rest
             if others or once or record.name in stays or not self._undoes(record):
                 continue
-            ident, name = record.entry_id, record.name
-            edit = splice.take_out(
-                parsed.raw, parsed.offset, ident, name, record.before, record.after, record.id
-            )
-            if edit is not None:
-                edits.append(edit)
-            elif record.session_id == self._own:
-                self._missed.append((ident, f"{name} no longer has the value that was set"))
+            undone = splice.take_out(parsed, record)
+            edits += undone
+            if not undone and record.session_id == self._own:
+                why = f"{record.name} no longer has the value that was set"
+                self._missed.append((record.entry_id, why))
         return edits
 
     def undoes_some(self, ident: str) -> bool:

@@ -19,11 +19,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
+from brainsurgeon.formats.placeholders import ARCHIVE, TEXTS
 from brainsurgeon.model.entries import (
     ID,
     PLACEHOLDER,
-    PLACEHOLDER_PREFIX,
     Entry,
     KeyPath,
     Kind,
@@ -38,16 +38,11 @@ from brainsurgeon.model.records import Extraction, PrintedAnswer, Records, Reque
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning.signatures import UNFIT
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot, parsed_lines
+from brainsurgeon.planning.snapshot import Snapshot
 
 _Parts = frozenset[tuple[KeyPath, str, str | None]]
 
-_MARKED = MARK.encode()
-# The beginning of an archive's text in a line, and the id that it names.
-_ARCHIVE = re.compile(re.escape(_MARKED) + rb"\\narchive: (" + ID.encode() + rb")")
 _ARCHIVED = re.compile(re.escape(MARK) + rf"\narchive: ({ID})")
-# The beginning of each text that names a value: a placeholder or an archive.
-_TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, _MARKED))))
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the entry is not the recorded one"
 SEVERAL = "several extractions may have stood there"
@@ -87,7 +82,7 @@ class Matcher:
         """Return the recorded extractions in an entry, at most one for each path."""
         _, raw, entry, ident, _ = parsed
         replaced = self._replaced.get(ident or "", ())
-        if not replaced and _TEXTS.search(raw) is None:
+        if not replaced and TEXTS.search(raw) is None:
             return []
         texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
         places: _Places = defaultdict(list)
@@ -166,7 +161,7 @@ class Matcher:
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
         """Yield the archives whose text, with the old id, is now in an entry with a new id."""
         _, raw, entry, ident, _ = parsed
-        for name in _ARCHIVE.findall(raw) if _MARKED in raw else ():
+        for name in ARCHIVE.findall(raw):
             for value in self._archives.get(name.decode(), ()):
                 known_session = value.session_id in self._records.alike
                 if value.entry_id == ident or value.links or not known_session:

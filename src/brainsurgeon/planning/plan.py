@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
+from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, PREFIX, KeyPath
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, Restoration, Result
 from brainsurgeon.model.records import Extraction, Request
@@ -29,7 +30,7 @@ from brainsurgeon.planning.matching import (
 )
 from brainsurgeon.planning.rules import Keep
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot, parsed_lines
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.tail import Frontier
 from brainsurgeon.planning.turns import NOTHING_ASKED, Archiving
 

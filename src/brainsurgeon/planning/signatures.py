@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import Thoughts
-from brainsurgeon.formats.openclaw_tree import EMPTIED, is_hollow
+from brainsurgeon.formats.base import ParsedLine, Thoughts
+from brainsurgeon.formats.openclaw import EMPTIED, is_hollow
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, placeholder_id, value_at
 from brainsurgeon.model.parsing import parse
@@ -28,7 +28,7 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.turns import LINK
 from brainsurgeon.planning.rules import override_of
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot
+from brainsurgeon.planning.snapshot import Snapshot
 
 BROKEN = "signature broken by this rewrite"
 DOUBTFUL = "its signature may have been made with other values before it than now"
@@ -183,7 +183,7 @@ class Gatherer:
             removals = [self.weighed(parsed, removal) for removal in removals]
         except (splice.UntouchableError, RecursionError) as why:
             # A line that cannot be edited; its signature stays.
-            removals, stays = [_removal(parsed, (0, 0), (), 0)], str(why)
+            removals, stays = [_removal(parsed, (parsed.offset, parsed.offset), (), 0)], str(why)
         self.signatures.standing += [
             Signature(removal, live, stays, bound, is_hollow(value_at(parsed.entry, removal.path)))
             for removal in removals
@@ -271,7 +271,7 @@ class Gatherer:
 
 def _removals(parsed: ParsedLine, thoughts: Thoughts, rest: bytes | None) -> list[Removal]:
     """Draft the removals of a line's signatures. Raises UntouchableError if one is uncertain."""
-    spans = splice.locate(parsed.raw, [path for path, _ in thoughts.blocks])
+    spans = splice.offsets_of(parsed, [path for path, _ in thoughts.blocks])
     removals = [_removal(parsed, spans[path], path, chars, rest) for path, chars in thoughts.blocks]
     splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
     return removals
@@ -281,9 +281,8 @@ def _removal(
     parsed: ParsedLine, span: tuple[int, int], path: KeyPath, chars: int,
     rest: bytes | None = None,
 ) -> Removal:  # fmt: skip
-    ident, offset = parsed.ident or "", parsed.offset
+    ident = parsed.ident or ""
     return Removal(
-        span[0] + offset, span[1] + offset, EMPTIED, ident, placeholder_id(ident), path,
-        "thinking", None, chars,
-        block=True, forced=False, reason=BROKEN, rest=rest, empties=True,
+        *span, EMPTIED, ident, placeholder_id(ident), path, "thinking", None, chars, block=True,
+        forced=False, reason=BROKEN, rest=rest, empties=True,
     )  # fmt: skip

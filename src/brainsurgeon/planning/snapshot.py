@@ -1,13 +1,9 @@
 """A session at the time of planning."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
-
 from msgspec import Struct
 
 from brainsurgeon.formats.base import Format
-from brainsurgeon.model.entries import Entry, Line, Lines
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import Lines
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.sessions import Survey
 
@@ -53,20 +49,3 @@ class Snapshot(Struct, frozen=True):
     @property
     def restores(self) -> list[Request]:
         return [request for request in self.records.requests if request.action == "restore"]
-
-
-class ParsedLine(NamedTuple):
-    """A line that is an entry: its offset, bytes and value, and the id of the entry."""
-
-    offset: int
-    raw: bytes
-    entry: Entry
-    ident: str | None
-    terminated: bool
-
-
-def parsed_lines(lines: Iterable[Line], form: Format) -> Iterator[ParsedLine]:
-    for line in lines:
-        if line.raw and (entry := parse(line.raw)) is not None:
-            ident = form.identity(entry, line.raw, line.number)
-            yield ParsedLine(line.offset, line.raw, entry, ident, line.terminated)

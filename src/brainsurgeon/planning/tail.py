@@ -11,12 +11,13 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import OLD, Line, Part, value_at
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.planning.rules import EntryState, Extract, extract
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot
+from brainsurgeon.planning.snapshot import Snapshot
 
 # Increase this whenever the planner or this module decides otherwise about the same bytes.
 VERSION = 1

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import OLD, placeholder_in, value_at
 from brainsurgeon.model.rules import ArchiveRules, Rules
@@ -25,7 +26,7 @@ from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.turns import MARK, Sent, ToolCall, ToolResult, Turn, TurnStep, Verdict
 from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.rules import EntryState
-from brainsurgeon.planning.snapshot import ParsedLine, Snapshot, parsed_lines
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.summaries import SummaryFacts, archive_text, closing_facts, summary_of
 from brainsurgeon.planning.tail import Frontier
 
