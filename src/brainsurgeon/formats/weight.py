@@ -253,13 +253,18 @@ def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float
     The entry is one that requests carry; `rate` is the number of tokens for a character.
     """
     sent = DIALECTS[form].sent
-    before, after = sent(entry), sent(_replaced(entry, path, json.loads(token)))
+    before, after = map(sent, _replaced(entry, path, json.loads(token)))
     return Sent(before.chars - after.chars, before.pictures - after.pictures).tokens(rate)
 
 
-def _replaced(value: Any, path: KeyPath, new: Any) -> Any:
+def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:
+    """Return a value with and without the change at `path`.
+
+    Lists on the path have that element alone: a line may have 40,000 blocks, each with a change.
+    """
     if not path:
-        return new
-    changed = value.copy()
-    changed[path[0]] = _replaced(value[path[0]], path[1:], new)
-    return changed
+        return value, new
+    before, after = _replaced(value[path[0]], path[1:], new)
+    if isinstance(value, list):
+        return [before], [after]
+    return {**value, path[0]: before}, {**value, path[0]: after}
