@@ -49,7 +49,7 @@ class Archives(Table):
         ids = {}
         for archive in archives:
             row = asdict(archive) | more | {"note": archive.note and storable(archive.note)}
-            del row["takes_in"], row["prompts"]
+            del row["prompts"]
             ids[archive.entry_id] = self._insert("archives", row)
         return ids
 
