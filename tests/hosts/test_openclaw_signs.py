@@ -8,6 +8,7 @@ import time
 import pytest
 
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.sessions import Signs
 from building.processes import Puppet
 from building.world import LATER
 
@@ -317,10 +318,10 @@ def test_nothing_is_parsed_while_an_opener_would_wait(world, conversation, monke
     path = world.put(NAME, conversation.bytes())
     path.with_name("sessions.json").write_text("{}")
     parsed, compared = [], []
-    parse, changed = openclaw.parse, openclaw.OpenClawSigns.changed
+    parse, changed = openclaw.parse, Signs.changed
     monkeypatch.setattr(openclaw, "parse", lambda raw: parsed.append(leased(path)) or parse(raw))
     monkeypatch.setattr(
-        openclaw.OpenClawSigns,
+        Signs,
         "changed",
         lambda signs: compared.append(leased(path)) or changed(signs),
     )
@@ -339,7 +340,7 @@ def leased(path):
 
 def test_a_run_that_begins_under_the_lease_is_seen(directory):
     """A lock or a mark that was not there when the signs were read differs, and so does its end."""
-    signs = openclaw.OpenClawSigns(directory.descriptor, NAME, lambda: LATER, HOUR)
+    signs = openclaw.signs(directory.descriptor, NAME, lambda: LATER, HOUR)
     before = signs.read(), signs.changed()
     directory.registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
     marked = signs.changed()

@@ -1,19 +1,20 @@
 """One daemon for a store."""
 
-import fcntl
 import os
-import threading
 
+import pytest
+
+from brainsurgeon.errors import BusyError
 from brainsurgeon.store.database import daemon_holder, hold_daemon_lock
 
 
-def test_asking_for_the_daemon_never_keeps_it_from_starting(tmp_path):
-    """A look at who holds the daemon's lock takes it for a moment; starting waits that long."""
-    with hold_daemon_lock(str(tmp_path)):
-        pass
-    looking = os.open(tmp_path / "daemon.lock", os.O_RDONLY)
-    fcntl.flock(looking, fcntl.LOCK_SH)
-    threading.Timer(0.05, os.close, (looking,)).start()
+def test_the_daemons_lock_is_held_by_one_and_shows_its_pid(tmp_path):
+    """A second daemon is refused, and whoever asks learns who runs, until it ends."""
+    directory = str(tmp_path)
+    with hold_daemon_lock(directory):
+        with pytest.raises(BusyError, match=f"pid {os.getpid()}"), hold_daemon_lock(directory):
+            pass
+        running = daemon_holder(directory)
 
-    with hold_daemon_lock(str(tmp_path)):
-        assert daemon_holder(str(tmp_path)) == os.getpid()
+    assert running == os.getpid()
+    assert daemon_holder(directory) is None

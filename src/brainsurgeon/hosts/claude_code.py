@@ -21,6 +21,7 @@ from msgspec import Struct
 from brainsurgeon.hosts import home_paths
 from brainsurgeon.hosts.processes import ancestors, exists, start_of
 from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.sessions import Signs
 
 FORMAT = "claude-code"
 PROJECTS = "projects"
@@ -174,32 +175,18 @@ class SessionPresence(Struct, frozen=True):
     beside: str | None = None
 
 
-class ClaudeCodeSigns:
-    """The live-process records, and the sessions of sub-agents, of one session.
+def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
+    """Return the signs in the live-process records and the sessions of sub-agents."""
+    places = (
+        os.path.join(where.home, RECORDS),
+        os.path.join(where.directory, where.session, SUBAGENTS),
+    )
 
-    They are read before a lease is taken. Under the lease only their `stat` is compared.
-    """
+    def busy() -> str | None:
+        now = clock()
+        return presence(where, now, abandoned).busy or young_subagent(where, now, quiet)
 
-    def __init__(
-        self, where: Place, clock: Callable[[], float], quiet: float, abandoned: float
-    ) -> None:
-        self._where, self._clock = where, clock
-        self._quiet, self._abandoned = quiet, abandoned
-        self._marks: list[object] = []
-
-    def read(self) -> str | None:
-        self._marks = self._status()
-        now = self._clock()
-        busy = presence(self._where, now, self._abandoned).busy
-        return busy or young_subagent(self._where, now, self._quiet)
-
-    def changed(self) -> str | None:
-        return None if self._status() == self._marks else "Claude Code's records changed just now"
-
-    def _status(self) -> list[object]:
-        where = self._where
-        subagents = os.path.join(where.directory, where.session, SUBAGENTS)
-        return [_marks(os.path.join(where.home, RECORDS)), _marks(subagents)]
+    return Signs("Claude Code's records", busy, lambda: [_marks(place) for place in places])
 
 
 def _marks(directory: str) -> object:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, connected
 from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.sessions import Signs
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 # Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`).
@@ -87,33 +88,14 @@ UNREADABLE_LOCK = 1800.0  # seconds for which a lock of an unknown owner counts 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class OpenClawSigns:
-    """An agent's lock and registry entry of a session.
-
-    They are read before a lease is taken. Under the lease only their `stat` is compared: a process
-    that is blocked in open(2) then must not wait until a registry of many megabytes is parsed.
-    """
-
-    def __init__(
-        self, directory: int, name: str, clock: Callable[[], float], abandoned: float
-    ) -> None:
-        self._directory, self._name = directory, name
-        self._clock, self._abandoned = clock, abandoned
-        self._marks: list[object] = []
-
-    def read(self) -> str | None:
-        self._marks = self._status()
-        return agent_busy(self._directory, self._name, self._clock(), self._abandoned)
-
-    def changed(self) -> str | None:
-        return (
-            None
-            if self._status() == self._marks
-            else "its agent's lock file or sessions.json changed just now"
-        )
-
-    def _status(self) -> list[object]:
-        return [_mark(self._directory, name) for name in (f"{self._name}.lock", REGISTRY)]
+def signs(directory: int, name: str, clock: Callable[[], float], abandoned: float) -> Signs:
+    """Return the signs in an agent's lock and its registry entry of a session."""
+    names = (f"{name}.lock", REGISTRY)
+    return Signs(
+        "its agent's lock file or sessions.json",
+        lambda: agent_busy(directory, name, clock(), abandoned),
+        lambda: [_mark(directory, each) for each in names],
+    )
 
 
 def _mark(directory: int, name: str) -> object:

@@ -33,33 +33,17 @@ _TRIGGERS = {
     "session_windows_canonical_pending_after_delete": "a7fc5a118b39",
 }
 
-# The tables that are read: their columns in every known version.
+# The tables that are read: digests of the names of their columns, in every known version.
 _READ = {
-    "schema_meta": "meta_key role schema_version agent_id app_version created_at updated_at",
-    "session_transcript_active_events":
-        "session_id active_position event_seq message_position context_eligible",
-    "session_transcript_index_state":
-        "session_id indexed_seq leaf_event_id needs_rebuild active_event_count"
-        " active_message_count updated_at",
-    "session_nodes":
-        "session_key current_session_id entry_json entry_valid updated_at status created_at"
-        " created_via created_actor_type created_actor_id owner_actor_type owner_actor_id"
-        " owner_assigned_by_type owner_assigned_by_id owner_assigned_at project_id"
-        " parent_session_key spawned_by fork_source_session_key fork_source_session_id"
-        " fork_source_entry_id label display_name category icon pinned_at archived_at"
-        " last_read_at last_interaction_at last_activity_at",
-    "session_pending_inputs":
-        "seq input_id session_key session_id idempotency_key run_id request_hash message_json"
-        " lifecycle_generation state accepted_at",
-    "context_engine_turn_outbox":
-        "advancement_key engine_id owner_plugin_id session_id payload_json attempt_count"
-        " last_attempt_at last_error created_at",
-}  # fmt: skip
-# Columns that only some of the known versions have.
-_SOMETIMES = {
-    "session_nodes": {"legacy_acp_migration_json"},
-    "session_pending_inputs": {"consumed_event_id"},
+    "schema_meta": "c5cf3bd30470",
+    "session_transcript_active_events": "96290ae9df90",
+    "session_transcript_index_state": "d7ba9e12a60f",
+    "session_nodes": "6d4e421d262a",
+    "session_pending_inputs": "5d74c2cf1e90",
+    "context_engine_turn_outbox": "ec2f1434de07",
 }
+# Columns that only some of the known versions have.
+_SOMETIMES = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
 class Schema(Struct, frozen=True):
@@ -140,15 +124,16 @@ def _differences(connection: sqlite3.Connection, version: int) -> Iterator[str]:
     ).fetchall():
         if table in _WRITTEN and _TRIGGERS.get(name) != _digest(made):
             yield f"trigger {name}"
-    for table, listed in _READ.items():
+    for table, digest in _READ.items():
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-        if {name for (name,) in rows} - _SOMETIMES.get(table, set()) != set(listed.split()):
+        names = {name for (name,) in rows} - _SOMETIMES
+        if _digest(" ".join(sorted(names))) != digest:
             yield f"table {table}"
 
 
-def _digest(statement: str) -> str:
-    """Return the digest of a statement without its quotes, case and spaces."""
-    plain = re.sub(r"\s+", " ", statement.replace('"', "").lower())
+def _digest(text: str) -> str:
+    """Return the digest of SQL or of names, without quotes, case and spaces."""
+    plain = re.sub(r"\s+", " ", text.replace('"', "").lower())
     plain = re.sub(r"\s*([(),])\s*", r"\1", plain).strip()
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -131,14 +131,27 @@ class SessionFile(Struct, frozen=True):
         return f"{self.agent}/{self.session}"
 
 
-class Signs(Protocol):
-    """The signs that an agent is at work on the session."""
+class Signs:
+    """The signs that an agent is at work on a session, in the files that `name` names.
+
+    They are read before a lease is taken. Under the lease only the `stat` of the files is compared:
+    a process that is blocked in open(2) must not wait until megabytes are parsed.
+    """
+
+    def __init__(
+        self, name: str, busy: Callable[[], str | None], stat: Callable[[], object]
+    ) -> None:
+        self._name, self._busy, self._stat = name, busy, stat
+        self._seen: object = None
 
     def read(self) -> str | None:
-        """Return the sign that it is at work, or None; this may take long."""
+        """Return the sign that the agent is at work, or None; this may take long."""
+        self._seen = self._stat()
+        return self._busy()
 
     def changed(self) -> str | None:
         """Return what changed since the signs were read, or None; this is fast."""
+        return None if self._stat() == self._seen else f"{self._name} changed just now"
 
 
 class Unreadable(Struct, frozen=True, rename={"why": "reason"}):

@@ -166,8 +166,8 @@ class Examination(Struct, frozen=True):
     def signs(self, session: OpenSession, clock: Callable[[], float]) -> Signs:
         place, abandoned = self._place, self.settings.abandoned_after_seconds
         if place is None:
-            return openclaw.OpenClawSigns(session.directory, session.file.name, clock, abandoned)
-        return claude_code.ClaudeCodeSigns(place, clock, self.settings.quiet_seconds, abandoned)
+            return openclaw.signs(session.directory, session.file.name, clock, abandoned)
+        return claude_code.signs(place, clock, self.settings.quiet_seconds, abandoned)
 
     @property
     def _place(self) -> claude_code.Place | None:

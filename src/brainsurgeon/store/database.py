@@ -42,8 +42,7 @@ _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
     "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",
 )  # fmt: skip
-# Seconds to wait for a process that holds the daemon's lock only to read the daemon's pid.
-_ASKING = 0.2
+_LOCK = "hhqqi4x"  # struct flock of fcntl(2)
 
 
 def _may(path: str, how: int) -> bool:
@@ -298,27 +297,14 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
     make_directory(directory)
     descriptor = open_locks(directory, "daemon.lock")
     try:
-        deadline = time.monotonic() + _ASKING
-        while not _flock(descriptor, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-                raise BusyError(
-                    f"a daemon is already running here (pid {pid or 'unknown'}): {directory}"
-                )
-            time.sleep(0.02)
+        if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):
+            pid = _pid_in(descriptor) or "unknown"
+            raise BusyError(f"a daemon is already running here (pid {pid}): {directory}")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _flock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def daemon_holder(directory: str) -> int | None:
@@ -328,12 +314,16 @@ def daemon_holder(directory: str) -> int | None:
     except OSError:
         return None
     try:
-        if _flock(descriptor, fcntl.LOCK_SH):
-            return None
-        pid = os.pread(descriptor, 32, 0).strip()
-        return int(pid) if pid.isdigit() else None
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, 0, 0))
+        free = struct.unpack(_LOCK, answer)[0] == fcntl.F_UNLCK
+        return None if free else _pid_in(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _pid_in(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).strip()
+    return int(text) if text.isdigit() else None
 
 
 @contextmanager
@@ -384,10 +374,13 @@ def hold_bytes(
         _lock_bytes(descriptor, start, length, fcntl.F_UNLCK)
 
 
+def _request(kind: int, start: int, length: int) -> bytes:
+    return struct.pack(_LOCK, kind, os.SEEK_SET, start, length, 0)
+
+
 def _lock_bytes(descriptor: int, start: int, length: int, kind: int) -> bool:
-    record = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, record)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(kind, start, length))
     except (BlockingIOError, PermissionError):
         return False
     return True
