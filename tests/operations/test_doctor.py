@@ -234,7 +234,7 @@ def test_an_old_file_that_stays_is_named_with_the_reason(pruned, doctor, monkeyp
     monkeypatch.setattr(retire, "retire", others_write)
     pruned.scan(keep_recent=0)
     [beside] = pruned.directory.glob(".brainsurgeon-*")
-    why = "the old file was written anew, and so was the session"
+    why = "the old file was written anew, while the session was written anew"
     assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {str(beside): why}
     level, advice = fitting(doctor()[0], rf"two.jsonl: {beside.name} stays beside it: {why}")
     assert level == "warning"

@@ -43,7 +43,7 @@ def compared(world, look, data, keys, provider=None):
     path = world.put(NAME, data)
     world.scan(**keys)
     before, after = look(data), look(path.read_bytes())
-    saved = world.store.sums.tokens()
+    saved = world.store.sums.standing()[3]
 
     assert saved == sum(run.facts["tokens"] for run in world.store.runs.newest(None))
     pairs = [
@@ -104,7 +104,7 @@ def test_a_turn_archived_in_place_counts_what_its_requests_lose(tmp_path, keys):
     world.scan(**keys)
     fell = was - tokens(request(path))
     rows = sql(world, "SELECT tokens_before, tokens_after FROM archives")
-    saved = world.store.sums.tokens()
+    saved = world.store.sums.standing()[3]
     world.close()
 
     assert saved == pytest.approx(fell, rel=0.1)
@@ -130,10 +130,10 @@ def test_archives_of_archives_add_up(world, look):
         path = world.put(NAME, before + talk.bytes()[written:])
         world.scan(**keys)
     first, after = (look(data)["requests"][0] for data in (talk.bytes(), path.read_bytes()))
-    saved = world.store.sums.tokens()
+    saved = world.store.sums.standing()[3]
 
     assert sql(world, "SELECT max(depth) FROM archives")[0][0] > 1
     assert saved == sum(run.facts.get("tokens", 0) for run in world.store.runs.newest(None))
     assert saved == pytest.approx(tokens(first["messages"]) - tokens(after["messages"]), rel=0.1)
     world.restore_all(pristine=True)
-    assert world.store.sums.tokens() == 0
+    assert world.store.sums.standing()[3] == 0

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Callable
 from glob import escape, glob
-from typing import Any
 
 from msgspec import Struct
 
@@ -100,27 +99,20 @@ def read(directory: str, pid: int) -> ProcessRecord | None:
             return None
         except OSError:
             break
-        if isinstance(record.get("sessionId"), str):
-            return _record(pid, written, record)
+        if isinstance(session := record.get("sessionId"), str):
+            working, started, since = map(record.get, ("cwd", "procStart", "startedAt"))
+            namespace = re.search(r"pid:\[[0-9]+\]$", str(record.get("pidDomain")))
+            return ProcessRecord(
+                pid, written, session, working if isinstance(working, str) else "",
+                record.get("status"),
+                str(started) if isinstance(started, str | int) else None,
+                since / 1000 if isinstance(since, int | float) else None,
+                namespace[0] if namespace else None,
+            )  # fmt: skip
     return ProcessRecord(pid, written)
 
 
-def _record(pid: int, written: float, record: dict[str, Any]) -> ProcessRecord:
-    keys = ("procStart", "startedAt", "pidDomain", "cwd")
-    started, since, domain, directory = map(record.get, keys)
-    namespace = re.search(r"pid:\[[0-9]+\]$", domain) if isinstance(domain, str) else None
-    return ProcessRecord(
-        pid, written, record["sessionId"], directory if isinstance(directory, str) else "",
-        record.get("status"),
-        str(started) if isinstance(started, str | int) else None,
-        since / 1000 if isinstance(since, int | float) else None,
-        namespace[0] if namespace else None,
-    )  # fmt: skip
-
-
 class Place(Struct, frozen=True):
-    """The home, project and main session of a session file, and its name if a sub-agent's."""
-
     home: str
     project: str
     session: str
@@ -142,7 +134,6 @@ class Place(Struct, frozen=True):
 
 
 def place(path: str) -> Place | None:
-    """Return the place of a session file; None if no session can have this path."""
     parts = path.split(os.sep)
     name, stem = parts[-1], parts[-1].removesuffix(".jsonl")
     if stem in ("", name):
@@ -190,7 +181,6 @@ def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned: flo
 
 
 def _marks(directory: str) -> object:
-    """Return the `stat` values of each file that reveal changes, or the error number."""
     try:
         with os.scandir(directory) as listing:
             return sorted(

@@ -25,7 +25,6 @@ def homes() -> list[Home]:
 
 
 def uncovered(roots: Iterable[str]) -> list[Home]:
-    """Return the homes that no root overlaps."""
     known = [os.path.realpath(root) for root in roots]
     places = ((home, os.path.realpath(home.path)) for home in homes())
     return [

@@ -31,7 +31,6 @@ def is_session_name(name: str) -> bool:
 
 
 def is_archive_name(name: str) -> bool:
-    """Check whether a file of this name is a live session or an agent's archive of one."""
     return is_session_name(name) or _ARCHIVE.search(name) is not None
 
 
@@ -109,7 +108,6 @@ def _mark(directory: int, name: str) -> object:
 
 
 def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Return why the agent may be at work on this session, or None."""
     return (
         lock_held(directory, name, now)
         or _marked_running(directory, name, now, abandoned)

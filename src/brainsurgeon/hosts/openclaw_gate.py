@@ -94,13 +94,11 @@ _FROM = " FROM session_windows w LEFT JOIN session_nodes n ON n.session_key = w.
 
 
 def windows(connection: sqlite3.Connection) -> list[Window]:
-    """Read the descriptions of all sessions. SQLite parses the entries of all nodes for it."""
     rows = connection.execute(_select(connection) + " ORDER BY w.created_at, w.session_id")
     return [_window(row) for row in rows.fetchall()]
 
 
 def window(connection: sqlite3.Connection, session: str) -> Window | None:
-    """Read the description of one session, None if it does not exist."""
     select = _select(connection) + " WHERE w.session_id = ?"
     row = connection.execute(select, (session,)).fetchone()
     return _window(row) if row else None

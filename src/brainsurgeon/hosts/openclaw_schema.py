@@ -188,7 +188,6 @@ class Payload(Struct, frozen=True):
 
 
 def plain(text: bytes, *, compressing: bool) -> Payload:
-    """Return the columns that store a text uncompressed."""
     return Payload(text, None, len(text) if compressing else None, None)
 
 
@@ -218,7 +217,6 @@ def sessions(connection: sqlite3.Connection) -> list[str]:
 
 
 def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
-    """Return the size (bytes) of each session's events, counting a newline after each."""
     return dict(connection.execute(
         f"SELECT e.session_id, sum(1 + {_SIZE[schema.compressing]}) FROM transcript_events e"  # noqa: S608
         " GROUP BY e.session_id"

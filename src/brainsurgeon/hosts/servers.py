@@ -43,7 +43,6 @@ def openclaw_names() -> list[str]:
 
 
 def add_command(agent: str, server: Sequence[str]) -> tuple[str, ...]:
-    """Return the agent's command that adds the server for all projects of the user."""
     if agent == "openclaw":
         entry = json.dumps({"command": server[0], "args": list(server[1:])})
         return (agent, "mcp", "set", NAME, entry)
@@ -52,7 +51,6 @@ def add_command(agent: str, server: Sequence[str]) -> tuple[str, ...]:
 
 
 def remove_command(agent: str) -> tuple[str, ...]:
-    """Return the agent's command that removes the server."""
     action = {"openclaw": ("unset",), "claude": ("remove", "--scope", "user")}
     return (agent, "mcp", *action.get(agent, ("remove",)), NAME)
 

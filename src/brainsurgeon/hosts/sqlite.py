@@ -20,13 +20,14 @@ import struct
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Self
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from brainsurgeon.errors import BusyError
+from brainsurgeon.model.sessions import Fingerprint
 
 LOG = "-wal"  # suffix of the write-ahead log
 PATIENCE = 1.0  # seconds to wait for another process while reading
@@ -59,14 +60,11 @@ def _translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None)
-        raise AgentDatabaseError(code or _decoding(error)) from error
+        # Python's own errors have no code of SQLite.
+        text = _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
+        raise AgentDatabaseError(code or text) from error
     except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8
         raise AgentDatabaseError(_NO_TEXT) from error
-
-
-def _decoding(error: sqlite3.Error) -> str:
-    """Return the reason of an error of Python's own module, which has no code of SQLite."""
-    return _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
 
 
 class _Cursor(sqlite3.Cursor):
@@ -94,18 +92,11 @@ class _Connection(sqlite3.Connection):
         return self.cursor(_Cursor).execute(*arguments)
 
 
-class FileStat(Struct, frozen=True):
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-
-
 class DatabaseState(Struct, frozen=True):
     """The states of a database and of its write-ahead log, if there is one."""
 
-    main: FileStat
-    log: FileStat | None
+    main: Fingerprint
+    log: Fingerprint | None
 
     @property
     def logged(self) -> bool:
@@ -117,18 +108,13 @@ def state_of(path: str) -> DatabaseState:
 
     Raises FileNotFoundError if it is gone, IsADirectoryError if it is no regular file.
     """
-    main = _file_state(path)
-    try:
-        return DatabaseState(main, _file_state(path + LOG))
-    except FileNotFoundError:
-        return DatabaseState(main, None)
-
-
-def _file_state(path: str) -> FileStat:
-    status = os.stat(path, follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode):
+    main = os.stat(path, follow_symlinks=False)
+    if not stat.S_ISREG(main.st_mode):
         raise IsADirectoryError(path)
-    return FileStat(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    log = None
+    with suppress(FileNotFoundError):
+        log = Fingerprint.of(os.stat(path + LOG, follow_symlinks=False))
+    return DatabaseState(Fingerprint.of(main), log)
 
 
 def held_open(path: str) -> bool:

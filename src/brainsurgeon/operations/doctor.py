@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import BusyError, DamagedError
+from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup import catalogue
@@ -146,18 +146,12 @@ def _store(store: Store) -> Iterator[Finding]:
     if missing:
         lead = counted(missing, "row of the store leads", "rows of the store lead")
         yield Finding("error", f"{lead} to what is not there", _FROM_BACKUP)
-    broken = total = 0
-    for blob, name in store.blobs.named():
-        total += 1
-        try:
-            store.blobs.get(blob, name)
-        except DamagedError:
-            broken += 1
+    total, damaged = store.blobs.check_all()
     if gone := store.extractions.gone(LOST):
         text = counted(gone, "placeholder leads to a value", "placeholders lead to values")
         yield Finding("error", f"{text} lost with a damaged store", _LOST)
-    if broken:
-        yield Finding("error", f"{broken} of {total} stored values are damaged", _FROM_BACKUP)
+    if damaged:
+        yield Finding("error", f"{len(damaged)} of {total} stored values are damaged", _FROM_BACKUP)
     else:
         values = counted(total, "stored value has its", "stored values have their")
         yield Finding("ok", f"the database is sound, {values} digest")

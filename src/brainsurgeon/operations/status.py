@@ -110,6 +110,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
     rewrites = store.journal.open_rewrites() if store else []
     runs = store.runs.newest(_NEWEST) if store else []
     since = min([now - _DAY, *(run.at for run in runs)])
+    _, _, archives, tokens = store.sums.standing() if store else (0, 0, 0, 0)
     log = store.events if store else None
     logged = log.after(log.before(since), kinds=("failure", "lapse")) if log else ()
     failures = [
@@ -143,8 +144,8 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         databases=tuple(describe_databases(settings)),
         homes=tuple(unused_homes(settings)),
         loads=store.calibrations.loads() if store else NO_LOADS,
-        tokens_saved=store.sums.tokens() if store else 0,
-        turns_archived=store.sums.archived() if store else 0,
+        tokens_saved=tokens,
+        turns_archived=archives,
         runs=tuple(runs),
         failures=tuple(failures[-_NEWEST:]),
         values_damaged=store.blobs.count_damaged() if store else 0,
@@ -278,7 +279,7 @@ def metrics(
 
 
 def _of_store(store: Store) -> list[Metric]:
-    values, size = store.sums.standing()
+    values, size, archives, _ = store.sums.standing()
     interrupted = sum(not rewrite.stays for rewrite in store.journal.open_rewrites())
     files: Counter[str] = Counter()
     for outcome, number in store.sums.outcomes():
@@ -292,7 +293,7 @@ def _of_store(store: Store) -> list[Metric]:
         Metric("extracted_bytes", "Size of the values that stand extracted.", size),
         Metric("damaged_values", "Values known to be damaged: retention checks some.",
                store.blobs.count_damaged()),
-        Metric("archived_turns", "Archives of turns that stand.", store.sums.archived()),
+        Metric("archived_turns", "Archives of turns that stand.", archives),
         Metric("store_bytes", "Size of the store's database.", store.size),
         Metric("requests", "Restores and settings that wait for an idle session.",
                store.requests.count_open()),

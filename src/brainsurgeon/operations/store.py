@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import StoreUnusableError, UsageError
+from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import Finding, Level, Purge, Replacement, StoreCopy
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_left, placeholders_put_away
@@ -107,8 +107,13 @@ class Rescue(Struct, frozen=True):
 def rescue(settings: Settings, now: float) -> Rescue | None:
     """Replace a damaged store by a new one with its readable rows; None if it is not damaged."""
     directory = settings.state_dir
-    if not backup.is_damaged(directory):
-        return None
+    try:
+        with open_to_read(directory) or nullcontext() as store:
+            if store is None or store.damage() is None:
+                return None
+    except StoreUnusableError as why:
+        if not isinstance(why, StoreDamagedError):
+            return None  # not a store, of another version, or not accessible
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
         saved = salvage(directory, path, now)

@@ -53,15 +53,20 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
 
-    `there` are the bytes where the move began. A line without an id proves nothing: another program
-    may have written an equal one. A line with an id is written only once.
+    `there` are the bytes where the move began. If only part of a line was moved and another line
+    follows it, that part counts. A line without an id proves nothing: another program may have
+    written an equal one. A line with an id is written only once.
     """
-    done = min(len(late), len(there))
-    for line in late[: late.rfind(b"\n", 0, done) + 1].splitlines():
+    pairs = enumerate(zip(late, there, strict=False))
+    common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
+    start = late.rfind(b"\n", 0, common) + 1
+    for line in late[:start].splitlines():
         entry = parse(line) or {}
         if not any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")):
             return None
-    return done if late[:done] == there[:done] else None
+    glued, behind = there[start:].split(b"\n")[0], there[common:].split(b"\n")[0]
+    torn = parse(glued) is None and parse(behind) is not None
+    return common if torn or common == min(len(late), len(there)) else start
 
 
 class StaysError(OSError):
@@ -213,7 +218,7 @@ class _Merge(Struct):
             is_mate = self.pair.mate in (None, os.fstat(named).st_ino)
             if not (is_mate and goes_on(named, self.ends[1])):
                 grew = "written anew" if rewritten else "appended to"
-                why = f"the old file was {grew}, and the session was written anew"
+                why = f"the old file was {grew}, while the session was written anew"
                 raise StaysError(why, ended=True)
             if rewritten:
                 self.pair.exchange_names()

@@ -196,10 +196,9 @@ def list_rows(
                 state = sqlite.state_of(item.path)
             except OSError:
                 continue  # deleted since the listing
-            place = (state.main.device, state.main.inode)
-            if place not in met and not rests(item.path, state):
+            if state.main.place not in met and not rests(item.path, state):
                 yield from _sessions(item, root, own)
-            met.add(place)
+            met.add(state.main.place)
 
 
 def open_database(state_directory: str, path: str) -> AbstractContextManager[sqlite3.Connection]:

@@ -100,7 +100,9 @@ class Store:
 
     @property
     def size(self) -> int:
-        return database.size_of(self._connection)
+        counts = ("page_count", "page_size")
+        pages, page = (self._connection.execute(f"PRAGMA {of}").fetchone()[0] for of in counts)
+        return int(pages * page)
 
     def close(self) -> None:
         """Close the database and release every lock."""

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from itertools import count
 
 from brainsurgeon.errors import (
-    DamagedError,
-    StoreDamagedError,
     StoreFullError,
     StoreUnusableError,
     UsageError,
@@ -99,20 +97,6 @@ def take_copy(source: str, path: str) -> int:
         ) from error
 
 
-def is_damaged(directory: str) -> bool:
-    """Check whether a directory has a store of this version whose database is damaged."""
-    try:
-        opened = read_database(directory)
-        if opened is None:
-            return False
-        with closing(opened) as connection, translated(directory):
-            return [row[0] for row in connection.execute("PRAGMA quick_check(1)")] != ["ok"]
-    except StoreDamagedError:
-        return True
-    except StoreUnusableError:
-        return False  # not a store, of another version, or not accessible
-
-
 def _copy_database(source: str, path: str, at_rest: AbstractContextManager[None]) -> None:
     """Copy a store to a new file while other processes write to it.
 
@@ -172,27 +156,19 @@ def check_copy(path: str) -> int:
     """
     with closing(connect(path, "ro")) as connection:
         refuse_unknown(connection, path)
-        if problem := _problem(connection):
+        problem, values, damaged = None, 0, list[int]()
+        if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+            problem = "the database is damaged"
+        elif connection.execute("PRAGMA foreign_key_check").fetchone():
+            problem = "rows refer to missing rows"
+        else:
+            values, damaged = Blobs(connection).check_all()
+        if problem or damaged:
             raise StoreUnusableError(
-                f"{path}: {problem}; it is not used. `brainsurgeon doctor` looks at the store "
-                "itself"
+                f"{path}: {problem or f'{len(damaged)} of its values are damaged'}; it is not used."
+                " `brainsurgeon doctor` looks at the store itself"
             )
-        return int(connection.execute("SELECT count(*) FROM blobs").fetchone()[0])
-
-
-def _problem(connection: sqlite3.Connection) -> str | None:
-    """Return a problem with the pages, rows or values of a store, or None."""
-    if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-        return "the database is damaged"
-    if connection.execute("PRAGMA foreign_key_check").fetchone():
-        return "rows refer to missing rows"
-    blobs, broken = Blobs(connection), 0
-    for ident, digest in blobs.named():
-        try:
-            blobs.get(ident, digest)
-        except DamagedError:
-            broken += 1
-    return f"{broken} of its values are damaged" if broken else None
+        return values
 
 
 def _refuse_target(directory: str, target: str, *, force: bool) -> None:

@@ -158,6 +158,7 @@ class Blobs(Table):
             return False
         return True
 
-    def named(self) -> list[tuple[int, bytes]]:
-        """Return the id and the digest of every value."""
-        return self._execute("SELECT id, digest FROM blobs").fetchall()
+    def check_all(self) -> tuple[int, list[int]]:
+        """Read every value; return how many there are, and the rows of the damaged ones."""
+        rows = self._execute("SELECT id, digest FROM blobs").fetchall()
+        return len(rows), [ident for ident, name in rows if not self._is_sound(ident, name)]

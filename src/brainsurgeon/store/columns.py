@@ -43,6 +43,15 @@ class Table:
         )
         return int(cursor.lastrowid or 0)
 
+    def _upsert(self, table: str, key: str, row: Mapping[str, object]) -> None:
+        """Insert a row, or update the columns of the one with the same key."""
+        changed = ", ".join(f"{column} = excluded.{column}" for column in row)
+        self._execute(
+            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608
+            f" ON CONFLICT ({key}) DO UPDATE SET {changed}",
+            (*row.values(),),
+        )
+
 
 def columns(kind: type[Struct]) -> str:
     """Return the columns with the names of a record's fields."""

@@ -207,11 +207,6 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def size_of(connection: sqlite3.Connection) -> int:
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
-
-
 def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
     """Raise StoreUnusableError if a database is not a store, or of another version.
 

@@ -101,7 +101,7 @@ class FileStates(Table):
         return {row[-1]: FileState(_fingerprint(row), *row[5:-1]) for row in rows}
 
     def remember(self, path: str, state: FileState) -> None:
-        self._insert("files", _columns(path, state), "OR REPLACE")
+        self._upsert("files", "path", _columns(path, state))
         if self._version is not None:
             mark = astuple(state.fingerprint)
             self._keep(path, mark, state.due_at, state.rules, state.outcome)

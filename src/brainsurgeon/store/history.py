@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from brainsurgeon.model.reports import Event, EventKind, Run
 from brainsurgeon.store.columns import Table
@@ -33,6 +33,7 @@ _EVENT = (
     " LEFT JOIN agents a ON a.id = s.agent_id"
 )
 _RUN = "SELECT id, at, command, facts FROM runs"
+_Kind = TypeVar("_Kind", Event, Run)
 # Extracted values, once for each session that contains their placeholder. The text and the link
 # that an archived turn replaced are not counted as values: archived turns are counted instead.
 _STANDING = (
@@ -67,7 +68,7 @@ class Events(Table):
         rows = self._execute(
             f"{_EVENT} WHERE {' AND '.join(conditions)} ORDER BY e.id", [*conditions.values()]
         )
-        return [_event(row) for row in rows]
+        return [_with_facts(Event, row) for row in rows]
 
     def newest(self) -> int:
         """Return the id of the newest event, or 0."""
@@ -76,7 +77,7 @@ class Events(Table):
     def up_to(self, ident: int) -> Event | None:
         """Return the newest event whose id is at most `ident`."""
         rows = self._execute(f"{_EVENT} WHERE e.id <= ? ORDER BY e.id DESC LIMIT 1", (ident,))
-        return next(map(_event, rows), None)
+        return next((_with_facts(Event, row) for row in rows), None)
 
     def before(self, moment: float) -> int:
         """Return the id of the last event before a moment."""
@@ -94,9 +95,9 @@ class Events(Table):
         self._executemany("DELETE FROM events WHERE id = ?", ((ident,) for ident in ids))
 
 
-def _event(row: tuple[Any, ...]) -> Event:
-    *columns, facts = row
-    return Event(*[*columns, json.loads(facts)])
+def _with_facts(kind: type[_Kind], row: tuple[Any, ...]) -> _Kind:
+    """Return an event or a run; its facts are the last column."""
+    return kind(*[*row[:-1], json.loads(row[-1])])
 
 
 class Runs(Table):
@@ -152,12 +153,13 @@ class Runs(Table):
         self._execute("UPDATE runs SET facts = ? WHERE id = ?", (json.dumps(facts), run_id))
 
     def named(self, run_id: int) -> Run | None:
-        return next(map(_run, self._execute(f"{_RUN} WHERE id = ?", (run_id,))), None)
+        rows = self._execute(f"{_RUN} WHERE id = ?", (run_id,))
+        return next((_with_facts(Run, row) for row in rows), None)
 
     def newest(self, most: int | None) -> list[Run]:
         """Return the newest runs, at most `most` (None: all), the newest last."""
         rows = self._execute(f"{_RUN} ORDER BY id DESC LIMIT coalesce(?, -1)", (most,))
-        return [_run(row) for row in rows][::-1]
+        return [_with_facts(Run, row) for row in rows][::-1]
 
     @property
     def last(self) -> int:
@@ -206,11 +208,6 @@ class Runs(Table):
         )
 
 
-def _run(row: tuple[Any, ...]) -> Run:
-    *columns, facts = row
-    return Run(*[*columns, json.loads(facts)])
-
-
 class Sums(Table):
     """Totals of extracted values; sizes are bytes of the values as they were in their lines."""
 
@@ -228,24 +225,19 @@ class Sums(Table):
             " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
-    def standing(self) -> tuple[int, int]:
-        """Return the number of extracted values, and their size."""
-        statement = f"SELECT count(*), coalesce(sum(e.size), 0){_STANDING}"
-        totals: tuple[int, int] = self._execute(statement).fetchone()
-        return totals
+    def standing(self) -> tuple[int, int, int, int]:
+        """Return the number of extracted values, their size, the number of archives, and tokens.
 
-    def archived(self) -> int:
-        return int(self._first(
-            "SELECT count(DISTINCT e.archive_id) FROM placements p"
-            " JOIN extractions e ON e.id = p.extraction_id WHERE p.missed_at IS NULL"
-        ))  # fmt: skip
-
-    def tokens(self) -> int:
-        """Return the tokens that the requests of all sessions carry less."""
-        return int(self._first(
-            "SELECT coalesce(sum(e.tokens), 0) FROM placements p"
-            " JOIN extractions e ON e.id = p.extraction_id WHERE p.missed_at IS NULL"
-        ))  # fmt: skip
+        The tokens are those that the requests of all sessions carry less.
+        """
+        row: tuple[int, int, int, int] = self._execute(
+            "SELECT count(*) - count(e.archive_id),"
+            " coalesce(sum(iif(e.archive_id IS NULL, e.size, 0)), 0),"
+            " count(DISTINCT e.archive_id), coalesce(sum(e.tokens), 0)"
+            " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
+            " WHERE p.missed_at IS NULL"
+        ).fetchone()
+        return row
 
     def ever(self) -> int:
         """Return how many values were ever extracted. Works because ids are never reused."""
@@ -272,7 +264,7 @@ class Facts(Table):
         self._last_run = os.path.join(directory, "last_run")
 
     def put(self, key: str, value: Any) -> None:
-        self._insert("meta", {"key": key, "value": json.dumps(value)}, "OR REPLACE")
+        self._upsert("meta", "key", {"key": key, "value": json.dumps(value)})
 
     def get(self, key: str) -> Any:
         text = self._first("SELECT value FROM meta WHERE key = ?", key)

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from brainsurgeon.errors import DamagedError, StoreUnusableError
+from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.model.entries import unnumbered
 from brainsurgeon.model.turns import LINK
 from brainsurgeon.store.backup import refuse_without_room
@@ -305,12 +305,8 @@ def _insert(
 
 def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
     """Delete damaged values and turn the records of lost values into tombstones; count these."""
-    blobs = Blobs(new)
-    for ident, digest in blobs.named():
-        try:
-            blobs.get(ident, digest)
-        except DamagedError:
-            new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
+    for ident in Blobs(new).check_all()[1]:
+        new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
     lost = new.execute(
         "UPDATE extractions SET blob_id = NULL, expired_at = ?, expired_why = ?"  # noqa: S608
         f" WHERE {_dangling('blob_id', 'blobs')}",

@@ -172,7 +172,7 @@ class Rows(Table):
     def wrote(self, session_id: int, noted_ms: int) -> None:
         """Record the time (milliseconds) that our last write gave a session."""
         row = {"session_id": session_id, "noted_ms": noted_ms}
-        self._insert("row_writes", row, "OR REPLACE")
+        self._upsert("row_writes", "session_id", row)
 
     def own_times(self) -> dict[str, int]:
         """Return, by path, the time (milliseconds) that our last write gave each session."""
