@@ -93,7 +93,7 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
                 f"the context engine {selected.engine} is selected;"
                 ' databases = "engines" includes it'
             )
-    if obstacle := session.obstacle:
+    if obstacle := session.obstacle if isinstance(session, OpenRows) else session.own_obstacle:
         raise ObstacleError(obstacle)
 
 

@@ -105,7 +105,12 @@ class OpenSession(Recognised):
 
     @property
     def obstacle(self) -> str | None:
-        """The reason, apart from its content, not to replace this file; mounts are not checked."""
+        """The reason, apart from its content, not to replace this file, or None."""
+        return self.own_obstacle or leases.obstacle(self.directory, self.file.name)
+
+    @property
+    def own_obstacle(self) -> str | None:
+        """Like `obstacle`, for the file itself: mounts are not checked."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
