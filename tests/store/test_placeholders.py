@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.store import open_store
 from brainsurgeon.store.blobs import digest
-from brainsurgeon.store.placeholders import renumber
+from brainsurgeon.store.extractions import renumber
 from building.rows import count
 
 TEXT = ("message", "content", 0, "text")

@@ -7,9 +7,8 @@ from typing import Any
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.formats import codex
-from brainsurgeon.lookup.entries import owned
+from brainsurgeon.lookup.entries import decode, owned
 from brainsurgeon.lookup.sessions import Session, session_named
-from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Extraction, Held

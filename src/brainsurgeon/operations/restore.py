@@ -26,9 +26,17 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
-from brainsurgeon.lookup.entries import EntryValues, choose, entry_named
+from brainsurgeon.lookup.entries import (
+    EntryValues,
+    as_sent,
+    as_the_model_had_them,
+    choose,
+    contents,
+    decode,
+    entry_named,
+    tokens_of,
+)
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
-from brainsurgeon.lookup.values import as_sent, as_the_model_had_them, contents, decode, tokens_of
 from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.plans import Plan

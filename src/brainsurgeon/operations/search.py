@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, UsageError
-from brainsurgeon.lookup.entries import owned
+from brainsurgeon.lookup.entries import decode, owned
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
-from brainsurgeon.lookup.values import decode
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.reports import Hit

@@ -6,9 +6,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from brainsurgeon.config import Settings
-from brainsurgeon.lookup.entries import archive_in, choose, entry_named
+from brainsurgeon.lookup.entries import (
+    archive_in,
+    as_sent,
+    choose,
+    chosen,
+    contents,
+    entry_named,
+    tokens_of,
+)
 from brainsurgeon.lookup.sessions import Session
-from brainsurgeon.lookup.values import as_sent, chosen, contents, tokens_of
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import ShownValues
 from brainsurgeon.store import Store

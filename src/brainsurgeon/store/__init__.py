@@ -16,11 +16,10 @@ from brainsurgeon.store import database
 from brainsurgeon.store.archives import Archives
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.expiry import Expiry
-from brainsurgeon.store.extractions import Extractions, Fields
+from brainsurgeon.store.extractions import Extractions, Fields, Placeholders, Placements
 from brainsurgeon.store.files import FileStates, Resumes
 from brainsurgeon.store.history import Events, Facts, Runs, Sums
 from brainsurgeon.store.journal import Journal
-from brainsurgeon.store.placeholders import Placeholders, Placements
 from brainsurgeon.store.requests import Requests
 from brainsurgeon.store.sessions import Calibrations, Rows, Sessions
 

@@ -30,7 +30,7 @@ from brainsurgeon.store.database import (
     sync_directory,
     translated,
 )
-from brainsurgeon.store.placeholders import renumber
+from brainsurgeon.store.extractions import renumber
 
 # Values copied at a time, while other processes cannot write to the store.
 _TOGETHER = 100

@@ -17,8 +17,8 @@ from brainsurgeon.model.sessions import End, SessionFile
 from brainsurgeon.store.archives import Archives
 from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.columns import Table, signed, unsigned
+from brainsurgeon.store.extractions import Placements
 from brainsurgeon.store.history import Events, Runs
-from brainsurgeon.store.placeholders import Placements
 
 _ROW = (
     "SELECT id, session_id, root, directory, name, temporary, inode,"
