@@ -272,7 +272,6 @@ class _Daemon:
                 return
 
     def _due(self, path: str) -> None:
-        """Schedule a scan of one path once it has been quiet for long enough."""
         due = datetime.now(UTC) + timedelta(seconds=self._settings.quiet_seconds + 0.5)
         self._scheduler.add_job(
             self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True

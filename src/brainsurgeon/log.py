@@ -23,7 +23,6 @@ from brainsurgeon.model.text import readable
 
 
 def set_up(settings: Settings) -> None:
-    """Configure structlog according to the settings."""
     terminal = sys.stderr.isatty()
     processors: list[Any] = [structlog.processors.add_log_level]
     if settings.log_format == "console" or (settings.log_format == "auto" and terminal):

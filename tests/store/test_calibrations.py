@@ -55,6 +55,6 @@ def test_a_session_that_is_gone_is_forgotten(store):
     one = rows.session(store)
     with store.transaction():
         store.calibrations.remember(one.id, FULL, 1.0)
-        store.calibrations.forget([os.fsencode(one.path), b"/elsewhere"])
+        store.calibrations.forget([one.path, "/elsewhere"])
 
     assert store.calibrations.of(one.id) is None

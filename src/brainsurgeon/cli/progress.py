@@ -74,7 +74,7 @@ def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str]
     for file in (*discover(roots), *list_rows(roots)):
         if isinstance(file, Unreadable) or (only and file.path not in only):
             continue
-        state = known.get(os.fsencode(file.path))
+        state = known.get(file.path)
         rests = state and state.fingerprint == file.fingerprint and state.rules == rules
         if only or not rests or (state and state.outcome in ("again", "waits", "failed")):
             sizes.append(file.fingerprint.size)

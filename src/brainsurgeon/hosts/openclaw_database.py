@@ -28,8 +28,6 @@ _FOR_EVER = 9_000_000_000_000_000  # milliseconds since 1970, later than any clo
 
 
 class Database(Struct, frozen=True):
-    """The database of one agent; `root` is the directory of agents."""
-
     root: str
     agent: str
     path: str
@@ -44,7 +42,6 @@ class Database(Struct, frozen=True):
 
     @property
     def state_directory(self) -> str:
-        """The directory with all of OpenClaw's own files."""
         return os.path.dirname(self.root)
 
 

@@ -38,8 +38,6 @@ SCREEN = frozenset({"toolUseResult", "attachment"})
 
 
 class EntryValues(Struct, frozen=True):
-    """The extracted values of one entry in one session."""
-
     session: Session
     entry_id: str
     values: tuple[Extraction, ...]
@@ -234,7 +232,6 @@ def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None
 
 
 def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Return the last extraction for each path."""
     return tuple({value.path: value for value in values}.values())
 
 

@@ -116,7 +116,6 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
 
 
 def _place_of(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a file, or None if it cannot be seen."""
     try:
         return Fingerprint.of(os.lstat(path)).place
     except OSError:
@@ -132,7 +131,6 @@ def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
 
 
 def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = False) -> list[Session]:
-    """Return all sessions that are below a root or known to the store."""
     return list(walk(settings, store, beyond=beyond).sessions)
 
 

@@ -1,6 +1,5 @@
 """List the sessions: size, savings, and whether each is idle or why not."""
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -63,7 +62,7 @@ def summaries(
             state, reason = "unreadable", session.unseen
         if session.file:
             size = session.file.fingerprint.size
-            seen = states.get(os.fsencode(session.path))
+            seen = states.get(session.path)
             form, state, reason = _state(session.file, settings, seen, now)
         if record and record.id in lapsed and state in ("gone", "skipped"):
             reason = f"{reason}; {LAPSED}"

@@ -81,7 +81,6 @@ class ExtractedValues:
 
     @property
     def left(self) -> bool:
-        """Whether some values are not stored yet."""
         return len(self.values) < len(self._removals)
 
     def put(self, room: int) -> int:
@@ -219,7 +218,6 @@ class Attempt:
         exchange.check_closed(session)
 
     def write_new_file(self) -> Successor:
-        """Write the new file, and return it."""
         self.directory = os.dup(self.session.directory)
         self.held.callback(os.close, self.directory)
         splices = (

@@ -304,7 +304,6 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
 
 
 def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
-    """Record the context loads of sessions (by path), if they have changed."""
     for path, full in seen.items():
         record, recorded = store.sessions.at(path), replace(full, tier=None, recorded=False)
         if record and store.calibrations.of(record.id) != recorded:

@@ -48,7 +48,6 @@ def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
 
 
 def waiting(store: Store) -> list[str]:
-    """Return the paths of the interrupted rewrites."""
     return [rewrite.path for rewrite in store.journal.open_rewrites()]
 
 

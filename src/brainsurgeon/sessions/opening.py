@@ -28,7 +28,6 @@ def open_session(
 
 
 def identity_of(file: SessionFile) -> str | None:
-    """Return the id of a session's conversation, or None if it cannot be read."""
     try:
         with open_session(file) as session:
             return session.identity
@@ -65,6 +64,5 @@ def failing(file: SessionFile) -> Iterator[None]:
 
 
 def failed(title: str, error: OSError) -> FailedError:
-    """Return the error for a session that could not be read or replaced."""
     why = error.strerror or type(error).__name__
     return FailedError(f"{title}: {why}; its file was left as it is")

@@ -90,13 +90,10 @@ def loose_placeholders(database: Database, check_stop: Callable[[], None]) -> It
     OSError if a part cannot be read, since that part may contain placeholders.
     """
     with _as_os_errors(), open_database(database.state_directory, database.path) as opened:
-        empty = openclaw_schema.examine(opened).empty
-        windows = [] if empty else openclaw_gate.windows(opened)
-        sessions = {window.session for window in windows}
-        yield from _in_database(opened, check_stop, without=sessions)
+        yield from _in_database(opened, check_stop, live=True)
     for copy in openclaw_database.copies(database):
         with _as_os_errors(), sqlite.reading(copy, owned=False) as opened:
-            yield from _in_database(opened, check_stop, without=set())
+            yield from _in_database(opened, check_stop, live=False)
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
@@ -121,16 +118,18 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _in_database(
-    opened: sqlite3.Connection, check_stop: Callable[[], None], *, without: set[str]
+    opened: sqlite3.Connection, check_stop: Callable[[], None], *, live: bool
 ) -> Iterator[Sighting]:
-    """Yield the placeholders in archives, and in all sessions except `without`."""
+    """Yield the placeholders in archives and sessions; of a `live` one without its sessions."""
     schema = openclaw_schema.examine(opened)
     if schema.empty:
         return
     changed = {
         window.session: window.newest(None) / 1000 for window in openclaw_gate.windows(opened)
     }
-    for session in set(openclaw_schema.sessions(opened)) - without:
+    for session in openclaw_schema.sessions(opened):
+        if live and session in changed:
+            continue
         index = RowIndex(openclaw_schema.sizes(opened, schema, session))
         for placeholder in _in_lines(RowLines(opened, schema, session, index, check_stop)):
             yield placeholder, changed.get(session, 0.0)

@@ -46,7 +46,6 @@ def goes_on(descriptor: int, end: End) -> bool:
 
 
 def tail_of(descriptor: int, end: End) -> bytes:
-    """Return the bytes after an earlier end of an open file."""
     return b"".join(read_range(descriptor, end.size, os.fstat(descriptor).st_size))
 
 

@@ -46,8 +46,6 @@ class RowPlace(NamedTuple):
 
 
 class RowIndex(list[RowPlace]):
-    """The places of all events of a session."""
-
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
         super().__init__()
         self.size = 0  # in bytes, of all lines together
@@ -63,8 +61,6 @@ class RowIndex(list[RowPlace]):
 
 
 class RowLines:
-    """The lines of one session in a database, from either end."""
-
     def __init__(
         self, database: sqlite3.Connection, schema: Schema, session: str, index: RowIndex,
         check_stop: Callable[[], None] = carry_on,

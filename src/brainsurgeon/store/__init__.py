@@ -104,7 +104,6 @@ class Store:
         return int(pages * page)
 
     def close(self) -> None:
-        """Close the database and release every lock."""
         self._connection.close()
         if self._locks is not None:
             os.close(self._locks)

@@ -49,7 +49,7 @@ class Archives(Table):
         ids = {}
         for archive in archives:
             row = asdict(archive) | more | {"note": archive.note and storable(archive.note)}
-            del row["prompts"]
+            del row["prompts"]  # an archive of several turns names the first
             ids[archive.entry_id] = self._insert("archives", row)
         return ids
 

@@ -26,12 +26,10 @@ class Table:
         self._executemany = connection.executemany
 
     def _first(self, statement: str, *values: object) -> Any:
-        """Return the first column of the first row, or None without a row."""
         row = self._execute(statement, values).fetchone()
         return row[0] if row else None
 
     def _column(self, statement: str, *values: object) -> list[Any]:
-        """Return the first column of all rows."""
         return [row[0] for row in self._execute(statement, values)]
 
     def _insert(self, table: str, row: Mapping[str, object], or_else: str = "") -> int:

@@ -80,7 +80,6 @@ def database_path(directory: str) -> str:
 
 
 def identity(directory: str) -> tuple[int, int] | None:
-    """Return device and inode of the database in a state directory, or None without one."""
     try:
         status = os.stat(database_path(directory))
     except OSError:
@@ -137,7 +136,6 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
 
 
 def read_database(directory: str) -> sqlite3.Connection | None:
-    """Open the database read-only; None if there is none."""
     return open_database(directory) if os.path.exists(database_path(directory)) else None
 
 
@@ -160,7 +158,6 @@ def _create(directory: str, path: str, locks: int) -> None:
 
 
 def create_file(path: str) -> int:
-    """Create a new file that only its owner can read; return its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, 0o600)
 
@@ -281,7 +278,6 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
 
 
 def open_locks(directory: str, name: str) -> int:
-    """Open a lock file in the state directory for writing; return its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(os.path.join(directory, name), flags, 0o600)
 

@@ -54,8 +54,6 @@ class Sight(NamedTuple):
 
 
 class Expiry(Table):
-    """Statements for retention: counts, candidates, and deletion."""
-
     def candidates(self) -> Candidates:
         return Candidates(self._connection)
 

@@ -70,7 +70,6 @@ class Extractions(Table):
         ))  # fmt: skip
 
     def of_run(self, run_id: int) -> list[Extraction]:
-        """Return the extractions of a run, including restored and expired ones."""
         return self._extractions("e.run_id = ?", run_id)
 
     def of_entry(self, reference: str) -> list[Extraction]:
@@ -161,7 +160,6 @@ class Extractions(Table):
         return row
 
     def restores(self, session_id: int) -> dict[str, float]:
-        """Return when each entry of a session was last restored."""
         statement = "SELECT entry_id, restored_at FROM restores WHERE session_id = ?"
         return dict(self._execute(statement, (session_id,)))
 
@@ -285,10 +283,7 @@ def _numbered(ident: str, number: int) -> str:
 
 
 class Placements(Table):
-    """The sessions that contain the placeholders of extracted values."""
-
     def of_session(self, session_id: int) -> frozenset[int]:
-        """Return the ids of the extractions that a session contained when it was last read."""
         return frozenset(
             self._column("SELECT extraction_id FROM placements WHERE session_id = ?", session_id)
         )
@@ -347,7 +342,6 @@ class Placements(Table):
         )
 
     def remove(self, session_id: int, gone: Iterable[int], now: float) -> None:
-        """Record that a session no longer contains extractions."""
         listed = list(gone)
         self._executemany(
             "DELETE FROM placements WHERE session_id = ? AND extraction_id = ?",

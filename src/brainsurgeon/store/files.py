@@ -45,7 +45,6 @@ _RESUME = (
 
 
 def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
-    """Return the fingerprint in the first columns of a row."""
     return Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
 
 
@@ -96,9 +95,9 @@ class FileStates(Table):
         """Forget the rows that were read, so that they are read again after a failed write."""
         self._version, self.directories = None, {}
 
-    def all(self) -> dict[bytes, FileState]:
+    def all(self) -> dict[str, FileState]:
         rows = self._execute(f"SELECT {_STATE}, path FROM files")  # noqa: S608
-        return {row[-1]: FileState(_fingerprint(row), *row[5:-1]) for row in rows}
+        return {os.fsdecode(row[-1]): FileState(_fingerprint(row), *row[5:-1]) for row in rows}
 
     def remember(self, path: str, state: FileState) -> None:
         self._upsert("files", "path", _columns(path, state))
@@ -122,10 +121,10 @@ class FileStates(Table):
         )
         return {os.fsdecode(path): reason for path, reason in rows}
 
-    def forget(self, paths: Iterable[bytes]) -> None:
+    def forget(self, paths: Iterable[str]) -> None:
         for path in paths:
-            self._execute("DELETE FROM files WHERE path = ?", (path,))
-            directory, _, name = os.fsdecode(path).rpartition("/")
+            self._execute("DELETE FROM files WHERE path = ?", (os.fsencode(path),))
+            directory, _, name = path.rpartition("/")
             rows = self.directories.get(directory, {})
             rows.pop(name, None)
             if not rows:
@@ -146,5 +145,6 @@ class Resumes(Table):
         row |= {"begins_at": row.pop("offset"), "line": row.pop("number")}
         self._insert("resumes", row, "OR REPLACE")
 
-    def forget(self, paths: Iterable[bytes]) -> None:
-        self._executemany("DELETE FROM resumes WHERE path = ?", ((path,) for path in paths))
+    def forget(self, paths: Iterable[str]) -> None:
+        rows = ((os.fsencode(path),) for path in paths)
+        self._executemany("DELETE FROM resumes WHERE path = ?", rows)

@@ -43,8 +43,6 @@ _STANDING = (
 
 
 class Events(Table):
-    """Events in the order in which they were committed."""
-
     def add(
         self, at: float, kind: EventKind, session_id: int | None, facts: Mapping[str, Any],
         run_id: int | None,
@@ -101,8 +99,6 @@ def _with_facts(kind: type[_Kind], row: tuple[Any, ...]) -> _Kind:
 
 
 class Runs(Table):
-    """All runs, and the current one."""
-
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._run: tuple[str, float, dict[str, Any]] | None = None
@@ -142,7 +138,6 @@ class Runs(Table):
         self._uncommitted = False
 
     def add(self, run_id: int | None, **counts: int) -> None:
-        """Add counts to the facts of a run."""
         text = self._first("SELECT facts FROM runs WHERE id = ?", run_id)
         if text is None:
             return

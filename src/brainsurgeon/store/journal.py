@@ -76,7 +76,6 @@ class Journal(Table):
         })  # fmt: skip
 
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
-        """Return the rewrites of one or all sessions that are neither finished nor abandoned."""
         rows = self._execute(
             f"{_ROW} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id", (session_id,)
         )
@@ -177,7 +176,6 @@ class Journal(Table):
         return [_Group(*row) for row in rows]
 
     def _archive_facts(self, ids: Sequence[int]) -> dict[str, int]:
-        """Return the totals of archives; empty without archives."""
         if not ids:
             return {}
         names = ("archives", "entries", "tokens_before", "tokens_after", "turns_held")

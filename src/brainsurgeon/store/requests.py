@@ -33,7 +33,6 @@ class Requests(Table):
         })  # fmt: skip
 
     def open_of(self, session_id: int) -> list[Request]:
-        """Return the open requests of a session, oldest first."""
         rows = self._execute(
             f"SELECT {columns(Request)} FROM requests"  # noqa: S608
             " WHERE session_id = ? AND state = 'open' ORDER BY id",
@@ -41,19 +40,18 @@ class Requests(Table):
         )
         return [_request(Request(*row)) for row in rows]
 
-    def sessions_waiting(self) -> dict[bytes, float]:
+    def sessions_waiting(self) -> dict[str, float]:
         """Return the paths of sessions with open requests, each with the time of the newest one.
 
         Includes requests to archive a turn.
         """
-        return dict(
-            self._execute(
-                "SELECT s.path, max(w.asked_at) FROM ("
-                "SELECT session_id, asked_at FROM requests WHERE state = 'open' UNION ALL"
-                " SELECT session_id, made_at FROM archives WHERE state = 'asked') w"
-                " JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
-            )
+        rows = self._execute(
+            "SELECT s.path, max(w.asked_at) FROM ("
+            "SELECT session_id, asked_at FROM requests WHERE state = 'open' UNION ALL"
+            " SELECT session_id, made_at FROM archives WHERE state = 'asked') w"
+            " JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
         )
+        return {os.fsdecode(path): at for path, at in rows}
 
     def end(self, ids: Iterable[int], why: str) -> None:
         self._executemany(

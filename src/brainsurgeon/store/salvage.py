@@ -179,7 +179,6 @@ def _schema_is_whole(path: str) -> bool:
 
 
 def _empty(*, compacted: bool) -> sqlite3.Connection:
-    """Return a connection to an empty store in memory."""
     empty = sqlite3.connect(":memory:", isolation_level=None)
     create_schema(empty)
     if compacted:

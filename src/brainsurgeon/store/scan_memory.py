@@ -31,7 +31,7 @@ class FileMemory:
     def __init__(self, store: Store | None, rules: str, now: float, *, whole: bool = True) -> None:
         self.rules, self.now, self.resting = rules, now, 0
         self._store = store
-        self._states: dict[bytes, FileState | None] = {}
+        self._states: dict[str, FileState | None] = {}
         self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
         self.listings: Mapping[str, Listing] = {}
         self.listed: dict[str, Listing] = {}
@@ -41,7 +41,7 @@ class FileMemory:
                 self._rows = store.files.directories
             self.listings = store.files.listings
         self._waiting = store.requests.sessions_waiting() if store else {}
-        self._awake = {os.path.dirname(os.fsdecode(path)) for path in self._waiting}
+        self._awake = {os.path.dirname(path) for path in self._waiting}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
         self._resumes: dict[str, Resume | None] = {}
@@ -49,18 +49,18 @@ class FileMemory:
         self._met: set[str] = set()
         self._asked: dict[str, SessionFile] = {}
         self._rested: dict[str, list[str]] = {}
-        self._insisted: set[bytes] = set()
+        self._insisted: set[str] = set()
 
-    def _state(self, path: bytes) -> FileState | None:
+    def _state(self, path: str) -> FileState | None:
         """Return the known state of a file; None if the clock was set back since it was noted."""
         if path not in self._states:
-            state = self._store.files.at(os.fsdecode(path)) if self._store else None
+            state = self._store.files.at(path) if self._store else None
             self._states[path] = state if state and state.looked_at <= self.now else None
         return self._states[path]
 
     def state_of(self, file: SessionFile) -> FileState | None:
         """Return the state of a file when it was last read."""
-        return self._state(os.fsencode(file.path))
+        return self._state(file.path)
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
         """Return the known files of a directory without pending requests, by name."""
@@ -68,9 +68,7 @@ class FileMemory:
         if directory not in self._awake:
             return rows
         return {
-            name: row
-            for name, row in rows.items()
-            if os.fsencode(f"{directory}/{name}") not in self._waiting
+            name: row for name, row in rows.items() if f"{directory}/{name}" not in self._waiting
         }
 
     def rested(self, directory: str, names: list[str]) -> None:
@@ -89,7 +87,7 @@ class FileMemory:
 
         A file that was deferred before it was read has no known format yet.
         """
-        state = self._still_true(os.fsencode(path), fingerprint)
+        state = self._still_true(path, fingerprint)
         if state is None or (state.format is None and state.outcome == FAILED):
             return None
         return state.format or UNKNOWN
@@ -100,19 +98,19 @@ class FileMemory:
 
     def failed_before(self, path: str) -> str | None:
         """Return why a file failed when it was last read, or None."""
-        state = self._state(os.fsencode(path))
+        state = self._state(path)
         return state.reason if state is not None and state.outcome == FAILED else None
 
     def waits(self, file: SessionFile) -> bool:
         """Check whether a session has pending requests."""
-        return os.fsencode(file.path) in self._waiting
+        return file.path in self._waiting
 
     def asked(self, path: str) -> tuple[bool, SessionFile | None]:
         """Return whether this run missed a session with pending requests, and its file if read.
 
         A session in an unchanged database is neither missed nor read.
         """
-        missed = os.fsencode(path) in self._waiting and path not in self._met
+        missed = path in self._waiting and path not in self._met
         return missed, self._asked.get(path)
 
     def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
@@ -120,10 +118,10 @@ class FileMemory:
 
         A deferred file has to be read if a user `named` it.
         """
-        path = os.fsencode(file.path)
-        self._met.add(file.path)
+        path = file.path
+        self._met.add(path)
         if path in self._waiting:
-            self._asked[file.path] = file
+            self._asked[path] = file
         state = self._still_true(path, file.fingerprint)
         if state is None or (named and state.outcome in ("deferred", IN_MEMORY)):
             return False
@@ -131,19 +129,19 @@ class FileMemory:
             return False
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
 
-    def _still_true(self, path: bytes, fingerprint: Fingerprint) -> FileState | None:
+    def _still_true(self, path: str, fingerprint: Fingerprint) -> FileState | None:
         """Return the state of a file; None if the file, the rules or a request invalidated it."""
         state = self._state(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
             return None
         if state.outcome == AGAIN or self._waiting.get(path, 0.0) > state.looked_at:
             return None
-        moved = state.outcome in _UNTIL_MOVED and os.path.dirname(os.fsdecode(path)) in self._moved
+        moved = state.outcome in _UNTIL_MOVED and os.path.dirname(path) in self._moved
         return None if moved else state
 
     def insist(self, paths: Iterable[str]) -> None:
         """Read these files even if they failed a short time ago."""
-        self._insisted.update(map(os.fsencode, paths))
+        self._insisted.update(paths)
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
         """Return when to try a failed file again: at once, then after growing pauses."""
@@ -159,7 +157,7 @@ class FileMemory:
         A new time of reading counts as a difference only once after each request.
         """
         state = self.state_of(file)
-        asked_at = self._waiting.get(os.fsencode(file.path), 0.0)
+        asked_at = self._waiting.get(file.path, 0.0)
         if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
@@ -208,11 +206,11 @@ class FileMemory:
     def _rests(self, path: str, row: SeenRow, now: float) -> bool:
         if row[7] != self.rules or row[8] == AGAIN or not (row[5] is None or row[5] > now):
             return False
-        asked_at = self._waiting.get(os.fsencode(path))
-        state = None if asked_at is None else self._state(os.fsencode(path))
+        asked_at = self._waiting.get(path)
+        state = None if asked_at is None else self._state(path)
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
-    def _gone(self) -> Iterator[bytes]:
+    def _gone(self) -> Iterator[str]:
         """Yield the known files that a whole run did not find."""
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
@@ -220,7 +218,7 @@ class FileMemory:
                 continue
             for name in rows.keys() - set(rested):
                 if f"{directory}/{name}" not in self._met:
-                    yield os.fsencode(f"{directory}/{name}")
+                    yield f"{directory}/{name}"
 
     def write_down(self, store: Store, *, forget: bool) -> None:
         """Store the new states; with `forget` (after a whole run), forget files not found."""
@@ -230,7 +228,7 @@ class FileMemory:
         for path, resume in self._resumes.items():
             if resume is not None:
                 store.resumes.remember(path, resume)
-        store.resumes.forget(os.fsencode(path) for path, one in self._resumes.items() if not one)
+        store.resumes.forget(path for path, one in self._resumes.items() if not one)
         if self.listed:
             store.files.listings = self.listed
         if forget:

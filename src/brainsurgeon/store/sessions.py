@@ -135,10 +135,10 @@ class Calibrations(Table):
         )
         return [Calibration(*row) for row in rows]
 
-    def forget(self, paths: Iterable[bytes]) -> None:
+    def forget(self, paths: Iterable[str]) -> None:
         self._executemany(
             "DELETE FROM calibration WHERE session_id IN (SELECT id FROM sessions WHERE path = ?)",
-            ((path,) for path in paths),
+            ((os.fsencode(path),) for path in paths),
         )
 
     def loads(self) -> Loads:
