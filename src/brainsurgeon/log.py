@@ -28,7 +28,7 @@ def set_up(settings: Settings) -> None:
     if settings.log_format == "console" or (settings.log_format == "auto" and terminal):
         processors += [
             structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-            _for_a_terminal,
+            lambda _logger, _method, event: _escaped(event),
             structlog.dev.ConsoleRenderer(colors=terminal and not os.environ.get("NO_COLOR")),
         ]
     else:
@@ -45,12 +45,8 @@ def set_up(settings: Settings) -> None:
     )
 
 
-def _for_a_terminal(_logger: object, _method: str, event: Any) -> Any:
-    """Escape control characters in names, titles and ids; JSON escapes them by itself."""
-    return _escaped(event)
-
-
 def _escaped(value: Any) -> Any:
+    """Escape control characters in names, titles and ids; JSON escapes them by itself."""
     if isinstance(value, str):
         return readable(value)
     if isinstance(value, dict):

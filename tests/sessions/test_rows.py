@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
-from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
+from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.hosts.openclaw_schema import Payload, plain
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
@@ -345,7 +345,9 @@ class TestChanging:
         assert every_claw.columns(GATEWAY) != before
 
         with open_rows(every_claw.session(GATEWAY, written.at)) as again:
-            assert again.window == after_our_write(session.window, written.at, written.generation)
+            assert again.window == replace(
+                session.window, transcript_at=written.at, generation=written.generation
+            )
             back = []
             for line in again.lines:
                 at, place = line.raw.find(PLACEHOLDER), again.lines.index[line.number - 1]

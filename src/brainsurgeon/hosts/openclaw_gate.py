@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from brainsurgeon.hosts.openclaw_database import Presence
 from brainsurgeon.hosts.openclaw_schema import (
@@ -296,11 +295,6 @@ def fence(
         return None if now == seen else "the session changed meanwhile"
 
     return closed
-
-
-def after_our_write(seen: Window, own: int, generation: str) -> Window:
-    """Return the description that a session has after our write if nothing else changed."""
-    return replace(seen, transcript_at=own, generation=generation)
 
 
 def _span(seconds: float) -> str:

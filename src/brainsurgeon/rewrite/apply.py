@@ -30,7 +30,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Database
-from brainsurgeon.hosts.openclaw_gate import Gate, after_our_write, fence
+from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.hosts.openclaw_schema import Payload
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
@@ -517,7 +517,10 @@ class _RowsAttempt:
                 _record_end(store, journal_id, change, confirmation)
                 store.rows.wrote(ident, written.at)
                 store.journal.close(journal_id)
-        self._window = after_our_write(self._window, written.at, written.generation)
+        # The description that the session has now, unless its agent changes something else.
+        self._window = replace(
+            self._window, transcript_at=written.at, generation=written.generation
+        )
         self._own = written.at
         self._stored += extracted.stored
 
