@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Rules
+from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.planning.turns import Archiving, without_thresholds
 from building.readings import WINDOW, opened
 from building.turns import long_turn, roles, turns
 from building.world import Conversation

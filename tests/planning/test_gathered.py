@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from brainsurgeon.model.turns import ToolCall, ToolResult, Turn, TurnStep
+from brainsurgeon.planning.archive import GatheredTurn, Offsets, TurnEntry, Weight
 from brainsurgeon.planning.summaries import SummaryFacts, closing_facts, outcomes_of, summary_of
-from brainsurgeon.planning.turns import GatheredTurn, Offsets, TurnEntry, Weight
 
 WORDS = st.text("ab ü.?\n", max_size=700)
 STYLES = st.sampled_from(["structured", "paragraph"])

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.rules import ArchiveRules
 from brainsurgeon.model.turns import Sent, Turn
-from brainsurgeon.planning.turns import decide
+from brainsurgeon.planning.archive import decide
 
 ON = ArchiveRules(enabled=True)
 LARGE = Turn(

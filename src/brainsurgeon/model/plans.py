@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -179,6 +180,24 @@ class Amount(Struct, frozen=True):
     chars: int
 
 
+class Sums(defaultdict[tuple[Any, ...], list[int]]):
+    """Number and total length of values, by kind, tool and, if asked, another text."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: [0, 0])
+
+    def add(self, *key: str | None, chars: int, values: int = 1) -> None:
+        self[key][0] += values
+        self[key][1] += chars
+
+    def amounts(self) -> tuple[Amount, ...]:
+        return tuple(Amount(*key, *sums) for key, sums in self.ranked())
+
+    def ranked(self) -> list[tuple[tuple[Any, ...], list[int]]]:
+        """Return keys with their sums, the most characters first."""
+        return sorted(self.items(), key=lambda item: -item[1][1])
+
+
 class Plan(Struct, frozen=True):
     """All changes to one session. It changes nothing until it is carried out.
 
@@ -245,6 +264,18 @@ class Plan(Struct, frozen=True):
     @property
     def fields(self) -> tuple[FieldEdit, ...]:
         return tuple(edit for edit in self.edits if isinstance(edit, FieldEdit))
+
+    @property
+    def insertions_removed(self) -> tuple[str, ...]:
+        """The fields of ours that it removes, as text."""
+        return tuple(
+            f"{edit.name} of {edit.entry_id}" for edit in self.fields if edit.undoes is not None
+        )
+
+    @property
+    def not_done(self) -> tuple[str, ...]:
+        """The requests that it cannot carry out, with the reasons, as text."""
+        return tuple(f"{entry}: {why}" for entry, why in self.missed)
 
     @property
     def forced(self) -> bool:

@@ -166,12 +166,13 @@ class SessionRestore(Struct, frozen=True):
     """The result of `--all` for one session; `note` is about its signatures.
 
     `state` is restored, pending, nothing restored, nothing to undo, gone, failed or `PUT_AWAY`.
-    `left` names the entries that still have a placeholder.
+    `missed` names changes that could not be undone, `left` the entries that still have a
+    placeholder.
     """
 
     session: str
     state: str
-    values: int
+    values: int = 0
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     reason: str = ""
@@ -193,21 +194,15 @@ class OverfullSession(
     window: int
 
 
-class SessionRollback(Struct, frozen=True):
-    """What a rollback did with one session, or would do.
+class SessionRollback(SessionRestore, frozen=True):
+    """What a rollback did with one session, or would do; `state` may also be `rolled back`.
 
     `turns` counts the unarchived turns. `since` counts the values whose placeholders had
-    disappeared since the run, by reason; `missed` names changes that could not be undone.
+    disappeared since the run, by reason.
     """
 
-    session: str
-    state: Literal["rolled back", "pending", "nothing to undo", "gone", "failed"]
-    values: int = 0
     turns: int = 0
-    insertions_removed: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
     since: dict[str, int] = field(default_factory=dict)
-    reason: str = ""
 
     @property
     def unfinished(self) -> bool:
@@ -223,7 +218,10 @@ class RollbackReport(Struct, frozen=True):
     sessions: tuple[SessionRollback, ...]
 
 
-class Relief(Struct, frozen=True):
+class Relief(
+    Struct, frozen=True,
+    rename={"room": "room_tokens", "values": "values_extracted", "least": "least_tokens"},
+):  # fmt: skip
     """What a relief did to a session, or would do; or that it is `pending` for a `reason`.
 
     It `fits` if its load afterwards is at most `room` (tokens). `went` and `stays` are the values

@@ -55,6 +55,10 @@ def moment_said(text: object) -> float | None:
         return None
 
 
+def ago(then: float, now: float) -> str:
+    return f"{lasting(now - then)} ago"
+
+
 def lasting(seconds: float) -> str:
     """Format a duration in its largest unit, as a whole number: 12 s, 3 min, 5 h, 2 d."""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):

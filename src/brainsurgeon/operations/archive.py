@@ -12,7 +12,7 @@ from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session
 from brainsurgeon.model.reports import ArchiveAnswer, StandingArchive
 from brainsurgeon.model.turns import Verdict
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.planning.turns import without_thresholds
+from brainsurgeon.planning.archive import without_thresholds
 from brainsurgeon.rewrite.budget import archiving_of
 from brainsurgeon.rewrite.inspect import Examination, examine_to_show, excluded, records_of
 from brainsurgeon.store import Store

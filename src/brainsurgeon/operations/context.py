@@ -1,7 +1,6 @@
 """Content of a session: sizes by kind and tool, extracted values, and next extractions."""
 
 import json
-from collections import defaultdict
 from typing import Any
 
 from brainsurgeon.config import Settings
@@ -10,7 +9,7 @@ from brainsurgeon.formats import codex
 from brainsurgeon.lookup.entries import decode, owned
 from brainsurgeon.lookup.sessions import Session, session_named
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.plans import Plan, Sums
 from brainsurgeon.model.records import Extraction, Held
 from brainsurgeon.model.reports import Context, Filling
 from brainsurgeon.model.sessions import SessionFile
@@ -146,15 +145,14 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:
     """Sum up all values, extracted and kept, by kind and tool, most live characters first."""
-    parts = [(part.kind, part.tool, part.values, part.chars) for part in planned.kept]
-    parts += [(removal.kind, removal.tool, 1, removal.chars) for removal in planned.extracted]
-    sums: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
-    for kind, tool, values, chars in parts:
-        sums[kind, tool][0] += values
-        sums[kind, tool][1] += chars
+    sums = Sums()
+    for part in planned.kept:
+        sums.add(part.kind, part.tool, values=part.values, chars=part.chars)
+    for removal in planned.extracted:
+        sums.add(removal.kind, removal.tool, chars=removal.chars)
     unsent = {(amount.kind, amount.tool): amount.chars for amount in planned.unsent}
     filled = (
-        Filling(*key, values, chars, max(0, chars - unsent.get(key, 0)))
-        for key, (values, chars) in sums.items()
+        Filling(kind, tool, values, chars, max(0, chars - unsent.get((kind, tool), 0)))
+        for (kind, tool), (values, chars) in sums.items()
     )
     return tuple(sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars)))

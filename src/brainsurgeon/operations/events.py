@@ -102,15 +102,13 @@ class _Following:
     def read(self, store: Store | None) -> list[Event]:
         place = store.identity if store else None
         is_replaced = None not in (place, self._place) and place != self._place
-        newest = store.events.newest() if store else 0
-        if self._seen is None:
+        newest, seen = store.events.newest() if store else 0, self._seen
+        if seen is None:
             seen = newest if self._since is None else _begin(store, self._since)
             self._start = store.events.up_to(seen) if store else None
         elif store and is_replaced:
             seen = self._begin_anew(store)
             self._reader.session_id = None  # another store may have another id
-        else:
-            seen = self._seen
         newest = max(seen, newest)
         events = self._reader.after(store, seen, newest)
         fresh = [event for event in events if self._yielded.get(event.id) != _hash(event)]
@@ -126,10 +124,7 @@ class _Following:
         return fresh
 
     def _begin_anew(self, store: Store) -> int:
-        """Return the id after which to read another store: the first position, if it has that.
-
-        Events that were yielded already are skipped later.
-        """
+        """Return the id after which to read another store: the first position, if it has that."""
         start = self._start
         if start is None:
             return 0

@@ -6,11 +6,11 @@ from msgspec.structs import asdict
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, GuardedError
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
-from brainsurgeon.model.entries import placeholder_in, value_at
-from brainsurgeon.model.parsing import parse
-from brainsurgeon.model.plans import Amount
+from brainsurgeon.model.entries import Part, placeholder_in, value_at
+from brainsurgeon.model.plans import Sums
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import SessionFile
@@ -110,15 +110,14 @@ def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relie
     """Return the amounts of extracted and remaining live values, by kind and tool."""
     planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(removal.entry_id, removal.path) for removal in planned.removals}
-    went, stays = dict[_Sort, list[int]](), dict[_Sort, list[int]]()
-    for place, sort, chars in _live(examined):
-        counts = (went if place in going else stays).setdefault(sort, [0, 0])
-        counts[0] += 1
-        counts[1] += chars
+    went, stays = Sums(), Sums()
+    for place, part in _live(examined):
+        sums = went if place in going else stays
+        sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
         examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
-        room=fitting.room, before=fitting.before, after=fitting.after, went=_amounts(went),
-        stays=_amounts(stays), bytes_before=size,
+        room=fitting.room, before=fitting.before, after=fitting.after,
+        went=went.amounts(), stays=stays.amounts(), bytes_before=size,
         values=sum(not removal.archives for removal in planned.removals),
         bytes_after=size - planned.gain,
         signatures=sum(
@@ -130,21 +129,11 @@ def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relie
     )  # fmt: skip
 
 
-_Sort = tuple[str, str | None]
-
-
-def _live(examined: Examination) -> Iterator[tuple[object, _Sort, int]]:
-    """Yield each value that requests carry: its place, its kind and tool, and its characters."""
-    for line in examined.session.lines:
-        entry = parse(line.raw) if line.raw else None
-        if entry is None or line.raw is None or examined.survey.dead(line.offset):
-            continue
-        ident = examined.format.identity(entry, line.raw, line.number)
-        for part in examined.format.parts(entry, examined.survey, line.offset):
-            if not part.dead and placeholder_in(value_at(entry, part.path)) is None:
-                yield (ident, part.path), (part.kind, part.tool), part.chars
-
-
-def _amounts(counted: dict[_Sort, list[int]]) -> tuple[Amount, ...]:
-    ranked = sorted(counted.items(), key=lambda item: -item[1][1])
-    return tuple(Amount(*sort, *counts) for sort, counts in ranked)
+def _live(examined: Examination) -> Iterator[tuple[object, Part]]:
+    """Yield each value that requests carry, with its place."""
+    form, survey = examined.format, examined.survey
+    live = (line for line in examined.session.lines if not survey.dead(line.offset))
+    for parsed in parsed_lines(live, form):
+        for part in form.parts(parsed.entry, survey, parsed.offset):
+            if not part.dead and placeholder_in(value_at(parsed.entry, part.path)) is None:
+                yield (parsed.ident, part.path), part

@@ -26,6 +26,7 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.entries import (
     EntryValues,
     as_sent,
@@ -147,11 +148,12 @@ def restore(
             restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             redacts=not settings.keep_purge_control_calls,
         )  # fmt: skip
-    not_done = missed(plan)
+    not_done = plan.not_done
     if rewrite is not None and not rewrite.finish():
         not_done += (UNFINISHED,)
     count = sum(edit.entry_id in others for edit in plan.restorations)
-    if _is_untouched(plan, named.entry_id):
+    undone = {edit.entry_id for edit in plan.fields if edit.undoes}
+    if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
         if is_there(as_it_is_now(file)):
             return replace(already, others=count, missed=not_done if others else ())
         reasons = [why for ident, why in plan.missed if ident == named.entry_id]
@@ -186,13 +188,6 @@ def _everything(
     )  # fmt: skip
 
 
-def _is_untouched(plan: Plan, entry_id: str) -> bool:
-    """Check whether a plan neither restores a value of an entry nor undoes a field of it."""
-    return not any(edit.entry_id == entry_id for edit in plan.restorations) and not any(
-        edit.undoes for edit in plan.fields if edit.entry_id == entry_id
-    )
-
-
 def _with_result(answer: RestoreAnswer, plan: Plan) -> RestoreAnswer:
     """Return an answer with the values and fields that a plan restored in its entry."""
     entry_id = answer.entry_id
@@ -204,7 +199,7 @@ def _with_result(answer: RestoreAnswer, plan: Plan) -> RestoreAnswer:
     )  # fmt: skip
     return replace(
         answer, keys=tuple(sizes), sizes=sizes, previous=next(stamps, None) or answer.previous,
-        insertions_removed=removed(plan),
+        insertions_removed=plan.insertions_removed,
     )  # fmt: skip
 
 
@@ -246,21 +241,8 @@ def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -
     return ""
 
 
-def _patience(settings: Settings) -> float:
-    """Return the seconds after which a pending restore lapses and waiting ends."""
+def _patience(settings: Settings) -> float:  # until a pending restore lapses and waiting ends
     return max(float(settings.keep_after_restore_seconds), LONGEST_WAIT)
-
-
-def removed(plan: Plan) -> tuple[str, ...]:
-    """Return the fields of brainsurgeon that a plan removes, as text."""
-    return tuple(
-        f"{edit.name} of {edit.entry_id}" for edit in plan.fields if edit.undoes is not None
-    )
-
-
-def missed(plan: Plan) -> tuple[str, ...]:
-    """Return the requests that a plan cannot carry out, with the reasons, as text."""
-    return tuple(f"{entry}: {why}" for entry, why in plan.missed)
 
 
 def _has_originals(
@@ -270,18 +252,12 @@ def _has_originals(
 
     `tokens` maps the ids of the extractions to the JSON texts of the values.
     """
-    try:
-        with open_session(file) as opened:
-            for line in opened.lines:
-                entry = parse(line.raw) if line.raw else None
-                if entry is None or line.raw is None:
-                    continue
-                if opened.format.identity(entry, line.raw, line.number) == entry_id:
-                    return all(
-                        value_at(entry, value.path) == decode(tokens[value.id]) for value in values
-                    )
-    except (OSError, RefusedError):
-        pass
+    with suppress(OSError, RefusedError), open_session(file) as opened:
+        originals = (
+            all(value_at(parsed.entry, one.path) == decode(tokens[one.id]) for one in values)
+            for parsed in parsed_lines(opened.lines, opened.format) if parsed.ident == entry_id
+        )  # fmt: skip
+        return next(originals, False)
     return False
 
 
@@ -321,20 +297,21 @@ def restore_all(
             with translated(store.directory):
                 return _restore_session(settings, store, item, pristine, clock)
         except BusyError as why:  # the store is locked, so that not even a request can be noted
-            return SessionRestore(item.title, "failed", 0, reason=str(why)), None
+            return SessionRestore(item.title, "failed", reason=str(why)), None
 
-    if session is not None:
-        chosen = [session_named(settings, store, session, beyond=True)]
-    else:
-        chosen = all_sessions(settings, store, beyond=True)
-    chosen = [noted(store, item) if item.record else item for item in chosen]
+    chosen = [
+        noted(store, item) if item.record else item for item in _meant(settings, store, session)
+    ]
     from brainsurgeon.operations.doctor import placeholders_put_away  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_put_away(settings))
-    files = {file.path: file for file in sessions_and_archives(settings.root_directories())}
+    files = {
+        file.path: file for file in sessions_and_archives(settings.root_directories())
+        if not file.path.endswith(".zst")
+    }  # fmt: skip
     chosen += [
         Session(archive.session, archive.session, files[archive.session], None)
-        for archive in archives if archive.session in files and not _is_packed(archive.session)
+        for archive in archives if archive.session in files
     ]  # fmt: skip
     with store.runs.run("restore", clock()):
         results = change_each(chosen, restore_session)
@@ -346,15 +323,21 @@ def restore_all(
             not_done = (*answer.missed, UNFINISHED) if late else answer.missed
             answers.append(replace(answer, missed=not_done))
     for archive in archives:
-        if archive.session in files and not _is_packed(archive.session):
+        if archive.session in files:
             continue
         if archive.sure:
             left = tuple(f"{entry}: {ARCHIVED}" for entry in archive.entries)
-            answers.append(SessionRestore(archive.session, PUT_AWAY, 0, left=left))
+            answers.append(SessionRestore(archive.session, PUT_AWAY, left=left))
         else:
             reason = f"{archive.note}; {UNSEEN}"
-            answers.append(SessionRestore(archive.session, "failed", 0, reason=reason))
+            answers.append(SessionRestore(archive.session, "failed", reason=reason))
     return answers
+
+
+def _meant(settings: Settings, store: Store, session: str | None) -> list[Session]:
+    if session is not None:
+        return [session_named(settings, store, session, beyond=True)]
+    return all_sessions(settings, store, beyond=True)
 
 
 def _retry_pending(
@@ -379,20 +362,12 @@ def _retry_pending(
             results[place] = result
 
 
-def _is_packed(path: str) -> bool:
-    return path.endswith(".zst")
-
-
 def overfull_after(
     settings: Settings, store: Store, *, session: str | None = None
 ) -> list[OverfullSession]:
     """Return the sessions whose requests will exceed their window after `restore_all`."""
-    if session is not None:
-        chosen = [session_named(settings, store, session, beyond=True)]
-    else:
-        chosen = all_sessions(settings, store, beyond=True)
     overfull = []
-    for item in chosen:
+    for item in _meant(settings, store, session):
         record = item.record
         full = store.calibrations.of(record.id) if record and item.file else None
         if record is None or full is None:
@@ -456,10 +431,10 @@ def _restore_session(
         if not put_away(file_of(session)):  # no scan looks at archives
             with store.transaction():
                 store.requests.add(request)
-        return SessionRestore(title, "pending", 0, reason=str(why)), None
+        return SessionRestore(title, "pending", reason=str(why)), None
     except FAILURES as why:
         reason = str(why).removeprefix(f"{title}: ")
-        return SessionRestore(title, "failed", 0, reason=reason), None
+        return SessionRestore(title, "failed", reason=reason), None
     nothing = "nothing restored" if plan.missed else "nothing to undo"
     note = ""
     if plan.unfit:  # it was signed when placeholders preceded it
@@ -467,8 +442,8 @@ def _restore_session(
         outcome = "the file has it nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {entries} no longer fits the preceding content: {outcome}"
     return SessionRestore(
-        title, "restored" if plan.edits else nothing, len(plan.restorations), removed(plan),
-        missed(plan), note=note, left=_left(plan),
+        title, "restored" if plan.edits else nothing, len(plan.restorations),
+        plan.insertions_removed, plan.not_done, note=note, left=_left(plan),
     ), rewrite  # fmt: skip
 
 
@@ -485,15 +460,15 @@ def _unknown(
             records = records_of(settings, store, examined.session, None, now, (EVERYTHING,))
             plan = examined.plan(records, extract=False)
     except RefusedError:
-        return SessionRestore(title, "nothing to undo", 0)
+        return SessionRestore(title, "nothing to undo")
     except (BusyError, OSError) as why:
         error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
-        return SessionRestore(title, "failed", 0, reason=f"{error}; it may contain placeholders")
+        return SessionRestore(title, "failed", reason=f"{error}; it may contain placeholders")
     if plan.restorations or plan.fields:
         return None
     state = "nothing restored" if plan.left else "nothing to undo"
     lost = any(why.endswith(NOBODYS) for _, why in plan.left)
-    return SessionRestore(title, state, 0, reason=LOST if lost else "", left=_left(plan))
+    return SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 
 def _gone(store: Store, session: Session) -> SessionRestore:
@@ -509,6 +484,6 @@ def _gone(store: Store, session: Session) -> SessionRestore:
     except OSError as why:
         hidden = f"{record.root} cannot be read ({why.strerror})"
     if not hidden or not store.placements.of_session(record.id):
-        return SessionRestore(session.title, "gone", 0, reason="its file is gone")
+        return SessionRestore(session.title, "gone", reason="its file is gone")
     reason = f"{hidden}: it may still contain placeholders"
-    return SessionRestore(session.title, "failed", 0, reason=reason, left=(record.path,))
+    return SessionRestore(session.title, "failed", reason=reason, left=(record.path,))

@@ -19,7 +19,7 @@ from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import EVERYTHING, Extraction, Request, SessionRecord
 from brainsurgeon.model.reports import RollbackReport, Run, SessionRollback
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.operations.restore import FAILURES, change_each, missed, recorded, removed
+from brainsurgeon.operations.restore import FAILURES, change_each, recorded
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite
@@ -137,7 +137,7 @@ class _Rollback:
         back = [value for ident, value in self._extracted.items() if ident in restored]
         turns = {value.archive_id for value in back} - {None}
         named = {entry for entry, _ in plan.missed} | set(plan.unfit)
-        not_done = missed(plan)
+        not_done = plan.not_done
         since: Counter[str] = Counter()  # why values have no placeholder any more
         for value in self._by_session[record.id]:
             if value.id in restored or value.links:
@@ -148,11 +148,11 @@ class _Rollback:
                 turn = "" if value.archive_id is None else "archived turn, "
                 why = RESTORED if value.state == "restored" else CHANGED
                 since[turn + (EXPIRED if value.blob_id is None else why)] += 1
-        undone = removed(plan)
+        undone = plan.insertions_removed
         return SessionRollback(
             session.title, "rolled back" if back or undone else "nothing to undo",
-            sum(value.archive_id is None for value in back), len(turns),
-            undone, tuple(dict.fromkeys(not_done)), dict(since),
+            sum(value.archive_id is None for value in back), undone,
+            tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(since),
         )  # fmt: skip
 
 

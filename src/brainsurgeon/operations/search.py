@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, UsageError
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.entries import decode, owned
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.reports import Hit
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.sessions.opening import open_session
@@ -78,17 +79,10 @@ def _texts(store: Store | None, session: Session) -> Iterator[_Text]:
 def _in_file(session: Session) -> Iterator[_Text]:
     if session.file is None:
         return
-    try:
-        with open_session(session.file) as opened:
-            form = opened.format
-            for line in opened.lines:
-                entry = parse(line.raw) if line.raw else None
-                if entry is None or line.raw is None:
-                    continue
-                ident = form.identity(entry, line.raw, line.number)
-                for part in form.parts(entry, NO_SURVEY, None) if ident else ():
-                    value = value_at(entry, part.path)
-                    if isinstance(value, str) and not part.dead:
-                        yield ident or "", part.path, value, False
-    except (OSError, RefusedError):
-        return
+    with suppress(OSError, RefusedError), open_session(session.file) as opened:
+        form = opened.format
+        for parsed in parsed_lines(opened.lines, form):
+            for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
+                value = value_at(parsed.entry, part.path)
+                if isinstance(value, str) and not part.dead:
+                    yield parsed.ident or "", part.path, value, False

@@ -1,6 +1,7 @@
 """Set `_extractable` on an entry: pin it, force its extraction, or set its window."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
@@ -10,10 +11,9 @@ from brainsurgeon.errors import (
     NotFoundError,
     UsageError,
 )
-from brainsurgeon.formats.base import is_made_up
+from brainsurgeon.formats.base import is_made_up, parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
 from brainsurgeon.model.entries import id_named, is_safe
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.operations.restore import recorded
@@ -107,17 +107,15 @@ def _ids_in(session: Session, wanted: str, ids: set[str]) -> list[str]:
     plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
     begin_alike: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
-    try:
-        with open_session(session.file) as opened:
-            for line in opened.lines:
-                if line.raw is None or not any(text in line.raw for text in wanted_bytes):
-                    continue
-                entry = parse(line.raw)
-                ident = opened.format.identity(entry, line.raw, line.number) if entry else None
-                if ident in ids:
-                    return [ident]
-                if ident is not None and ident.startswith(wanted):
-                    begin_alike[ident] = None
-    except (OSError, RefusedError):
-        return []
-    return list(begin_alike)
+    with suppress(OSError, RefusedError), open_session(session.file) as opened:
+        lines = (
+            line for line in opened.lines
+            if line.raw and any(text in line.raw for text in wanted_bytes)
+        )  # fmt: skip
+        for parsed in parsed_lines(lines, opened.format):
+            if parsed.ident in ids:
+                return [parsed.ident]
+            if parsed.ident is not None and parsed.ident.startswith(wanted):
+                begin_alike[parsed.ident] = None
+        return list(begin_alike)
+    return []

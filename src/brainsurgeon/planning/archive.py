@@ -1,30 +1,503 @@
-"""Archive turns: decide which ones, group them, and draft the edits of their closing entries."""
+"""Archive turns: gather them, decide which are archived, group them, and draft the edits.
+
+Sessions have many thousand turns, and turns many thousand entries. So only two numbers are kept of
+each entry, and of a turn only the facts of its summary, if it may be archived.
+"""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from array import array
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import compress, pairwise
+from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import offsets_of
-from brainsurgeon.model.entries import KeyPath, placeholder_id, value_at
+from brainsurgeon.formats.weight import DIALECTS
+from brainsurgeon.model.entries import OLD, KeyPath, placeholder_id, placeholder_in, value_at
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
-from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.turns import LINK, NOTHING, Archive, ArchiveRecord, Sent, Verdict
-from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.planning.summaries import SummaryFacts, archive_text, outcomes_of, summary_of
-from brainsurgeon.planning.turns import (
-    Archiving,
-    Conversation,
-    GatheredTurn,
-    Offsets,
-    TurnEntry,
-    Weight,
-    decide,
+from brainsurgeon.model.rules import ArchiveRules, Rules
+from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.turns import (
+    LINK,
+    MARK,
+    NOTHING,
+    Archive,
+    ArchiveRecord,
+    Sent,
+    ToolCall,
+    ToolResult,
+    Turn,
+    TurnStep,
+    Verdict,
 )
+from brainsurgeon.planning.drafts import Ids, Judge
+from brainsurgeon.planning.rules import EntryState
+from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.summaries import (
+    SummaryFacts,
+    archive_text,
+    closing_facts,
+    outcomes_of,
+    summary_of,
+)
+from brainsurgeon.planning.tail import Frontier
+
+# Characters kept of a failed result's first line, and number of (newest) failed results kept.
+_FINDING = 160
+_FINDINGS = 5
+_FILES = 20
+_WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
+# Characters kept of an answer: enough to see whether it was extracted.
+_BEGIN = 300
+_LONGEST_NAME = 40
+# The text may grow by at most this share of the characters that leave.
+_WORTH = 0.5
+
+
+class Weight(NamedTuple):
+    """The size of some entries.
+
+    `chars` are the characters of all values, `going` those of the values that leave in the flat
+    form. A request contains `sent` characters and `pictures`. `calls` are tool calls.
+    """
+
+    chars: int = 0
+    going: int = 0
+    sent: int = 0
+    pictures: int = 0
+    calls: int = 0
+
+    def plus(self, other: Weight) -> Weight:
+        return Weight(*(mine + more for mine, more in zip(self, other, strict=True)))
+
+    def less(self, other: Weight) -> Weight:
+        return Weight(*(mine - gone for mine, gone in zip(self, other, strict=True)))
+
+
+class Offsets:
+    """A compact set of line offsets: archived turns may have a million of them."""
+
+    def __init__(self, offsets: Iterable[int] = ()) -> None:
+        self._sorted = array("q", offsets)
+        if any(before > after for before, after in pairwise(self._sorted)):
+            self._sorted = array("q", sorted(self._sorted))
+
+    def __contains__(self, offset: object) -> bool:
+        if not isinstance(offset, int):
+            return False
+        at = bisect_left(self._sorted, offset)
+        return at < len(self._sorted) and self._sorted[at] == offset
+
+
+class TurnEntry(NamedTuple):
+    offset: int
+    ident: str | None
+    step: TurnStep
+
+
+class Calls(Struct):
+    """The tool calls of a turn that is being gathered, and the `failed` ones, by tool.
+
+    `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
+    """
+
+    answered: int = 0
+    balance: int = 0
+    twice: bool = False
+    tools: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    written: dict[str, None] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    _ids: set[int] = field(default_factory=set)
+    _open: dict[str, str] = field(default_factory=dict)
+    _early: set[str] = field(default_factory=set)
+
+    def add(self, call: ToolCall) -> None:
+        self.tools[call.tool] += 1
+        files = self.written if _WRITES.search(call.tool) else self.touched
+        files.update(dict.fromkeys(call.files))
+        if not call.call_id:
+            return
+        known = hash(call.call_id)
+        self.twice |= known in self._ids
+        self._ids.add(known)
+        self.balance += known
+        if call.call_id in self._early:
+            self.failed[call.tool] += 1
+        else:
+            self._open[call.call_id] = call.tool
+
+    def answer(self, result: ToolResult) -> None:
+        self.answered += 1
+        if result.finding:
+            self.failures = [*self.failures, result.finding[:_FINDING]][-_FINDINGS:]
+        if not result.call_id:
+            return
+        self.balance -= hash(result.call_id)
+        tool = self._open.pop(result.call_id, None)
+        if result.failed and tool is not None:
+            self.failed[tool] += 1
+        elif result.failed:
+            self._early.add(result.call_id)
+
+    def facts(self, closing: str, chars: int, note: str | None) -> SummaryFacts:
+        """Return the facts of a turn that ends with the text `closing`."""
+        files = list(self.written | self.touched)
+        failed = {f"{tool}!": self.failed[tool] for tool in self.tools if self.failed[tool]}
+        return replace(
+            closing_facts(closing, chars), note=note, failures=tuple(self.failures),
+            files=tuple(files[:_FILES]), more=len(files[_FILES:]), tools={**self.tools, **failed},
+        )  # fmt: skip
+
+
+# The value of `calls` in every turn that has ended.
+_ENDED = Calls()
+
+
+class GatheredTurn(Struct):
+    """A turn with its entries, from the prompt on.
+
+    `closing` is its last reply, at the index `at` of its entries, whether or not it closes the
+    turn. `ids` are hashes. `broken` is the index of the first entry that does not continue the
+    previous one, `nameless` of the first without an id, `fixed` of the first that has to stay on
+    the branch, with its kind. `behind` means that a part of the conversation follows the last
+    reply. `named` are the indexes of entries that another entry refers to, with the offset and id
+    of the other. `facts` are None before the turn has ended, and always if it cannot be archived.
+    """
+
+    turn: Turn
+    prompt: TurnEntry
+    closing: TurnEntry | None = None
+    at: int | None = None
+    archived: bool = False
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    ids: array[int] = field(default_factory=lambda: array("q"))
+    broken: int | None = None
+    nameless: int | None = None
+    fixed: tuple[int, str] | None = None
+    behind: bool = False
+    last: str | None = None
+    named: list[tuple[int, int, str]] = field(default_factory=list)
+    whole: Weight = field(default_factory=Weight)
+    to_reply: Weight = field(default_factory=Weight)
+    of_prompt: Weight = field(default_factory=Weight)
+    calls: Calls = field(default_factory=Calls)
+    called: int = 0
+    failed: int = 0
+    closing_chars: int = 0
+    digest: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
+    facts: SummaryFacts | None = None
+
+    @property
+    def middle(self) -> int:
+        """The number of entries between its prompt and its last reply."""
+        return (len(self.offsets) if self.at is None else self.at) - 1
+
+    @property
+    def weight(self) -> Weight:
+        return (self.whole if self.at is None else self.to_reply).less(self.of_prompt)
+
+    def add(self, entry: TurnEntry, kind: str, weight: Weight) -> None:
+        index, step = len(self.offsets), entry.step
+        if index and step.parent != self.last and self.broken is None:
+            self.broken = index
+        if entry.ident is None and self.nameless is None:
+            self.nameless = index
+        if step.role == "fixed" and self.fixed is None:
+            self.fixed = index, kind
+        if index == 0:
+            self.of_prompt = weight
+        elif step.role == "reply":
+            self.closing, self.at, self.to_reply = entry, index, self.whole
+        self.behind = step.role in ("result", "aside") or (self.behind and step.role != "reply")
+        self.offsets.append(entry.offset)
+        self.ids.append(hash(entry.ident))
+        self.last, self.whole = entry.ident, self.whole.plus(weight)
+        self.digest.update(f"{entry.ident}\n".encode("utf-8", "surrogatepass"))
+        for call in step.calls:
+            self.calls.add(call)
+        for result in step.results:
+            self.calls.answer(result)
+
+    def follows(self, last: int) -> bool:
+        return self.broken is None or self.broken > last
+
+    def end(self, chars: int, note: str | None) -> None:
+        """Reduce the calls to the facts of a summary of up to `chars` characters."""
+        text = self.closing.step.text if self.closing else ""
+        self.digest.update(text.encode("utf-8", "surrogatepass"))
+        self.turn.open = self._open()
+        self.called, self.failed = self.calls.tools.total(), self.calls.failed.total()
+        self.closing_chars = len(text)
+        self.facts, self.calls = self.calls.facts(text, chars, note), _ENDED
+        self.prompt = _short(self.prompt)
+        self.closing = _short(self.closing) if self.closing else None
+
+    def _open(self) -> str | None:
+        closing, calls = self.closing, self.calls
+        if closing is None or not closing.step.closes or closing.step.text_path is None:
+            return "its last reply does not close it"
+        if self.behind:
+            return "something stands behind its last reply"
+        if calls.tools.total() != calls.answered or calls.balance:
+            return "a call has no result, or more than one"
+        return "a call stands in it twice" if calls.twice else None
+
+    def digest_of(self, note: str | None) -> bytes:
+        """Return the digest of the ended turn and a note: the key of its summary in `Archiving`."""
+        own = self.digest.digest() + (note or "").encode("utf-8", "surrogatepass")
+        return blake2b(own, digest_size=16).digest()
+
+
+def _short(entry: TurnEntry) -> TurnEntry:
+    step = replace(entry.step, text=entry.step.text[:_BEGIN], calls=(), results=())
+    return entry._replace(step=step)
+
+
+class Archiving(Struct, frozen=True):
+    """The archive settings and requests of a session.
+
+    `asked` are the notes of requested turns by the ids of their prompts, None without a note.
+    `summaries` are texts made elsewhere, by the digests of their turns. `refused` are closing
+    entries whose lines cannot be edited with certainty. In the linked form the live turns that end
+    before the newest `beyond` messages become one archive, whatever their size; 0 means off. The
+    newest `spared` live turns are archived by the rules `before`.
+    """
+
+    rules: ArchiveRules
+    asked: Mapping[str, str | None] = field(default_factory=dict)
+    summaries: Mapping[bytes, str] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
+    beyond: int = 0
+    spared: int = 0
+    before: ArchiveRules = ArchiveRules()
+
+
+NOTHING_ASKED = Archiving(ArchiveRules())
+
+
+def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
+    """Return rules that archive every turn that may be archived, whatever its size."""
+    return replace(rules, enabled=True, token_threshold=-1)
+
+
+def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
+    if (kept := _kept(turn, rules)) is not None:
+        return Verdict(turn, archived=False, reason=kept, until=turn.until if turn.held else None)
+    why = "asked for" if turn.asked else worth_archiving(turn, rules)
+    return Verdict(turn, archived=why is not None, reason=why or "small")
+
+
+def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
+    if not rules.enabled and not turn.asked:
+        return "off"
+    if turn.unformed:
+        return f"format: {turn.unformed}"
+    recent = turn.after < rules.keep_turns or turn.position < rules.keep_recent
+    if recent and not turn.asked:
+        return "recent"
+    if turn.open or turn.closing_id is None:
+        return f"open turn: {turn.open or 'it has no last answer'}"
+    if turn.dead:
+        return f"never sent: {turn.dead}"
+    if turn.held:
+        return turn.held
+    if turn.referred:
+        return f"referred to by {turn.referred}"
+    if not turn.middle or turn.grows > turn.leaves * _WORTH:
+        return "no gain"
+    if turn.depth >= rules.depth_cap:
+        return f"depth {turn.depth}"
+    return None
+
+
+def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
+    """Return why the size or end of a turn makes it worth archiving, or None."""
+    if rules.on_failed and turn.cut_short:
+        return "it was cut short"
+    if turn.tokens > rules.token_threshold:
+        return f"{turn.tokens:,} tokens"
+    if turn.calls >= rules.tool_call_threshold:
+        return f"{turn.calls:,} calls"
+    return None
+
+
+class Conversation:
+    """The turns of a session, oldest first, and the hashes of ids that occur `twice` in it."""
+
+    def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
+        self._session, self._archiving = session, archiving
+        self._form, self._keep_after_restore = session.form, rules.keep_after_restore
+        self.linked = session.form.archives == "linked"
+        self._archived = {value.entry_id: value for value in session.records.extractions
+                          if value.archive_id is not None and not value.links}  # fmt: skip
+        self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
+        # By the hash of an id: the entries (offset, id) that refer to it, except an entry that
+        # continues it in its turn or off the active branch.
+        self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        self.turns: list[GatheredTurn] = []
+        self._gather()
+
+    def _gather(self) -> None:
+        number, ids, aside = 0, Ids(), None
+        for parsed in parsed_lines(self._session.lines, self._form):
+            step = self._form.turn_step(parsed.entry) if parsed.terminated else None
+            if step is None:
+                continue
+            turn_entry = TurnEntry(parsed.offset, parsed.ident, step)
+            if parsed.ident is not None:
+                ids.meet(parsed.ident)
+            dead = self._session.survey.dead(parsed.offset)
+            before = self.turns[-1].last if self.turns and step.role != "prompt" else None
+            if self.linked:
+                self._note_names(turn_entry, aside if dead == OFF_BRANCH else before)
+            if dead == OFF_BRANCH:
+                aside = parsed.ident
+                continue
+            if step.role == "prompt":
+                self._end_turn()
+                number += dead is None
+                turn = Turn(number, parsed.ident or "", dead=dead)
+                self.turns.append(GatheredTurn(turn, turn_entry))
+            if self.turns:
+                self._add(self.turns[-1], turn_entry, parsed, dead)
+        self._end_turn()
+        self.twice = ids.twice()
+        for gathered in self.turns:
+            if self._names:
+                gathered.named = [
+                    (index, offset, ident)
+                    for index, known in enumerate(gathered.ids)
+                    for offset, ident in self._names.get(known, ())
+                ]
+            gathered.turn.unformed = self._unformed(gathered)
+            gathered.turn.referred = _referrer(gathered)
+
+    def _note_names(self, turn_entry: TurnEntry, before: str | None) -> None:
+        step = turn_entry.step
+        continues = before is not None and step.parent == before
+        for name in step.names if continues else (step.parent, *step.names):
+            if name is not None:
+                self._names[hash(name)].append((turn_entry.offset, turn_entry.ident or "an entry"))
+
+    def _add(
+        self, gathered: GatheredTurn, turn_entry: TurnEntry, parsed: ParsedLine, dead: str | None
+    ) -> None:
+        step, survey, entry = turn_entry.step, self._session.survey, parsed.entry
+        parts = [] if dead else [
+            part for part in self._form.parts(entry, survey, parsed.offset) if not part.dead
+        ]  # fmt: skip
+        sent = DIALECTS[self._form.name].sent(entry)
+        weight = Weight(
+            sum(part.chars for part in parts),
+            sum(
+                part.chars for part in parts
+                if part.kind in ("thinking", "tool_result") and part.locked is None
+            ),
+            sent.chars, sent.pictures, len(step.calls),
+        )  # fmt: skip
+        kind = value_at(entry, ("message", "role")) or entry.get("type")
+        gathered.add(turn_entry, str(kind)[:_LONGEST_NAME], weight)
+        if dead and dead != EDITED_AWAY:
+            gathered.turn.dead = dead
+        self._hold(gathered.turn, self._judge.state(parsed))
+        if step.role == "reply":
+            gathered.turn.position = survey.position(parsed.offset)
+            record = self._archived.get(parsed.ident or "")
+            begins_so = step.text.startswith(f"{MARK}\narchive: ")
+            gathered.archived = record.shows_in(entry) if record else begins_so
+
+    def _hold(self, turn: Turn, state: EntryState) -> None:
+        """Note why an entry keeps its turn from being archived, if it does.
+
+        A reason that ends by time gives way to a lasting one, or to one that ends later.
+        """
+        if turn.held and turn.until is None:
+            return
+        ident, now = state.entry_id or "an entry", self._session.now
+        if state.extractable is False:
+            turn.held, turn.until = f"pinned: {ident}", None
+        elif type(state.extractable) is int and state.position < state.extractable:
+            turn.held, turn.until = f"pinned: inside the window of {ident}", None
+        elif any(request.speaks_of(ident) for request in self._restores):
+            turn.held, turn.until = f"restored: {ident} is asked for", None
+        elif state.restored_at is not None:
+            until = state.restored_at + self._keep_after_restore
+            if now < until and until > (turn.until or 0.0):
+                ago = max(0, round(now - state.restored_at))
+                turn.held, turn.until = f"restored {ago} s ago: {ident}", until
+
+    def _end_turn(self) -> None:
+        """Describe the last turn, and keep the facts of its summary only if it may be archived."""
+        if not self.turns:
+            return
+        gathered, rules, asked = self.turns[-1], self._archiving.rules, self._archiving.asked
+        turn, weight, closing = gathered.turn, gathered.weight, gathered.closing
+        gathered.end(rules.summary_chars, asked.get(turn.prompt_id))
+        if turn.dead:
+            turn.position = OLD
+        turn.middle = 0 if gathered.archived and not self.linked else gathered.middle
+        turn.leaves = weight.chars if self.linked else weight.going
+        turn.tokens = Sent(weight.sent, weight.pictures).tokens(self._session.records.rate)
+        turn.calls = weight.calls
+        turn.asked = turn.prompt_id in asked
+        if closing is not None:
+            turn.closing_id, turn.cut_short = closing.ident, closing.step.cut_short
+        if gathered.facts and closing is not None and gathered.middle:
+            summary = summary_of(gathered.facts, rules.style, rules.summary_chars)
+            turn.grows = len(archive_text(closing.ident or "", summary)) - gathered.closing_chars
+        if not (
+            gathered.archived or turn.asked or self._archiving.beyond > 0
+            or (gathered.middle and worth_archiving(turn, rules))
+        ):  # fmt: skip
+            gathered.facts = None
+
+    def _unformed(self, gathered: GatheredTurn) -> str | None:
+        if self._form.archives is None:
+            return "sessions of this kind have no form for it"
+        closing, at = gathered.closing, gathered.at
+        if closing is None or at is None:
+            return None
+        if gathered.prompt.ident is None or closing.ident is None:
+            return "an entry of it has no usable id"
+        if placeholder_in(closing.step.text):
+            return "its last answer is extracted"
+        if not self.linked:
+            ends = {hash(gathered.prompt.ident), hash(closing.ident)}
+            return "its id stands twice" if ends & self.twice else None
+        if self.is_unsure(gathered, at):
+            return "an id is missing or occurs twice"
+        if not gathered.follows(at):
+            return "its entries do not follow one another"
+        fixed = gathered.fixed
+        return f"a {fixed[1]} stands in it" if fixed and fixed[0] < at else None
+
+    def is_unsure(self, gathered: GatheredTurn, last: int) -> bool:
+        """Check whether an entry of a turn up to an index has no id, or one that occurs twice."""
+        if gathered.nameless is not None and gathered.nameless <= last:
+            return True
+        return bool(self.twice) and not self.twice.isdisjoint(gathered.ids[: last + 1])
+
+
+def _referrer(gathered: GatheredTurn) -> str | None:
+    at = gathered.at or 0
+    inside = frozenset(gathered.offsets[: at + 1] if gathered.named else ())
+    outside = (
+        ident for index, offset, ident in gathered.named if 0 < index < at and offset not in inside
+    )
+    return next(outside, None)
+
 
 # Turns that become one archive.
 _Group = list[GatheredTurn]

@@ -22,8 +22,8 @@ from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import NOTHING, PICTURE, RATE, Calibration, ModelCall, Sent
+from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.planning.turns import Archiving, without_thresholds
 
 # Number of the newest calls used: older ones were made with other prompts and tools.
 NEWEST = 50

@@ -17,14 +17,13 @@ from brainsurgeon.model.entries import (
     RESTORED,
     Entry,
     KeyPath,
-    Kind,
     Part,
     placeholder_id,
     placeholder_named,
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.plans import Amount, Edit, FieldEdit, KeptPart, Removal, Restoration
+from brainsurgeon.model.plans import Edit, FieldEdit, KeptPart, Removal, Restoration, Sums
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -61,21 +60,10 @@ class Counts:
     def __init__(self) -> None:
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
-        self._kept: dict[tuple[str, str | None, str], list[int]] = defaultdict(lambda: [0, 0])
-        self._unsent: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
+        self._kept, self.unsent = Sums(), Sums()
 
-    def keep(self, part: Part, why: Keep) -> None:
-        self.count(part.kind, part.tool, why.reason, part.chars)
-
-    def count(self, kind: Kind, tool: str | None, reason: str, chars: int) -> None:
-        counts = self._kept[kind, tool, reason]
-        counts[0] += 1
-        counts[1] += chars
-
-    def never_sent(self, part: Part) -> None:
-        counts = self._unsent[part.kind, part.tool]
-        counts[0] += 1
-        counts[1] += part.chars
+    def keep(self, part: Part | Removal, why: str) -> None:
+        self._kept.add(part.kind, part.tool, why, chars=part.chars)
 
     def protect(self, ident: str | None, until: float | None) -> None:
         """Note until when values of an entry stay because it was restored."""
@@ -89,12 +77,7 @@ class Counts:
     @property
     def kept(self) -> tuple[KeptPart, ...]:
         """The values that stay, the most characters first."""
-        ranked = sorted(self._kept.items(), key=lambda item: -item[1][1])
-        return tuple(KeptPart(*key, *counts) for key, counts in ranked)
-
-    @property
-    def unsent(self) -> tuple[Amount, ...]:
-        return tuple(Amount(*key, *counts) for key, counts in self._unsent.items())
+        return tuple(KeptPart(*key, *counts) for key, counts in self._kept.ranked())
 
 
 class Judge:
@@ -131,9 +114,9 @@ class Judge:
         judged = []
         for part in parts:
             if part.dead or here.dead:
-                self.tally.never_sent(part)
+                self.tally.unsent.add(part.kind, part.tool, chars=part.chars)
             if part.path in taken:
-                self.tally.keep(part, Keep("archived turn"))
+                self.tally.keep(part, "archived turn")
                 continue
             value = value_at(parsed.entry, part.path)
             decision = self._decide(part, value, here)
@@ -141,11 +124,11 @@ class Judge:
             if isinstance(decision, Keep) and part.path in signatures:
                 self.withheld[parsed.offset, part.path] = (part, decision, ident or "")
             elif isinstance(decision, Keep):
-                self.tally.keep(part, decision)
+                self.tally.keep(part, decision.reason)
             elif parsed.terminated:
                 going.append((part, decision))
             else:
-                self.tally.keep(part, Keep("the last line has no newline yet"))
+                self.tally.keep(part, "the last line has no newline yet")
         self._frontier.judged(self._session, self._rules, parsed, here, judged)
         return going
 
@@ -198,7 +181,7 @@ def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> I
         start, end = places[part.path]
         token = part.instead or placeholder_token(placeholder_named(name), block=part.block)
         if not decision.forced and len(token) >= end - start:
-            tally.keep(part, Keep("no gain"))
+            tally.keep(part, "no gain")
             continue
         yield Removal(
             start + parsed.offset, end + parsed.offset, token, ident, name, part.path, part.kind,

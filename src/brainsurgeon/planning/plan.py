@@ -4,7 +4,7 @@ The planner only reads. It parses every edited line again and compares it with t
 """
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container
 
 from msgspec.structs import replace
 
@@ -18,7 +18,14 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning import archive, drafts
-from brainsurgeon.planning.archive import Archival, Archivals, ArchiveRefusedError, archive_turns
+from brainsurgeon.planning.archive import (
+    NOTHING_ASKED,
+    Archival,
+    Archivals,
+    ArchiveRefusedError,
+    Archiving,
+    archive_turns,
+)
 from brainsurgeon.planning.drafts import FieldRequests, Ids, Judge, Place, WindowTooSmallError
 from brainsurgeon.planning.matching import (
     Matcher,
@@ -28,11 +35,9 @@ from brainsurgeon.planning.matching import (
     find_own_calls,
     redactions,
 )
-from brainsurgeon.planning.rules import Keep
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.tail import Frontier
-from brainsurgeon.planning.turns import NOTHING_ASKED, Archiving
 
 _TWICE = "its id stands twice in the file"
 _UNSURE = "nobody can tell whether it is the entry that was recorded"
@@ -163,7 +168,7 @@ class _Planner:
             warnings=tuple(self._judge.warnings),
             deferred=verdict.blocked,
             unfit=verdict.unfit,
-            unsent=tally.unsent,
+            unsent=tally.unsent.amounts(),
             left=(*self._left(edits), *self._unexplained),
             archives=archives,
             turns=self._archivals.verdicts,
@@ -178,7 +183,7 @@ class _Planner:
         if hash(ident) not in twice:
             return True
         if isinstance(edit, Removal):
-            self._tally.count(edit.kind, edit.tool, f"not extractable: {_TWICE}", edit.chars)
+            self._tally.keep(edit, f"not extractable: {_TWICE}")
         return False
 
     def _left(self, edits: tuple[Edit, ...]) -> list[tuple[str, str]]:
@@ -205,11 +210,11 @@ class _Planner:
         leaving = {(removal.entry_id, removal.path) for removal in verdict.leave}
         for part, decision, ident in self._judge.withheld.values():
             if (ident, part.path) not in leaving:
-                tally.keep(part, decision)
+                tally.keep(part, decision.reason)
         if verdict.blocked:
             for edit in edits:
                 if isinstance(edit, Removal) and edit.extracts:
-                    tally.count(edit.kind, edit.tool, "deferred: signatures", edit.chars)
+                    tally.keep(edit, "deferred: signatures")
         return verdict
 
     def _fulfils(self, request: Request) -> bool:
@@ -250,7 +255,8 @@ class _Planner:
         try:
             edits = self._line_edits(parsed, back, going, archival, left)
             if ours and ident and not back and not self._fields.undoes_some(ident):
-                shortened = self._weighed(parsed, drafts.redaction(parsed, redacted, self._form))
+                redaction = drafts.redaction(parsed, redacted, self._form)
+                shortened = list(self._signatures.weighed(parsed, redaction))
                 splice.verify(parsed.raw, parsed.offset, entry, shortened)
                 edits += shortened
         except (splice.UntouchableError, RecursionError) as error:
@@ -266,7 +272,7 @@ class _Planner:
         self, ident: str | None, back: list[Extraction], going: drafts.Going, why: str
     ) -> None:
         for part, _ in going:
-            self._tally.keep(part, Keep(f"not extractable: {why}"))
+            self._tally.keep(part, f"not extractable: {why}")
         self._missed += [(value.entry_id, why) for value in back]
         if ident is not None and ident in self._fields.sets:
             self._missed.append((ident, why))
@@ -295,7 +301,7 @@ class _Planner:
         if archival and ident is not None:
             edits += archive.removals(parsed, archival, form, left, self._records.rate)
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
-        edits = self._weighed(parsed, edits)
+        edits = list(self._signatures.weighed(parsed, edits))
         splice.verify(parsed.raw, parsed.offset, entry, edits)
         if back:
             self._restored += [name for value in back for name in (ident, value.entry_id) if name]
@@ -304,12 +310,6 @@ class _Planner:
             # It may be extracted again: at once if forced, else after the protection.
             self._tally.due(now + (0.0 if override is True else self._rules.keep_after_restore))
         return edits
-
-    def _weighed(self, parsed: ParsedLine, edits: Iterable[Edit]) -> list[Edit]:
-        return [
-            self._signatures.weighed(parsed, edit) if isinstance(edit, Removal) else edit
-            for edit in edits
-        ]
 
 
 def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:

@@ -9,9 +9,10 @@ first change, or the session is left as it is.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -151,6 +152,9 @@ def _first(places: Iterable[int]) -> float:
     return min(places, default=math.inf)
 
 
+_AnyEdit = TypeVar("_AnyEdit", bound=Edit)
+
+
 class Gatherer:
     """Collects the signatures of a session line by line.
 
@@ -180,7 +184,7 @@ class Gatherer:
         live, stays = self._is_live(parsed.offset), self._stays(parsed, thoughts)
         try:
             removals = _removals(parsed, thoughts, self._form.rest(parsed.entry))
-            removals = [self.weighed(parsed, removal) for removal in removals]
+            removals = list(self.weighed(parsed, removals))
         except (splice.UntouchableError, RecursionError) as why:
             # A line that cannot be edited; its signature stays.
             removals, stays = [_removal(parsed, (parsed.offset, parsed.offset), (), 0)], str(why)
@@ -208,13 +212,16 @@ class Gatherer:
         self.signatures.unfit += [value.entry_id for value in unfit]
         return unfit
 
-    def weighed(self, parsed: ParsedLine, removal: Removal) -> Removal:
-        """Return a removal from a line with the tokens that it takes off the next request."""
-        if parsed.offset in self._leaving or self._session.survey.dead(parsed.offset):
-            return removal
-        rate, path = self._session.records.rate, removal.path
-        less = tokens_off(self._form.name, parsed.entry, path, removal.new, rate)
-        return replace(removal, tokens=removal.tokens + less)
+    def weighed(self, parsed: ParsedLine, edits: Iterable[_AnyEdit]) -> Iterator[_AnyEdit]:
+        """Yield the edits of a line, removals with the tokens that they take off a request."""
+        gone = parsed.offset in self._leaving or self._session.survey.dead(parsed.offset)
+        rate, name = self._session.records.rate, self._form.name
+        for edit in edits:
+            if gone or not isinstance(edit, Removal):
+                yield edit
+            else:
+                less = tokens_off(name, parsed.entry, edit.path, edit.new, rate)
+                yield replace(edit, tokens=edit.tokens + less)
 
     def unsent(self, parsed: ParsedLine) -> set[KeyPath]:
         """Return the paths of an entry's values that are never sent."""

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from html import escape
@@ -10,7 +11,7 @@ from itertools import accumulate
 from brainsurgeon import __version__
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
-from brainsurgeon.model.text import counted, lasting, readable
+from brainsurgeon.model.text import ago, counted, readable
 from brainsurgeon.render import bytes_, local
 from brainsurgeon.render.runs import WHAT_STAYS
 
@@ -110,122 +111,8 @@ def _date(day: int) -> date:
     return date(1970, 1, 1) + timedelta(day)
 
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --ground: #f6f7f9; --sheet: #ffffff; --text: #1a1f29; --quiet: #535c6b; --line: #dde1e8;
-  --track: #e7eaf0; --main: #2b5cc4; --soft: #b9cbf3; --next: #a85f00; --warn: #a32b1e;
-  --focus: #2b5cc4;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #11141a; --sheet: #191e27; --text: #e8ebf1; --quiet: #a4aebd; --line: #2d3440;
-    --track: #2a313d; --main: #8db0ff; --soft: #33497d; --next: #f0b35a; --warn: #ff9d8f;
-    --focus: #8db0ff;
-  }
-}
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; }
-body {
-  margin: 0; background: var(--ground); color: var(--text);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans",
-    sans-serif;
-}
-main, .top { max-width: 66rem; margin: 0 auto; padding: 0 1rem; }
-.top { padding-top: 2rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .25rem; letter-spacing: -.01em; }
-h2 { font-size: 1.15rem; line-height: 1.3; margin: 0 0 .75rem; }
-h3 { font-size: 1rem; margin: 1.25rem 0 .5rem; }
-p { margin: .25rem 0 .75rem; max-width: 44rem; }
-.quiet { color: var(--quiet); }
-.small { font-size: .875rem; }
-.warn { color: var(--warn); }
-nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; margin: 1rem 0 0;
-  list-style: none; }
-a { color: var(--main); text-underline-offset: .2em; }
-a:focus-visible, summary:focus-visible, [tabindex]:focus-visible {
-  outline: 3px solid var(--focus); outline-offset: 2px; border-radius: 4px;
-}
-section { background: var(--sheet); border: 1px solid var(--line); border-radius: 10px;
-  padding: 1.25rem; margin: 1.25rem 0; }
-section.flush { padding: 0; overflow: hidden; }
-.figures { display: grid; grid-template-columns: repeat(3, 1fr); gap: 1px; margin: 0;
-  background: var(--line); }
-.figures div { background: var(--sheet); padding: 1rem 1.25rem; }
-.figures dt { color: var(--quiet); font-size: .875rem; }
-.figures dd { margin: 0; font-size: 1.5rem; line-height: 1.3; font-weight: 600;
-  font-variant-numeric: tabular-nums; }
-.figures .note { display: block; font-size: .8125rem; font-weight: 400; color: var(--quiet); }
-figure { margin: 0; }
-.plot { display: grid; grid-template-columns: auto 1fr; gap: .25rem .75rem; }
-.plot .high { align-self: start; } .plot .low { align-self: end; }
-.plot .scale { display: flex; flex-direction: column; justify-content: space-between;
-  text-align: right; }
-.plot .days { grid-column: 2; display: flex; justify-content: space-between; }
-.plot svg { display: block; width: 100%; height: 11rem; }
-.area { fill: var(--soft); } .edge { fill: none; stroke: var(--main); stroke-width: 2; }
-.rule { stroke: var(--line); stroke-width: 1; }
-.bar { display: block; width: 100%; height: .625rem; border-radius: 3px; }
-.bar .track { fill: var(--track); } .bar .main { fill: var(--main); }
-.bar .soft { fill: var(--soft); } .bar .next { fill: var(--next); }
-.legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: 0 0 .75rem; padding: 0;
-  list-style: none; font-size: .875rem; color: var(--quiet); }
-.legend .bar { display: inline-block; width: .75rem; height: .75rem; margin-right: .4rem;
-  border-radius: 2px; vertical-align: -.05rem; }
-.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
-  gap: 1.25rem 2.5rem; }
-.columns h3:first-child { margin-top: 0; }
-ul.bars { list-style: none; margin: 0; padding: 0; }
-ul.bars li { margin: 0 0 .75rem; }
-ul.bars .row { display: flex; justify-content: space-between; gap: 1rem; }
-ul.bars .name { overflow-wrap: anywhere; }
-.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
-table { width: 100%; border-collapse: collapse; font-size: .9375rem; }
-th { text-align: left; font-weight: 600; color: var(--quiet); font-size: .8125rem; }
-th, td { padding: .5rem .75rem .5rem 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; }
-th:last-child, td:last-child { padding-right: 0; }
-tbody tr:last-child td { border-bottom: 0; }
-td { overflow-wrap: anywhere; }
-td.number, th.number { text-align: right; }
-td.wide { width: 22%; padding-top: .9rem; }
-code { font: .875em/1.4 ui-monospace, SFMono-Regular, Menlo, "DejaVu Sans Mono", monospace;
-  overflow-wrap: anywhere; }
-details { border-bottom: 1px solid var(--line); }
-details:last-of-type { border-bottom: 0; }
-summary { cursor: pointer; padding: .6rem 0; display: flex; flex-wrap: wrap; gap: 0 1rem;
-  align-items: baseline; list-style: none; }
-summary::-webkit-details-marker { display: none; }
-summary::before { content: "+"; color: var(--quiet); width: .75rem; }
-details[open] > summary::before { content: "\\2212"; }
-summary .name { flex: 1 1 12rem; font-weight: 600; overflow-wrap: anywhere; }
-details > div { padding: 0 0 1rem 1.75rem; }
-blockquote { margin: .25rem 0 0; padding-left: .75rem; border-left: 3px solid var(--line);
-  color: var(--quiet); overflow-wrap: anywhere; }
-footer { max-width: 66rem; margin: 0 auto; padding: 0 1rem 3rem; }
-@media (max-width: 40rem) {
-  section { padding: 1rem; border-radius: 8px; }
-  section.flush { padding: 0; }
-  .figures { grid-template-columns: 1fr 1fr; }
-  .figures div { padding: .75rem 1rem; } .figures dd { font-size: 1.25rem; }
-  table, tbody, tr, td { display: block; width: 100%; }
-  thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-  tbody tr { padding: .6rem 0; border-bottom: 1px solid var(--line); }
-  tbody tr:last-child { border-bottom: 0; }
-  td, td.number { border: 0; padding: .1rem 0; text-align: left; }
-  td.number { display: inline-block; width: auto; margin-right: 1rem; }
-  td.wide { width: 100%; padding: .35rem 0 0; }
-  td[data-is]::before { content: attr(data-is) " "; color: var(--quiet); font-size: .8125rem; }
-  summary .name { flex-basis: calc(100% - 2rem); }
-  summary .name + .number { margin-left: 1.75rem; }
-  details > div { padding-left: 0; }
-}
-@media print {
-  body { background: #fff; } nav { display: none; }
-  section { break-inside: avoid; border-color: #ccc; }
-}
-@media (forced-colors: active) { .bar rect, .area { forced-color-adjust: none; } }
-"""
+with open(os.path.join(os.path.dirname(__file__), "report.css"), encoding="utf-8") as _handle:
+    STYLE = _handle.read()
 
 # The page may load nothing but this style.
 POLICY = (
@@ -306,8 +193,8 @@ def _table(rows: str, *columns: str) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _ago(moment: float, now: float) -> str:
-    return f"{lasting(max(0.0, now - moment))} ago"
+def _number(label: str, text: str) -> str:
+    return f'<td class="number" data-is="{label}">{text}</td>'
 
 
 def _figures(report: Report) -> str:
@@ -324,7 +211,7 @@ def _figures(report: Report) -> str:
         ("Store", bytes_(now.store_bytes),
          f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"),
         ("Values held", f"{now.values_extracted:,}", "each comes back byte for byte"),
-        ("Last run", "never" if now.last_run_at is None else _ago(now.last_run_at, report.made_at),
+        ("Last run", "never" if now.last_run_at is None else ago(now.last_run_at, report.made_at),
          "the daemon runs" if now.daemon_pid else "no daemon runs"),
     )  # fmt: skip
     cells = "".join(
@@ -336,8 +223,10 @@ def _figures(report: Report) -> str:
     return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
+# The functions for sections return the lead and the body.
+
+
 def _largest(report: Report) -> tuple[str, str]:
-    """Return the lead and the body of the section."""
     pages = [page for page in report.sessions if page.about.size][:_LARGEST]
     if not pages:
         return "", _NO_SESSIONS
@@ -357,15 +246,13 @@ def _large(page: SessionPage, top: int) -> str:
     size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
     return (
         f"<tr><td>{html(about.session)}</td>"
-        f'<td class="number" data-is="now">{size}</td>'
-        f'<td class="number" data-is="saved">{saved}</td>'
-        f'<td class="number" data-is="next scan">{"-" if page.next_bytes is None else taken}</td>'
+        f"{_number('now', size)}{_number('saved', saved)}"
+        f"{_number('next scan', '-' if page.next_bytes is None else taken)}"
         f'<td class="wide">{bar(parts, f"{size} now, {taken} of it next, {saved} saved")}</td></tr>'
     )
 
 
 def _waiting(report: Report) -> tuple[str, str]:
-    """Return the lead and the body of the section."""
     waiting = [(about.state, about.reason, about.session) for about in report.waiting]
     waiting += [
         ("deferred", page.not_read, page.about.session)
@@ -377,8 +264,8 @@ def _waiting(report: Report) -> tuple[str, str]:
     for state, why, name in waiting:
         reasons.setdefault((state, why), []).append(html(name))
     rows = "".join(
-        f'<tr><td>{html(state)}</td><td>{html(why)}</td><td class="number" '
-        f'data-is="sessions">{len(names):,}</td><td class="small">{", ".join(names[:3])}'
+        f"<tr><td>{html(state)}</td><td>{html(why)}</td>{_number('sessions', f'{len(names):,}')}"
+        f'<td class="small">{", ".join(names[:3])}'
         f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}</td></tr>"  # noqa: PLR2004
         for (state, why), names in sorted(
             reasons.items(), key=lambda item: (-len(item[1]), item[0])
@@ -392,8 +279,8 @@ def _unreached(report: Report) -> str:
     if not report.unreached:
         return '<p class="quiet">None were found below the roots.</p>'
     rows = "".join(
-        f'<tr><td>{code(place.name)}</td><td class="number" data-is="files">{place.number:,}</td>'
-        f'<td class="number" data-is="size">{bytes_(place.size)}</td></tr>'
+        f"<tr><td>{code(place.name)}</td>{_number('files', f'{place.number:,}')}"
+        f"{_number('size', bytes_(place.size))}</tr>"
         for place in report.unreached
     )
     note = f'<p class="small quiet">{html(WHAT_STAYS)}.</p>' if report.status.databases else ""
@@ -416,7 +303,7 @@ def _left_out(report: Report) -> str:
 
 def _session(page: SessionPage, now: float) -> str:
     about = page.about
-    age = "" if about.changed_at is None else f", changed {_ago(about.changed_at, now)}"
+    age = "" if about.changed_at is None else f", changed {ago(about.changed_at, now)}"
     how = f"{about.format or 'of no known format'}, {about.state}: {about.reason}{age}"
     lines = [f'<p class="small quiet">{code(about.path)}<br>{html(how)}</p>']
     if page.not_read:
@@ -443,7 +330,7 @@ def _values(page: SessionPage) -> str:
         f"<tr><td>{code(value.entry_id)}</td><td>{html(value.tool or value.kind)}"
         f'<div class="small quiet">{code(dotted(value.path))}</div>'
         f"{f'<blockquote>{html(preview)}</blockquote>' if preview else ''}</td>"
-        f'<td class="number" data-is="size">{bytes_(value.size)}</td>'
+        f"{_number('size', bytes_(value.size))}"
         f'<td class="small" data-is="taken">{html(local(value.extracted_at))}'
         f"{', <span class=warn>expired</span>' if value.blob_id is None else ''}</td></tr>"
         for value, preview in page.values

@@ -1,14 +1,13 @@
 """Runs, retention runs, rollbacks, events, findings and databases as text and JSON."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
 
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Outcome, Plan, Removal
+from brainsurgeon.model.plans import Outcome, Plan, Removal, Sums
 from brainsurgeon.model.reports import (
     DatabaseStatus,
     Event,
@@ -25,6 +24,7 @@ from brainsurgeon.model.text import about, counted, iso
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render import DISABLED, SCHEMA, bytes_, in_local_time, local, printable, table
+from brainsurgeon.render.sessions import session_restored
 from brainsurgeon.render.turns import fullness_json, turns, verdict_json
 
 _MOST_ROWS = 8
@@ -154,14 +154,12 @@ def _explain(plan: Plan, most: int) -> list[str]:
     if len(plan.extracted) > most:
         lines.append(f"  - … and {len(plan.extracted) - most:,} more (--verbose names each)")
     lines += turns(plan.turns)
-    values: Counter[str] = Counter()
-    chars: Counter[str] = Counter()
+    sums = Sums()
     for kept in plan.kept:
-        values[kept.reason] += kept.values
-        chars[kept.reason] += kept.chars
-    for reason, size in chars.most_common():
-        stay = "stays" if values[reason] == 1 else "stay"
-        number = counted(values[reason], "value")
+        sums.add(kept.reason, values=kept.values, chars=kept.chars)
+    for (reason,), (values, size) in sums.ranked():
+        stay = "stays" if values == 1 else "stay"
+        number = counted(values, "value")
         lines.append(f"  = {number} ({counted(size, 'character')}) {stay}: {safe(reason)}")
     return lines
 
@@ -296,16 +294,8 @@ def rollback(done: RollbackReport) -> str:
 
 def _session(answer: SessionRollback, dry_run: bool) -> list[str]:
     would = "would be " if dry_run and answer.state == "rolled back" else ""
-    counts = ((answer.values, "value"), (answer.turns, "archive"))
-    back = " and ".join(counted(number, what) for number, what in counts if number)
-    values = f", {back} restored" if back else ""
-    reason = f" ({safe(answer.reason)})" if answer.reason else ""
-    return [
-        f"{safe(answer.session)}: {would}{answer.state}{values}{reason}",
-        *(f"  undone: {safe(item)}" for item in answer.insertions_removed),
-        *(f"  not done: {safe(item)}" for item in answer.missed),
-        *(f"  {counted(number, 'value')}: {safe(why)}" for why, number in answer.since.items()),
-    ]
+    since = (f"  {counted(number, 'value')}: {safe(why)}" for why, number in answer.since.items())
+    return [*session_restored(answer, would, answer.turns), *since]
 
 
 def events_json(listed: Iterable[Event]) -> dict[str, Any]:

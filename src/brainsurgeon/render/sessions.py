@@ -143,11 +143,7 @@ def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSes
         return "nothing to undo"
     lines = []
     for session in done:
-        reason = f" ({safe(session.reason)})" if session.reason else ""
-        values = f", {counted(session.values, 'value')} restored" if session.values else ""
-        lines.append(f"{safe(session.session)}: {session.state}{values}{reason}")
-        lines += [f"  undone: {safe(item)}" for item in session.insertions_removed]
-        lines += [f"  not done: {safe(item)}" for item in session.missed]
+        lines += session_restored(session)
         if session.note:
             lines.append(f"  {session.note}")
         if session.state == PUT_AWAY:
@@ -157,6 +153,18 @@ def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSes
             lines += [f"  a placeholder stays: {safe(item)}" for item in session.left]
     lines.append(_restore_total(done))
     return "\n".join(lines)
+
+
+def session_restored(answer: SessionRestore, would: str = "", turns: int = 0) -> list[str]:
+    counts = ((answer.values, "value"), (turns, "archive"))
+    back = " and ".join(counted(number, what) for number, what in counts if number)
+    values = f", {back} restored" if back else ""
+    reason = f" ({safe(answer.reason)})" if answer.reason else ""
+    return [
+        f"{safe(answer.session)}: {would}{answer.state}{values}{reason}",
+        *(f"  undone: {safe(item)}" for item in answer.insertions_removed),
+        *(f"  not done: {safe(item)}" for item in answer.missed),
+    ]
 
 
 def _restore_total(done: Sequence[SessionRestore]) -> str:
@@ -229,17 +237,13 @@ def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = Fal
     return "\n".join([*lines, *([""] if why else []), *why])
 
 
-def _age(session: SessionSummary, now: float) -> str:
-    return "-" if session.changed_at is None else lasting(max(0.0, now - session.changed_at))
-
-
 # For each column, the narrowest terminal that shows it, and the content of a cell.
 _COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = (
     ("session", 0, lambda one, _: one.session),
     ("format", 70, lambda one, _: one.format or "-"),
     ("size", 0, lambda one, _: bytes_(one.size)),
     ("saved", 40, lambda one, _: bytes_(one.saved)),
-    ("age", 60, _age),
+    ("age", 60, lambda one, now: "-" if one.changed_at is None else lasting(now - one.changed_at)),
     ("state", 50, lambda one, _: one.state),
 )
 

@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from brainsurgeon import __version__
 from brainsurgeon.model.reports import Metric, Status
-from brainsurgeon.model.text import about, counted, iso, lasting
+from brainsurgeon.model.text import about, ago, counted, iso
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import DISABLED, bytes_, in_local_time, local, printable, table
 from brainsurgeon.render.runs import (
@@ -47,7 +47,7 @@ def check(now: Status, troubles: list[str], moment: float) -> str:
     """Return the troubles in one line, the worst first."""
     if troubles:
         return f"brainsurgeon: {safe('; '.join(troubles))}"
-    age = f"last run {_ago(now.last_run_at, moment)}" if now.last_run_at is not None else ""
+    age = f"last run {ago(now.last_run_at, moment)}" if now.last_run_at is not None else ""
     sessions = counted(sum(now.sessions_by_state.values()), "session")
     return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(now.bytes_saved)} saved"
 
@@ -72,9 +72,9 @@ def status(now: Status, moment: float) -> str:
         lines.append(f"archived   {counted(now.turns_archived, 'archive')} of finished turns")
     lines += loads(now.loads)
     lines += [
-        f"run {one.id:<5} {_ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.runs
+        f"run {one.id:<5} {ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.runs
     ]
-    lines += [f"failed     {_ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
+    lines += [f"failed     {ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
     if now.values_damaged:
         lines.append(f"damaged    {counted(now.values_damaged, 'stored value')}: see `doctor`")
     if now.leaving:
@@ -108,12 +108,8 @@ def _some(lines: Iterable[str]) -> list[str]:
     return [*listed[:_MOST], f"  … and {len(listed) - _MOST} more, with --json"]
 
 
-def _ago(then: float, now: float) -> str:
-    return f"{lasting(max(0.0, now - then))} ago"
-
-
 def _runs(last: float | None, following: float | None, now: float) -> str:
-    when = "-" if last is None else f"{local(last)} ({_ago(last, now)})"
+    when = "-" if last is None else f"{local(last)} ({ago(last, now)})"
     return f"last {when}, next {local(following) if following is not None else '-'}"
 
 

@@ -115,18 +115,18 @@ def archives(listed: Sequence[StandingArchive], now: float) -> str:
     return table(("id", "session", *(name for name, _ in wanted)), rows, left=2, whole=1)
 
 
-def _tokens(one: StandingArchive, _now: float) -> str:
-    return f"{about(one.archive.tokens_before)} -> {about(one.archive.tokens_after)}"
-
-
 # For each column, the least room beside the names that shows it, and the content of a cell.
 _COLUMNS: tuple[tuple[str, int, Callable[[StandingArchive, float], str]], ...] = (
     ("turns", 33, lambda one, _: f"{one.archive.turns:,}"),
-    ("tokens", 0, _tokens),
+    (
+        "tokens",
+        0,
+        lambda one, _: f"{about(one.archive.tokens_before)} -> {about(one.archive.tokens_after)}",
+    ),
     ("tools", 40, lambda one, _: f"{one.archive.calls:,}"),
     ("failed", 48, lambda one, _: f"{one.archive.failed:,}"),
     ("depth", 55, lambda one, _: str(one.archive.depth)),
-    ("age", 26, lambda one, now: lasting(max(0.0, now - one.archive.made_at))),
+    ("age", 26, lambda one, now: lasting(now - one.archive.made_at)),
 )
 
 
@@ -189,22 +189,13 @@ def loads(totals: Loads) -> list[str]:
 
 
 def relief_json(done: Relief, *, dry_run: bool) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "session": done.session, "pending": done.pending, "reason": done.reason,
-        "dry_run": dry_run,
+    document: dict[str, Any] = to_builtins(done) | {
+        "dry_run": dry_run, "before": fullness_json(done.before),
+        "after": fullness_json(done.after),
+        "protected_until": None if done.protected_until is None else iso(done.protected_until),
     }  # fmt: skip
-    if done.pending:
-        return document
-    until = None if done.protected_until is None else iso(done.protected_until)
-    return document | {
-        "fits": done.fits, "room_tokens": done.room, "rounds": done.rounds,
-        "before": fullness_json(done.before), "after": fullness_json(done.after),
-        "values_extracted": done.values, "signatures": done.signatures,
-        "bytes_before": done.bytes_before, "bytes_after": done.bytes_after,
-        "went": to_builtins(done.went), "stays": to_builtins(done.stays),
-        "protected_bytes": done.protected_bytes, "protected_until": until,
-        "least_tokens": done.least,
-    }  # fmt: skip
+    wanted = ("session", "pending", "reason", "dry_run") if done.pending else document
+    return {key: document[key] for key in wanted}
 
 
 def relief(done: Relief, *, dry_run: bool) -> str:

@@ -12,6 +12,7 @@ from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
 from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fullness
+from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.budget import (
     BELOW,
     LINKED,
@@ -29,7 +30,6 @@ from brainsurgeon.planning.budget import (
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.tail import Frontier
-from brainsurgeon.planning.turns import NOTHING_ASKED, Archiving
 from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.store import Store

@@ -19,11 +19,11 @@ from brainsurgeon.model.sessions import SessionFile, Signs, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness
+from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Habits, Snapshot
 from brainsurgeon.planning.tail import Frontier
-from brainsurgeon.planning.turns import NOTHING_ASKED, Archiving
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
 from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError, carry_on
