@@ -59,22 +59,15 @@ def recognise(
         name = hint
     adapter = known.get(name)
     if adapter is None:
-        return Beginning(
-            None,
-            codex.ONLY_READ if name == codex.NAME else "not a session format that is known",
-            only_read,
-        )
-    refusal = adapter.refuses(entries[0])
-    if refusal:
+        reason = codex.ONLY_READ if only_read else "not a session format that is known"
+        return Beginning(None, reason, only_read)
+    if refusal := adapter.refuses(entries[0]):
         return Beginning(None, refusal)
     return Beginning(adapter, "", adapter.name, adapter.session(entries))
 
 
 def _name(entries: Sequence[Entry]) -> str:
     """Return the name of a file's format, also if the file is left alone."""
-    if FORMATS["openclaw"].recognises(entries):
-        return "openclaw"
     if codex.recognises(entries):
         return codex.NAME
-    claimed = (name for name in ("claude-code", "generic") if FORMATS[name].recognises(entries))
-    return next(claimed, UNKNOWN)
+    return next((name for name, form in FORMATS.items() if form.recognises(entries)), UNKNOWN)

@@ -169,7 +169,6 @@ def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator
 
 
 def references(entry: Entry) -> tuple[str, ...]:
-    """Return the ids of the other entries that an entry refers to, except its parent."""
     keys = (
         "targetId", "appendParentId", "firstKeptEntryId", "fromId", "logicalParentUuid", "leafUuid",
     )  # fmt: skip
@@ -195,7 +194,6 @@ def first_line(texts: Iterable[object]) -> str:
 
 
 def number_in(record: Any, *keys: str) -> int | None:
-    """Return the first integer that a record has at one of the keys, or None."""
     values = (dict_or_empty(record).get(key) for key in keys)
     return next((value for value in values if type(value) is int), None)
 
@@ -217,6 +215,16 @@ def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
     for index, block in enumerate(content if isinstance(content, list) else []):
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
+
+
+def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[CallArguments]:
+    """Yield the calls in the blocks of a kind with an object as arguments at `key`."""
+    for index, block in blocks_in(content, kind):
+        if isinstance(block.get(key), dict):
+            yield CallArguments(
+                (*path, index, key), str_or_none(block.get("id")), block[key],
+                signed=bool(block.get("thoughtSignature")),
+            )  # fmt: skip
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
@@ -252,12 +260,10 @@ def reply_step(
     path, text = last_text(message.get("content"), ("message", "content"))
     asked = tuple(
         ToolCall(
-            str_or_none(block.get("id")),
-            str_or_none(block.get("name")) or "tool",
+            str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
             files_in(block.get(arguments)),
-        )
-        for _, block in blocks_in(message.get("content"), calls)
-    )
+        ) for _, block in blocks_in(message.get("content"), calls)
+    )  # fmt: skip
     return TurnStep(
         "reply", *linked, text, path,
         closes=path is not None and not asked and stopped,

@@ -18,6 +18,7 @@ from brainsurgeon.formats.base import (
     CallArguments,
     Format,
     blocks_in,
+    calls_in,
     dict_or_empty,
     first_line,
     image,
@@ -77,7 +78,6 @@ def _node(entry: Entry, offset: int) -> Node | None:
 
 
 def entry_id(entry: Entry) -> str | None:
-    """Return the uuid of a chained entry, else None. Other entries have no parts and stay."""
     uuid, kind = entry.get("uuid"), entry.get("type")
     chained = isinstance(kind, str) and kind in CHAINED and isinstance(uuid, str)
     return usable_id(uuid) if chained else None
@@ -178,7 +178,6 @@ class Chain:
         return set()
 
     def _parallel(self, live: set[int]) -> set[int]:
-        """Return all lines of the live messages, and all results of their calls."""
         nodes = self._nodes
         spoken = {nodes[index].message for index in live} - {None, ""}
         lines = {index for index, node in enumerate(nodes) if node.message in spoken}
@@ -198,7 +197,6 @@ class Chain:
         return lines
 
     def dead(self) -> dict[int, str]:
-        """Return the offset of each line that is not live, with the reason."""
         live = set(self._live)
         return {
             node.offset: BEFORE_COMPACTION if index < self._boundary else OFF_BRANCH
@@ -231,7 +229,6 @@ class Chain:
         return positions
 
     def last_prompt(self) -> int | None:
-        """Return the offset of the newest live user message that answers no call, if any."""
         newest = (self._nodes[index] for index in reversed(self._live))
         prompts = (
             node.offset
@@ -262,7 +259,6 @@ _NOTES = ("<local-command-caveat>", "<system-reminder>")
 
 
 def is_prompt(entry: Entry) -> bool:
-    """Check whether a user line is a real prompt: no note, no end of a turn, no summary."""
     added = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
     if any(entry.get(key) is True for key in added):
         return False
@@ -456,7 +452,6 @@ def _assistant(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
 
 
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
-    """Yield the parts of a user line that are sent."""
     kind: Kind = "system" if entry.get("isMeta") is True else "user"
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
         kind = "tool_result"
@@ -645,12 +640,8 @@ class ClaudeCode(Format):
         return TurnStep("prompt" if is_prompt(entry) else "aside", *linked)
 
     def calls(self, entry: Entry) -> Iterator[CallArguments]:
-        if entry.get("type") != "assistant":
-            return
-        for index, block in blocks_of(entry, "tool_use"):
-            if isinstance(block.get("input"), dict):
-                path = (*_CONTENT, index, "input")
-                yield CallArguments(path, str_or_none(block.get("id")), block["input"])
+        if entry.get("type") == "assistant":
+            yield from calls_in(message_of(entry).get("content"), _CONTENT, "tool_use", "input")
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
         if entry.get("type") != "user":

@@ -19,6 +19,5 @@ ONLY_READ = (
 
 
 def recognises(entries: Sequence[Entry]) -> bool:
-    """Check whether the first entry is a session's metadata."""
     header = entries[0]
     return header.get("type") == "session_meta" and "id" in dict_or_empty(header.get("payload"))

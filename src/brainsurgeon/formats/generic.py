@@ -235,7 +235,6 @@ def _tool(entry: Entry) -> str | None:
 
 
 def _tool_blocks(entry: Entry, *types: str) -> Iterator[tuple[KeyPath, Entry]]:
-    """Yield the blocks of these types in the content of the entry and of its message."""
     for path, holder in (((), entry), (("message",), dict_or_empty(entry.get("message")))):
         for index, block in blocks_in(holder.get("content"), *types):
             yield (*path, "content", index), block
@@ -264,7 +263,6 @@ def _values(holder: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Itera
 def _content(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 8
 ) -> Iterator[Part]:
-    """Yield the parts of a content: a list of blocks, or another value that contains strings."""
     if not isinstance(value, list):
         yield from leaves(value, path, kind, tool)
     for index, block in enumerate(value if isinstance(value, list) and depth else []):

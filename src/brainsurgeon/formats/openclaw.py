@@ -20,6 +20,7 @@ from brainsurgeon.formats.base import (
     Format,
     Thoughts,
     blocks_in,
+    calls_in,
     dict_or_empty,
     first_line,
     image,
@@ -313,7 +314,6 @@ def _is_signed(block: Entry, message: Entry) -> bool:
 
 
 def _is_alone(message: Entry) -> bool:
-    """Check whether only signed thinking of a message is sent."""
     content = message.get("content")
     return isinstance(content, list) and not any(
         _is_sent(block, message) for _, block in blocks_in(content)
@@ -467,14 +467,9 @@ class OpenClaw(Format):
         return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)
 
     def calls(self, entry: Entry) -> Iterator[CallArguments]:
-        if _role(entry) != "assistant":
-            return
-        for index, block in blocks_in(entry["message"].get("content"), "toolCall"):
-            if isinstance(block.get("arguments"), dict):
-                yield CallArguments(
-                    (*_CONTENT, index, "arguments"), str_or_none(block.get("id")),
-                    block["arguments"], signed=bool(block.get("thoughtSignature")),
-                )  # fmt: skip
+        if _role(entry) == "assistant":
+            content = entry["message"].get("content")
+            yield from calls_in(content, _CONTENT, "toolCall", "arguments")
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
         if _role(entry) != "toolResult":

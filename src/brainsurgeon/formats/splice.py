@@ -113,7 +113,6 @@ def _skip(text: str, at: int) -> int:
 
 
 def _key(text: str, at: int) -> tuple[str, int]:
-    """Read the key at `at`; return it and where its value starts."""
     if text[at] != '"':
         raise ValueError("a key is a string")
     name, end = _scan(text, at)
@@ -124,7 +123,6 @@ def _key(text: str, at: int) -> tuple[str, int]:
 
 
 def _next(text: str, at: int) -> int:
-    """Return the offset after white space and a comma."""
     at = _skip(text, at)
     return _skip(text, at + 1) if text[at] == "," else at
 

@@ -51,12 +51,10 @@ class Dialect(Struct, frozen=True):
 
 
 def complaint(text: str) -> str | None:
-    """Return the cause of an error, TOO_LONG or SIGNATURE; None for any other cause."""
     return TOO_LONG if _OVERFLOW.search(text) else SIGNATURE if _SIGNATURE.search(text) else None
 
 
 def limit_said(text: str) -> int | None:
-    """Return the token limit that a provider's error states, or None."""
     limit = _LIMITS.search(text)
     digits = next(filter(None, limit.groups()), "").replace(",", "") if limit else ""
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
@@ -87,7 +85,6 @@ def _json(value: object) -> int:
 
 
 def _content(value: Any, depth: int = 4) -> Sent:
-    """Return the size of a message's content: a string or a list of blocks."""
     if isinstance(value, str):
         return Sent(len(value))
     if not depth:
@@ -96,7 +93,6 @@ def _content(value: Any, depth: int = 4) -> Sent:
 
 
 def _block(block: Entry, depth: int) -> Sent:
-    """Return the size of one block of a content, in any of the formats."""
     kind = block.get("type")
     if kind in ("image", "document", "input_image", "image_url"):
         return Sent(0, 1)
@@ -202,13 +198,11 @@ def _codex_call(entry: Entry) -> ModelCall | None:
 
 
 def codex_window(entry: Entry) -> int | None:
-    """Return the context window (tokens) that this entry of a Codex session states, or None."""
     payload, key = dict_or_empty(entry.get("payload")), "model_context_window"
     return _count(payload.get(key, dict_or_empty(payload.get("info")).get(key))) or None
 
 
 def codex_answers(entry: Entry) -> bool:
-    """Check whether an entry of a Codex session is output of the model, not input."""
     item = dict_or_empty(entry.get("payload"))
     return entry.get("type") == "response_item" and (
         item.get("role") == "assistant"

@@ -96,7 +96,6 @@ class _Asked(NamedTuple):
         )  # fmt: skip
 
     def given(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts of values that the call asks for."""
         limit = self.call.limit or LIMIT
         if self.call.offset is None:
             return render.fitted(content, limit)

@@ -18,7 +18,6 @@ WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
 
 def placeholder_named(ident: str) -> str:
-    """Return the text of the placeholder with exactly this id."""
     return f"{PREFIX}{ident}{SUFFIX}"
 
 
@@ -36,12 +35,10 @@ def id_named(reference: str) -> str:
 
 
 def is_placeholder(reference: str) -> bool:
-    """Check whether the user's input is a whole placeholder, also in quotes."""
     return WHOLE_PLACEHOLDER.fullmatch(reference.strip(" \t\r\n`'\"")) is not None
 
 
 def dotted(path: KeyPath) -> str:
-    """Return a path with dots: `message.content.0.text`."""
     return ".".join(str(step) for step in path)
 
 
@@ -100,7 +97,6 @@ class Part(Struct, frozen=True):
 
 
 def value_at(entry: Entry, path: KeyPath) -> Any:
-    """Return the value at `path`, or None if there is none."""
     value: Any = entry
     for step in path:
         try:
@@ -134,7 +130,6 @@ def placeholder_id(entry_id: str) -> str:
 
 
 def is_own_placeholder(value: object, entry_id: str) -> bool:
-    """Check whether a string is a placeholder that names this entry, with or without a number."""
     match = WHOLE_PLACEHOLDER.fullmatch(value) if isinstance(value, str) else None
     return match is not None and unnumbered(match[1]) == placeholder_id(entry_id)
 

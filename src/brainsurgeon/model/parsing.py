@@ -27,7 +27,6 @@ _LONGEST_QUICK = 4 << 20
 
 
 def too_dense(raw: bytes) -> bool:
-    """Check whether parsing a line would take too much memory."""
     if len(raw) <= HEAVIEST // 128:  # too short, however dense
         return False
     text = len(raw) * (1 + _width(raw))

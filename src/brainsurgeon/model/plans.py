@@ -238,7 +238,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def removals(self) -> tuple[Removal, ...]:
-        """The removals, redactions and archives included."""
         return tuple(edit for edit in self.edits if isinstance(edit, Removal))
 
     @property
@@ -253,7 +252,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens that the next request carries less."""
         taken = sum(removal.tokens for removal in self.removals)
         return taken - sum(edit.tokens for edit in self.restorations)
 

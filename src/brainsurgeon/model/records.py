@@ -33,7 +33,6 @@ class SessionRecord(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The session's title: `agent/name`."""
         return f"{self.agent}/{self.name}"
 
 
@@ -299,12 +298,10 @@ class OpenRewrite(Struct, frozen=True):
 
     @property
     def beside(self) -> str:
-        """The path of the temporary file beside the session."""
         return f"{self.directory}/{self.temporary}"
 
     @property
     def path(self) -> str:
-        """The path of the session file that is rewritten."""
         return f"{self.directory}/{self.name}"
 
     @property

@@ -64,7 +64,6 @@ class Rules(Struct, frozen=True):
         return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
 
     def pays(self, gain: int, size: int) -> bool:
-        """Check whether a file of `size` bytes is worth rewriting to save `gain` bytes."""
         return gain > 0 and (gain - self.min_reclaim_bytes) / size >= self.min_reclaim_share
 
     @property

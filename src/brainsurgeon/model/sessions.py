@@ -127,7 +127,6 @@ class SessionFile(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The session's title: `agent/id`."""
         return f"{self.agent}/{self.session}"
 
 

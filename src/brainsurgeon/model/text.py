@@ -40,7 +40,6 @@ def about(number: int) -> str:
 
 
 def iso(moment: float) -> str:
-    """Return a moment as ISO 8601 in UTC with a Z."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -106,7 +106,6 @@ def _for_request(verdict: Verdict) -> Verdict:
 
 
 def _ask(store: Store, examined: Examination, asked: dict[str, str | None], now: float) -> None:
-    """Record requests to archive turns: the outcome to record for each, by its prompt."""
     record = note(store, examined.session)
     with store.transaction():
         for prompt_id, text in asked.items():

@@ -75,7 +75,6 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
 
 
 def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
-    """Return the context load of a Codex session, None for others. Codex is never changed."""
     if file.in_database:
         return None
     with failing(file), open_session(file) as session:
@@ -144,7 +143,6 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
 
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:
-    """Sum up all values, extracted and kept, by kind and tool, most live characters first."""
     sums = Sums()
     for part in planned.kept:
         sums.add(part.kind, part.tool, values=part.values, chars=part.chars)

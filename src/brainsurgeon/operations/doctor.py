@@ -304,7 +304,6 @@ def placeholders_of(
 
 
 def placeholders_left(settings: Settings, store: Store | None) -> Iterator[PlaceholdersLeft]:
-    """Yield the sessions with placeholders, and the places that cannot be read."""
     seen = walk(settings, store, beyond=True)
     for problem in seen.problems:
         if problem.failed:

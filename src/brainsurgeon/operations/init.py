@@ -228,7 +228,6 @@ def _tools(
 
 
 def why_nothing(setup: Setup) -> str | None:
-    """Return advice if this user has no sessions of any agent, else None."""
     if any(home not in setup.foreign for home in setup.homes):
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
@@ -301,7 +300,6 @@ def unused_homes(settings: Settings) -> list[UnusedHome]:
 
 
 def read_record(directory: str) -> Record:
-    """Read the record of `init`; raise FailedError if it cannot be read."""
     record = Record(directory)
     try:
         with open(record.path, encoding="utf-8") as handle:

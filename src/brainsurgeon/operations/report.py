@@ -97,7 +97,6 @@ def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
 
 
 def _added(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
-    """Sum up rows of name, number, size and savings by name, largest first."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, *amounts in rows:
         sums[name] = [total + amount for total, amount in zip(sums[name], amounts, strict=True)]

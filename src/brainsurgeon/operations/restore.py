@@ -189,7 +189,6 @@ def _everything(
 
 
 def _with_result(answer: RestoreAnswer, plan: Plan) -> RestoreAnswer:
-    """Return an answer with the values and fields that a plan restored in its entry."""
     entry_id = answer.entry_id
     paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == entry_id}
     sizes = {path: size for path, size in answer.sizes.items() if path in paths}
@@ -222,7 +221,6 @@ def _others_of_turn(
 
 
 def recorded(session: Session) -> SessionRecord:
-    """Return the row of a session; raise ValueError if it has none."""
     if session.record is None:
         raise ValueError("a session without a row cannot be changed")
     return session.record
@@ -345,7 +343,6 @@ def _retry_pending(
     restore_session: Callable[[Session], tuple[SessionRestore, Rewrite | None]], patience: float,
     waiting: Callable[[list[SessionRestore]], None],
 ) -> None:  # fmt: skip
-    """Restore pending sessions as soon as they are idle, for `patience` seconds."""
     deadline = time.monotonic() + patience
     shown: list[SessionRestore] = []
     while time.monotonic() < deadline:

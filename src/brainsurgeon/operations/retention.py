@@ -67,7 +67,6 @@ def retention(
 
 
 def _is_behind_link(record: SessionRecord) -> bool:
-    """Check whether the path of a session is or crosses a symbolic link."""
     return not record.displaced and os.path.realpath(record.path) != record.path
 
 
@@ -238,7 +237,6 @@ class _Run:
         return end[1] if end and end[0] <= self.now else None
 
     def _record(self, expired: list[tuple[Held, str]]) -> None:
-        """Record the expired values as events, one for each session and reason."""
         sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
         for held, why in expired:
             sizes[held.session_id, why].append(held.size)
@@ -285,7 +283,6 @@ class _Run:
         self._report.held_back.setdefault(path_text(root), why)
 
     def _sweep(self) -> None:
-        """Delete the values of rewrites that did not happen, and unneeded columns."""
         while True:
             with self._turn(_SWEPT):  # the search takes time even if it deletes nothing
                 gone = self._store.blobs.sweep(_SWEPT)

@@ -86,7 +86,6 @@ class _Rollback:
         return changed
 
     def undo(self, session: Session) -> tuple[SessionRollback, Rewrite | None]:
-        """Roll back one session; in a dry run, only plan it."""
         title, file, record = session.title, session.file, recorded(session)
         if file is None:
             return SessionRollback(title, "gone", reason="its file is gone"), None
@@ -110,7 +109,6 @@ class _Rollback:
         return self._answer(session, record, plan), rewrite
 
     def _plan(self, file: SessionFile, record: SessionRecord, request: Request) -> Plan:
-        """Return the plan of a rollback; raise NotIdleError if it would have to wait."""
         now, state = request.asked_at, self._store.files.at(file.path)
         with examine_to_show(self._settings, file, state, now) as examined:
             examined.check_idle()
@@ -160,5 +158,4 @@ LISTED = 20  # newest runs that are listed by default
 
 
 def runs(store: Store | None, *, most: int | None = LISTED) -> list[Run]:
-    """Return the newest runs, newest last; all if `most` is None."""
     return store.runs.newest(most) if store else []

@@ -238,7 +238,6 @@ class _Scan:
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
     ) -> Look:
-        """Return the result of a file that an error left unchanged, and when to look again."""
         size, state = file.fingerprint.size, self._memory.state_of(file)
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
@@ -254,7 +253,6 @@ class _Scan:
         return replace(look, again=AGAIN if result == "deferred" else None)
 
     def _change(self, file: SessionFile, now: float) -> Look | None:
-        """Plan one session; None if the plan waits in the batch."""
         left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
@@ -405,7 +403,6 @@ class _Scan:
 
 
 def _put_off(file: SessionFile, state: FileState) -> Outcome:
-    """Return the outcome of an unchanged session that a process still has in memory."""
     size = file.fingerprint.size
     return Outcome(file.title, file.path, state.format, "deferred", state.reason, size, size)
 

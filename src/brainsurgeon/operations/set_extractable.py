@@ -89,7 +89,6 @@ def _extracted(store: Store, session_id: int, ident: str, value: bool | int) -> 
 
 
 def stands_in(store: Store, session: Session, entry: str) -> bool:
-    """Check whether a session's file has an entry, named by its id or a whole placeholder."""
     wanted = id_named(entry)
     return bool(_ids_in(session, wanted, _ids_of(store, wanted)))
 

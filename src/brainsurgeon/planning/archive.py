@@ -201,7 +201,6 @@ class GatheredTurn(Struct):
 
     @property
     def middle(self) -> int:
-        """The number of entries between its prompt and its last reply."""
         return (len(self.offsets) if self.at is None else self.at) - 1
 
     @property
@@ -288,7 +287,6 @@ NOTHING_ASKED = Archiving(ArchiveRules())
 
 
 def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
-    """Return rules that archive every turn that may be archived, whatever its size."""
     return replace(rules, enabled=True, token_threshold=-1)
 
 
@@ -323,7 +321,6 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
 
 
 def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
-    """Return why the size or end of a turn makes it worth archiving, or None."""
     if rules.on_failed and turn.cut_short:
         return "it was cut short"
     if turn.tokens > rules.token_threshold:
@@ -520,7 +517,6 @@ class Archival(Struct, frozen=True):
     middle: Sent = NOTHING
 
     def archive_after(self, edits: Iterable[Edit]) -> Archive:
-        """Return the archive with the tokens that the edits of a plan leave of its turns."""
         begin, end = self.span
         before, ident = self.archive.tokens_before, self.archive.entry_id
         less = sum(

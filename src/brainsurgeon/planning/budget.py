@@ -105,7 +105,6 @@ class _Meter:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget the entries so far: they are not sent any more."""
         self._chars = self._pictures = 0
         self._asked, self._summary = NOTHING, NOTHING
         self._calls.clear()
@@ -252,7 +251,6 @@ def only_requested(rules: Rules) -> Rules:
 
 
 def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
-    """Return the rules as changed by these steps."""
     for step in taken:
         match step:
             case 1:

@@ -66,7 +66,6 @@ class Counts:
         self._kept.add(part.kind, part.tool, why, chars=part.chars)
 
     def protect(self, ident: str | None, until: float | None) -> None:
-        """Note until when values of an entry stay because it was restored."""
         if until is not None:
             self.protected[ident or ""] = until
             self.due(until)
@@ -76,7 +75,6 @@ class Counts:
 
     @property
     def kept(self) -> tuple[KeptPart, ...]:
-        """The values that stay, the most characters first."""
         return tuple(KeptPart(*key, *counts) for key, counts in self._kept.ranked())
 
 
@@ -192,7 +190,6 @@ def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> I
 
 
 def redaction(parsed: ParsedLine, listed: list[Redaction], form: Format) -> Iterator[Edit]:
-    """Draft the edits that shorten one of the agent's own calls, and the field that marks it."""
     ident, rest = parsed.ident or "", form.rest(parsed.entry)
     places = splice.offsets_of(parsed, [redacted.path for redacted in listed])
     for redacted in listed:

@@ -75,7 +75,6 @@ class Matcher:
 
     @property
     def redacted(self) -> Container[str]:
-        """The ids of the entries in which another text than a placeholder replaced a value."""
         return self._replaced.keys()
 
     def standing(self, parsed: ParsedLine) -> list[Extraction]:
@@ -247,7 +246,6 @@ class Restores:
         }  # fmt: skip
 
     def meet(self, ident: str) -> None:
-        """Note the id of an entry if the closing entry of an archive continued it."""
         if ident in self._continued:
             self._met.add(ident)
 

@@ -313,7 +313,6 @@ class _Planner:
 
 
 def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:
-    """Return the outcome of carrying a plan out; `form` is the name of the session's format."""
     size = file.fingerprint.size
     result, reason = _result(rules, plan, size)
     done = result == "changed"

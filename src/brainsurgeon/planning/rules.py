@@ -165,7 +165,6 @@ def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
 
 
 def restless(silent: float, quiet: float) -> str | None:
-    """Return why the file counts as changing, or None."""
     return (
         None
         if silent >= quiet

@@ -174,7 +174,6 @@ class Gatherer:
         self._earliest, self._altered = math.inf, False
 
     def look(self, parsed: ParsedLine) -> frozenset[KeyPath]:
-        """Collect the signatures of one line, and return the paths of the bound ones."""
         thoughts = self._form.thoughts(parsed.entry)
         if thoughts is None or not thoughts.blocks:
             return frozenset()
@@ -197,7 +196,6 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        """Return the signatures among the values to restore that are no longer valid."""
         # A signature is valid if everything before it is as the agent wrote it, now and when the
         # signature was made: nothing before it was extracted earlier than the signature.
         emptied = [value for value in back if value.replacement == EMPTIED.decode()]
@@ -224,7 +222,6 @@ class Gatherer:
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent(self, parsed: ParsedLine) -> set[KeyPath]:
-        """Return the paths of an entry's values that are never sent."""
         parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {part.path for part in parts if part.dead}
 

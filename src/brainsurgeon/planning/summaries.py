@@ -47,7 +47,6 @@ def archive_text(entry_id: str, summary: str) -> str:
 
 
 def summary_of(facts: SummaryFacts, style: str, chars: int) -> str:
-    """Return the summary of a turn, as a paragraph or as JSON with its keys in a fixed order."""
     outcome = _outcome(facts, facts.closing, chars)
     files = [*facts.files, f"+{facts.more}"] if facts.more else list(facts.files)
     if style == "paragraph":

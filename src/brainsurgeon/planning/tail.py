@@ -65,7 +65,6 @@ class Frontier:
         self, session: Snapshot, rules: Rules, parsed: ParsedLine, here: EntryState,
         parts: Sequence[tuple[Part, bool]],
     ) -> None:  # fmt: skip
-        """Note the parts of an entry, each with whether it is to be extracted."""
         if self._since is None:
             return
         why = self._survey.dead(parsed.offset)
@@ -90,7 +89,6 @@ class Frontier:
                 return
 
     def signed(self, offset: int, *, placeholders: bool) -> None:
-        """Note a signature, and whether there are placeholders before it."""
         # Whether the signature is doubtful depends on which entries are live.
         dead = self._dead or self._survey.dead(offset) is not None
         if self._remembers and dead and (placeholders or self.placeholders):

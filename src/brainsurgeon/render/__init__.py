@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,6 @@ _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 
 def document(value: dict[str, Any]) -> str:
-    """Return the answer of a command as one JSON document, with the number of its schema."""
     return as_json({"schema": SCHEMA, **value})
 
 
@@ -40,7 +39,6 @@ def printable(value: Any) -> Any:
 
 
 def safe(text: str) -> str:
-    """Escape control characters and invalid bytes of a name, which could affect a terminal."""
     return readable(text)
 
 
@@ -59,12 +57,10 @@ def local(moment: float) -> str:
 
 
 def in_local_time(text: str) -> str:
-    """Convert the ISO 8601 times in a text to the local time zone."""
     return _MOMENT.sub(lambda found: local(moment_said(found[0]) or 0.0), text)
 
 
 def bytes_(count: int) -> str:
-    """Return a size as text: 1,234 B, 41.3 KB, 2.6 MB."""
     if abs(count) < 10_000:  # noqa: PLR2004
         return f"{count:,} B"
     for unit, size in (("KB", 1000), ("MB", 1000**2)):
@@ -100,6 +96,19 @@ def table(
     )
 
 
+Column = tuple[str, float, Callable[..., str]]
+Columned = tuple[list[str], list[list[str]]]
+
+
+def columned(listed: Iterable[Column], room: float, rows: Iterable[Any], *given: Any) -> Columned:
+    """Return the names and the cells of the columns that a table of this width shows.
+
+    Each column has a name, the least width that shows it, and the content of a cell.
+    """
+    wanted = [(name, cell) for name, width, cell in listed if width <= room]
+    return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
+
+
 def columns() -> float:
     """Return the width of the terminal; very large without one."""
     if not sys.stdout.isatty():
@@ -108,7 +117,6 @@ def columns() -> float:
 
 
 def _fit(text: str, width: int) -> str:
-    """Cut or pad a text to a number of terminal cells; some characters take two."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -191,7 +199,6 @@ def _both_ends(data: bytes, room: int) -> dict[str, Any]:
 
 
 def _boundary(data: bytes, at: int) -> int:
-    """Return the start of the character at an offset."""
     at = min(at, len(data))
     while _inside(data, at):
         at -= 1

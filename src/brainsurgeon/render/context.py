@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -11,7 +11,17 @@ from msgspec import to_builtins
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render import WIDTH, bar, bytes_, columns, in_local_time, printable, table
+from brainsurgeon.render import (
+    WIDTH,
+    Column,
+    bar,
+    bytes_,
+    columned,
+    columns,
+    in_local_time,
+    printable,
+    table,
+)
 from brainsurgeon.render.runs import removals_json
 from brainsurgeon.render.turns import (
     fullness,
@@ -31,7 +41,6 @@ _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 
 def context_json(context: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the context of a session for JSON; its values are already described."""
     return {
         "session": context.session, "path": printable(context.path), "format": context.format,
         "size_bytes": context.size, "state": context.state,
@@ -67,15 +76,12 @@ def _filling(listed: Sequence[Filling]) -> list[str]:
     wide = columns()
     room = _USUAL if wide == math.inf else max(_SHORTEST, min(_LONGEST, int(wide) // 4))
     largest = max((one.live_chars for one in listed), default=0) or 1
-    wanted = [one for one in _COLUMNS if one[1] <= wide]
-    rows = [[cell(one, whole) for _, _, cell in wanted] for one in listed]
-    lines = table([name for name, _, _ in wanted], rows, left=2, spare=room + 2).splitlines()
+    lines = table(*columned(_COLUMNS, wide, listed, whole), left=2, spare=room + 2).splitlines()
     bars = [bar(one.live_chars / largest, room) for one in listed]
     return [f"{line}  {shown}".rstrip() for line, shown in zip(lines, ["", *bars], strict=True)]
 
 
-# For each column, the narrowest terminal that shows it, and the content of a cell.
-_COLUMNS: tuple[tuple[str, int, Callable[[Filling, int], str]], ...] = (
+_COLUMNS: tuple[Column, ...] = (
     ("kind", 0, lambda one, _: one.kind),
     ("tool", 0, lambda one, _: one.tool or "-"),
     ("values", 70, lambda one, _: f"{one.values:,}"),
@@ -85,7 +91,6 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Filling, int], str]], ...] = (
 
 
 def context(context: Context, extracted: list[dict[str, Any]]) -> str:
-    """Return the context of a session as text, with its largest extracted values."""
     lines = [
         f"{safe(context.session)}  {context.format}, {bytes_(context.size)}, {context.state}",
         *([fullness(context.full)] if context.full else []),

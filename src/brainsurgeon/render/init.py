@@ -23,7 +23,6 @@ def found(
     homes: Iterable[Home], foreign: Collection[Home], unused: Sequence[UnusedHome],
     nothing: str | None,
 ) -> str:  # fmt: skip
-    """Name the homes of this user and those of others; `nothing` is advice if there are none."""
     lines = [
         f"found {home.agent}: {safe(home.path)}" + (f" ({home.note})" if home.note else "")
         for home in homes if home not in foreign
@@ -68,7 +67,6 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
 
 
 def offer(offer: Offer) -> str:
-    """Show each file and command of an offer."""
     note = [f"  note: {safe(offer.note)}"] if offer.note else []
     return "\n".join([f"{offer.title}:", *(f"  {_step(step)}" for step in offer.steps), *note])
 
@@ -90,7 +88,6 @@ def _step(step: Step) -> str:
 
 
 def undoing(entries: Iterable[dict[str, Any]]) -> str:
-    """Show what would be undone, the last step first."""
     lines = [
         f"  remove {safe(entry['path'])}"
         if "digest" in entry
@@ -137,7 +134,6 @@ def _offer_json(offer: Offer) -> dict[str, Any]:
 
 
 def settings(listed: Iterable[Setting], source: str | None) -> str:
-    """Return the settings in force as a configuration file with the origin of each."""
     lines, tables, wide = [f"# {safe(source)}" if source else "# no file: the defaults"], [], 44
     for setting in listed:
         origin = safe(setting.source.removeprefix(f"{source}:") if source else setting.source)

@@ -24,7 +24,6 @@ _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
 
 def html(text: str) -> str:
-    """Escape a text for HTML, also within an attribute."""
     return escape(readable(text))
 
 
@@ -84,7 +83,6 @@ def bars(sums: Sequence[Sum], what: str, written: Callable[[int], str] = bytes_)
 
 
 def bar(parts: Iterable[tuple[float, str]], label: str) -> str:
-    """Draw one bar of several parts, each a share of the whole width and a style class."""
     drawn, at = "", 0.0
     for share, fill in parts:
         width = min(max(3.0, 1000 * share), 1000 - at)
@@ -288,7 +286,6 @@ def _unreached(report: Report) -> str:
 
 
 def _left_out(report: Report) -> str:
-    """Return the number of sessions that are not on the page, and how to list them."""
     rest = report.smaller
     if not rest.number:
         return ""

@@ -99,7 +99,6 @@ def report(done: ScanReport, *, verbose: bool = False) -> str:
 
 
 def homes(unused: Sequence[UnusedHome]) -> list[str]:
-    """Name the homes of agents that no root covers, and the configuration lines to add them."""
     if not unused:
         return []
     roots = dict.fromkeys(
@@ -119,7 +118,6 @@ def homes(unused: Sequence[UnusedHome]) -> list[str]:
 
 
 def databases(listed: Iterable[DatabaseStatus]) -> list[str]:
-    """Describe the databases of agents: their layout, why one is left alone, and what stays."""
     lines = []
     for database in listed:
         made = f"OpenClaw {database.program or 'of an unknown version'}, layout {database.layout}"
@@ -233,7 +231,6 @@ def runs_json(listed: Iterable[Run]) -> dict[str, Any]:
 
 
 def runs(listed: Sequence[Run]) -> str:
-    """Return the runs as a table, the newest last."""
     if not listed:
         return "no run has changed anything yet"
     rows = [
@@ -247,13 +244,11 @@ def runs(listed: Sequence[Run]) -> str:
 
 
 def command(run: Run) -> str:
-    """Return the command of a run, with the number of the run that it rolled back, if any."""
     undone = run.facts.get("rolls_back")
     return run.command if undone is None else f"{run.command} {undone}"
 
 
 def did(run: Run) -> str:
-    """Return what a run changed, in words."""
     facts = run.facts
     done = [
         f"{facts[name]:,} {'shortened' if name == 'redacted' else name}"
@@ -303,7 +298,6 @@ def events_json(listed: Iterable[Event]) -> dict[str, Any]:
 
 
 def event_line(event: Event) -> str:
-    """Return an event as one line of JSON, with the number of the schema."""
     return json.dumps({"schema": SCHEMA, **_event_json(event)})
 
 

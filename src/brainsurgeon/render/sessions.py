@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -22,7 +22,16 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render import bytes_, columns, in_local_time, local, printable, table
+from brainsurgeon.render import (
+    Column,
+    bytes_,
+    columned,
+    columns,
+    in_local_time,
+    local,
+    printable,
+    table,
+)
 
 SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
@@ -41,7 +50,6 @@ _BY = {
 
 
 def _present(**facts: Any) -> dict[str, Any]:
-    """Return the facts that are not empty."""
     return {name: fact for name, fact in facts.items() if fact}
 
 
@@ -86,7 +94,6 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
 
 
 def restored(answer: RestoreAnswer) -> str:
-    """Return the answer to a restore as text, without the values."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
@@ -123,7 +130,6 @@ def restored_all_json(
 
 
 def overfull(listed: Sequence[OverfullSession]) -> str:
-    """Name the sessions that will exceed their window, and what to do about them."""
     lines = [
         f"{safe(one.session)}: its next request will have about {round(one.load, -3):,} tokens, its"
         f" window holds {one.window:,}"
@@ -133,7 +139,6 @@ def overfull(listed: Sequence[OverfullSession]) -> str:
 
 
 def waiting(pending: Sequence[SessionRestore]) -> str:
-    """Name the sessions that a restore waits for, each with its reason."""
     lines = [f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending]
     return "\n".join(lines)
 
@@ -219,14 +224,12 @@ def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = Fal
         if chosen:
             return "no session is such; without --agent and --state all are listed"
         return "no sessions found; the roots in the configuration say where to look"
-    wanted = [(name, cell) for name, width, cell in _COLUMNS if width <= columns()]
-    rows = [[cell(session, now) for _, cell in wanted] for session in listed]
     size = sum(session.size for session in listed)
     saved = sum(session.saved for session in listed)
     states = Counter(session.state for session in listed).most_common()
     counts = ", ".join(f"{number:,} {state}" for state, number in states)
     lines = [
-        table([name for name, _ in wanted], rows),
+        table(*columned(_COLUMNS, columns(), listed, now)),
         "",
         f"{counted(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {counts}",
     ]
@@ -237,8 +240,7 @@ def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = Fal
     return "\n".join([*lines, *([""] if why else []), *why])
 
 
-# For each column, the narrowest terminal that shows it, and the content of a cell.
-_COLUMNS: tuple[tuple[str, int, Callable[[SessionSummary, float], str]], ...] = (
+_COLUMNS: tuple[Column, ...] = (
     ("session", 0, lambda one, _: one.session),
     ("format", 70, lambda one, _: one.format or "-"),
     ("size", 0, lambda one, _: bytes_(one.size)),
@@ -257,7 +259,6 @@ def backup(done: StoreCopy) -> str:
 
 
 def before_replacing(backup: Replacement) -> str:
-    """Return what a backup holds, and which placeholders are newer than it."""
     holding = f"{safe(backup.source)}: {_holding(backup.size, backup.values)}, read whole"
     return "\n".join([holding, *_newer(backup)])
 

@@ -44,7 +44,6 @@ def check_json(troubles: list[str]) -> dict[str, Any]:
 
 
 def check(now: Status, troubles: list[str], moment: float) -> str:
-    """Return the troubles in one line, the worst first."""
     if troubles:
         return f"brainsurgeon: {safe('; '.join(troubles))}"
     age = f"last run {ago(now.last_run_at, moment)}" if now.last_run_at is not None else ""
@@ -101,7 +100,6 @@ def status(now: Status, moment: float) -> str:
 
 
 def _some(lines: Iterable[str]) -> list[str]:
-    """Return the first few lines, and the number of the others."""
     listed = list(lines)
     if len(listed) <= _MOST:
         return listed
@@ -121,7 +119,6 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def metrics(measured: Iterable[Metric]) -> str:
-    """Return metrics as text, each with its help and type, after the program's version."""
     lines = [
         "# HELP brainsurgeon_build_info The version of the program, as a label.",
         "# TYPE brainsurgeon_build_info gauge",
@@ -141,7 +138,6 @@ def metrics(measured: Iterable[Metric]) -> str:
 
 
 def metrics_json(measured: Iterable[Metric]) -> dict[str, Any]:
-    """Return metrics for JSON, each sample with its label, if it has one."""
     samples: list[tuple[str, str | None, float]] = []
     for metric in measured:
         values = metric.value if isinstance(metric.value, dict) else {None: metric.value}

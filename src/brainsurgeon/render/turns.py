@@ -1,7 +1,8 @@
 """Archived turns, search hits, context loads and reliefs as text and JSON."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -11,7 +12,16 @@ from brainsurgeon.model.reports import ArchiveAnswer, ArchivedTurn, Hit, Relief,
 from brainsurgeon.model.text import about, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import ArchiveRecord, Fullness, Loads, Verdict
-from brainsurgeon.render import bytes_, columns, in_local_time, local, printable, table
+from brainsurgeon.render import (
+    Column,
+    bytes_,
+    columned,
+    columns,
+    in_local_time,
+    local,
+    printable,
+    table,
+)
 
 _MOST_ROWS = 8
 _NAME = 11  # characters for the name of a session at least, with the space around it
@@ -56,7 +66,6 @@ def archived(answer: ArchiveAnswer) -> str:
 
 
 def turns(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the turns that would be archived, and the number of the others by reason."""
     archiving = [verdict_text(verdict) for verdict in verdicts if verdict.archived]
     lines = [f"  - {text}" for text in archiving[:_MOST_ROWS]]
     if len(archiving) > _MOST_ROWS:
@@ -69,7 +78,6 @@ def turns(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def standing(listed: Sequence[ArchiveRecord]) -> str:
-    """Return the number, the sizes and the latest time of a session's archives in one line."""
     before = sum(archive.tokens_before for archive in listed)
     after = sum(archive.tokens_after for archive in listed)
     last = in_local_time(iso(max(archive.made_at for archive in listed)))
@@ -107,16 +115,13 @@ def archives(listed: Sequence[StandingArchive], now: float) -> str:
     if not listed:
         return "nothing is archived"
     room = columns() - max(len(one.archive.entry_id) for one in listed) - _NAME
-    wanted = [(name, cell) for name, width, cell in _COLUMNS if width <= room]
-    rows = [
-        (one.archive.entry_id, one.session, *(cell(one, now) for _, cell in wanted))
-        for one in listed
-    ]
-    return table(("id", "session", *(name for name, _ in wanted)), rows, left=2, whole=1)
+    return table(*columned(_COLUMNS, room, listed, now), left=2, whole=1)
 
 
-# For each column, the least room beside the names that shows it, and the content of a cell.
-_COLUMNS: tuple[tuple[str, int, Callable[[StandingArchive, float], str]], ...] = (
+# The widths are of the room beside the names.
+_COLUMNS: tuple[Column, ...] = (
+    ("id", -math.inf, lambda one, _: one.archive.entry_id),
+    ("session", -math.inf, lambda one, _: one.session),
     ("turns", 33, lambda one, _: f"{one.archive.turns:,}"),
     (
         "tokens",
@@ -152,7 +157,6 @@ def hits(listed: Sequence[Hit]) -> str:
 
 
 def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
-    """Return the context load for JSON: tokens, and shares of the window."""
     if full is None:
         return None
     line = full.calibration
