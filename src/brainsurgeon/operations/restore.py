@@ -53,7 +53,7 @@ from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, moment_said
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, finish_now
+from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
     NotIdleError,
     examine,
@@ -384,28 +384,16 @@ def change_each(
     Return each answer with its rewrite if that could not be finished.
     """
     results: list[tuple[Answer, Rewrite | None]] = []
-    waiting: dict[int, Rewrite] = {}  # by the index of their result
-
-    def finish(place: int) -> None:
-        rewrite = waiting.pop(place)
-        if rewrite.finish():
-            results[place] = results[place][0], None
-
+    unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:
-        for place, session in enumerate(sessions):
+        for session in sessions:
             results.append(change(session))
-            rewrite = results[place][1]
-            if rewrite:
-                waiting[place] = rewrite
-            now = time.monotonic()
-            for due in [place for place, rewrite in waiting.items() if rewrite.due <= now]:
-                finish(due)
-        for place in list(waiting):
-            finish(place)
-    except BaseException:
-        finish_now(waiting.values())
-        raise
-    return results
+            unfinished.add(filter(None, [results[-1][1]]))
+            late += unfinished.finish_due()
+        stopped = False
+    finally:
+        late += unfinished.finish_all(hurry=stopped)
+    return [(answer, rewrite if rewrite in late else None) for answer, rewrite in results]
 
 
 def _restore_session(

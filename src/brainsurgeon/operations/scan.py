@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
 
@@ -140,17 +140,20 @@ class _Scan:
                     self._file(item)
                     if self._batch.full:
                         self._carry_out()
-                    self._report.interrupted += self._unfinished.finish_due()
+                    self._interrupted(self._unfinished.finish_due())
             self._carry_out()
             whole = not self._only
         except StoppedError:
             self._report.stopped = True
         finally:
             self._batch.close()
-            self._report.interrupted += self._unfinished.finish_all(hurry=self._report.stopped)
+            self._interrupted(self._unfinished.finish_all(hurry=self._report.stopped))
             self._write_down(whole=whole)
             places = {path: number for number, path in enumerate(self._looked_at)}
             self._report.sessions.sort(key=lambda seen: places[seen.path])
+
+    def _interrupted(self, rewrites: Iterable[Rewrite]) -> None:
+        self._report.interrupted += [rewrite.name for rewrite in rewrites]
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
         """Yield the sessions that may need a look: those named, else all that may have changed.

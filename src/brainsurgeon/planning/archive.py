@@ -557,13 +557,11 @@ def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Arch
     return _Archiver(session, rules, archiving).archivals()
 
 
-class _Archiver:
+class _Archiver(Conversation):
     def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
-        self._archiving, self._rules = archiving, archiving.rules
-        self._rate = session.records.rate
-        self._conversation = Conversation(session, rules, archiving)
-        self._turns, self._linked = self._conversation.turns, self._conversation.linked
-        self._live = [gathered for gathered in self._turns if gathered.turn.dead is None]
+        super().__init__(session, rules, archiving)
+        self._rules, self._rate = archiving.rules, session.records.rate
+        self._live = [gathered for gathered in self.turns if gathered.turn.dead is None]
         known = {record.id: record for record in session.records.archives}
         self._archives = {
             value.entry_id: known[value.archive_id]
@@ -572,8 +570,8 @@ class _Archiver:
 
     def archivals(self) -> Archivals:
         verdicts = self._verdicts()
-        chosen = list(compress(self._turns, (verdict.archived for verdict in verdicts)))
-        joined = self._joined({id(gathered) for gathered in chosen}) if self._linked else []
+        chosen = list(compress(self.turns, (verdict.archived for verdict in verdicts)))
+        joined = self._joined({id(gathered) for gathered in chosen}) if self.linked else []
         inside = {id(gathered): len(group) for group in joined for gathered in group}
         groups = [*([gathered] for gathered in chosen if id(gathered) not in inside), *joined]
         made = {
@@ -588,16 +586,16 @@ class _Archiver:
             made,
             tuple(
                 _joined_verdict(verdict, gathered, inside.get(id(gathered), 0))
-                for verdict, gathered in zip(verdicts, self._turns, strict=True)
+                for verdict, gathered in zip(verdicts, self.turns, strict=True)
             ),
-            left=middles if self._linked else Offsets(),
-            emptied=Offsets() if self._linked else middles,
+            left=middles if self.linked else Offsets(),
+            emptied=Offsets() if self.linked else middles,
         )
 
     def _verdicts(self) -> list[Verdict]:
         after = {id(gathered): count for count, gathered in enumerate(reversed(self._live))}
         verdicts = []
-        for gathered in self._turns:
+        for gathered in self.turns:
             turn, record = gathered.turn, self._record(gathered)
             turn.after = after.get(id(gathered), len(self._live) + self._rules.keep_turns)
             turn.depth = (record.depth if record else 1) if gathered.archived else 0
@@ -643,10 +641,10 @@ class _Archiver:
         )  # fmt: skip
         return Archival(
             archive, closing.step.text_path or (), text,
-            first.prompt.ident if self._linked else None,
-            closing.step.parent if self._linked else None,
+            first.prompt.ident if self.linked else None,
+            closing.step.parent if self.linked else None,
             (first.prompt.offset, closing.offset),
-            Sent(weight.sent, weight.pictures) if self._linked else NOTHING,
+            Sent(weight.sent, weight.pictures) if self.linked else NOTHING,
         )  # fmt: skip
 
     def _joined(self, chosen: set[int]) -> list[_Group]:
@@ -708,7 +706,7 @@ class _Archiver:
             return False
         if any(gathered.prompt.step.parent != before.last for before, gathered in pairwise(group)):
             return False
-        unsure = self._conversation.is_unsure
+        unsure = self.is_unsure
         if any(unsure(gathered, len(gathered.ids)) for gathered in inner) or unsure(last, at):
             return False
         # No entry outside the group may refer to an entry that leaves the branch with the group.

@@ -128,8 +128,8 @@ class Unfinished:
         self._waiting += [result for result in results if isinstance(result, FileRewrite)]
         self._waiting.sort(key=lambda rewrite: rewrite.due)
 
-    def finish_due(self) -> list[str]:
-        """Finish the due rewrites if there are enough or one is late; return names of unfinished.
+    def finish_due(self) -> list[FileRewrite]:
+        """Finish the due rewrites if there are enough or one is late; return the unfinished.
 
         A rewrite stays unfinished if its old file cannot be removed now.
         """
@@ -140,17 +140,17 @@ class Unfinished:
             return []
         return self._finish(sum(rewrite.due <= now for rewrite in first), hurry=False)
 
-    def finish_all(self, *, hurry: bool) -> list[str]:
-        """Finish all rewrites. Return the names of those that wait for the next recovery."""
-        late = []
+    def finish_all(self, *, hurry: bool) -> list[FileRewrite]:
+        """Finish all rewrites. Return those that wait for the next recovery."""
+        late: list[FileRewrite] = []
         while self._waiting:
             late += self._finish(TOGETHER, hurry=hurry)
         return late
 
-    def _finish(self, count: int, *, hurry: bool) -> list[str]:
+    def _finish(self, count: int, *, hurry: bool) -> list[FileRewrite]:
         chosen, self._waiting = self._waiting[:count], self._waiting[count:]
         try:
-            return [rewrite.name for rewrite in finish_together(chosen, hurry=hurry)]
+            return finish_together(chosen, hurry=hurry)
         except BaseException:
             finish_now(self._waiting)
             raise
