@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from brainsurgeon.model.turns import ToolCall, ToolResult, Turn, TurnStep
+from brainsurgeon.model.turns import Sent, ToolCall, ToolResult, Turn, TurnStep
 from brainsurgeon.planning.archive import GatheredTurn, Offsets, TurnEntry, Weight
 from brainsurgeon.planning.summaries import SummaryFacts, closing_facts, outcomes_of, summary_of
 
@@ -29,7 +29,7 @@ def step(turn, number, said):
     """Let a turn go on with an entry that continues the one before it."""
     entry = TurnEntry(number * 100, f"e{number}", said)
     turn = turn or GatheredTurn(Turn(1, "e0"), entry)
-    turn.add(entry, "assistant", Weight(10, 5, 10, 0, len(said.calls)))
+    turn.add(entry, "assistant", Weight(10, 5, Sent(10), len(said.calls)))
     return turn
 
 

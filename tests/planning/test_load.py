@@ -6,7 +6,7 @@ from brainsurgeon.formats import recognise
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.text import moment_said
-from brainsurgeon.model.turns import PICTURE, SIGNATURE, TOO_LONG, Calibration
+from brainsurgeon.model.turns import PICTURE, SIGNATURE, TOO_LONG, Calibration, Sent
 from brainsurgeon.planning.budget import (
     FEWEST,
     NEWEST,
@@ -57,7 +57,7 @@ def measured(data, *extractions):
 
 def straight(number, rate=0.3, fixed=1000):
     """Give calls that lie on a line, a thousand characters apart."""
-    return [Sample(1000 * n, 0, round(fixed + rate * 1000 * n)) for n in range(1, number + 1)]
+    return [Sample(Sent(1000 * n), round(fixed + rate * 1000 * n)) for n in range(1, number + 1)]
 
 
 def claw(*messages):
@@ -87,9 +87,7 @@ def test_calls_that_were_held_back_are_estimated_to_a_tenth(sample):
     calls = measured((SAMPLES / sample).read_bytes()).calls
     known = calls[: -(len(calls) // 3)]
     line = fit(known)
-    errors = [
-        abs(line.tokens(one.chars, one.pictures) / one.tokens - 1) for one in calls[len(known) :]
-    ]
+    errors = [abs(line.tokens(one.sent) / one.tokens - 1) for one in calls[len(known) :]]
 
     assert line.method == "session"
     assert len(errors) >= 4
@@ -117,7 +115,7 @@ def test_a_rate_beyond_reason_is_no_rate(rate, method):
 def test_calls_that_lie_on_no_line_make_none(bend, method):
     """Where the line explains less than nine tenths of what the calls took, it is not taken."""
     calls = [
-        Sample(one.chars, 0, one.tokens + (bend if number % 2 else 0))
+        Sample(one.sent, one.tokens + (bend if number % 2 else 0))
         for number, one in enumerate(straight(20))
     ]
 
@@ -126,7 +124,7 @@ def test_calls_that_lie_on_no_line_make_none(bend, method):
 
 def test_calls_that_all_carried_the_same_make_no_line():
     """Eight times the same prompt says nothing about what a character takes."""
-    assert fit([Sample(1000, 0, 500)] * FEWEST) is None
+    assert fit([Sample(Sent(1000), 500)] * FEWEST) is None
 
 
 def test_without_calls_of_its_own_the_agents_other_sessions_tell():
@@ -140,20 +138,20 @@ def test_without_calls_of_its_own_the_agents_other_sessions_tell():
 
 def test_the_error_is_that_of_the_calls():
     """By how much a line is wrong about the session's own calls is said with every method."""
-    assert calibrate([Sample(1000, 0, 660)], []).error == pytest.approx(0.5)
+    assert calibrate([Sample(Sent(1000), 660)], []).error == pytest.approx(0.5)
     assert calibrate(straight(20), []).error < 0.001
 
 
 def test_a_picture_has_a_weight_of_its_own():
     """However long its data is, it counts as a picture; it bends no line."""
-    calls = [Sample(one.chars, 2, one.tokens + 2 * PICTURE) for one in straight(9)]
+    calls = [Sample(one.sent + Sent(0, 2), one.tokens + 2 * PICTURE) for one in straight(9)]
     found = measured(
         claw({"role": "user", "content": [{"type": "image", "data": "A" * 9000, "mimeType": "x"},
                                           {"type": "text", "text": "look"}]}, said())
     )  # fmt: skip
 
     assert fit(calls).fixed == pytest.approx(1000, abs=2)
-    assert (found.chars, found.pictures) == (6, 1)
+    assert found.sent == Sent(6, 1)
 
 
 def test_only_the_newest_fifty_calls_are_looked_at():
@@ -178,7 +176,7 @@ def test_calls_before_the_last_compaction_do_not_count():
     ))  # fmt: skip
 
     assert [one.tokens for one in found.calls] == [33]
-    assert found.calls[0].chars == 9 + 70 + 5
+    assert found.calls[0].sent.chars == 9 + 70 + 5
 
 
 def test_failed_and_aborted_answers_are_neither_sent_nor_counted():
@@ -188,8 +186,8 @@ def test_failed_and_aborted_answers_are_neither_sent_nor_counted():
         said("e" * 99, 0, "error", errorMessage="overloaded"), said("ok", 7),
     ))  # fmt: skip
 
-    assert [(one.chars, one.tokens) for one in found.calls] == [(10, 7)]
-    assert found.chars == 12
+    assert [(one.sent.chars, one.tokens) for one in found.calls] == [(10, 7)]
+    assert found.sent.chars == 12
     assert found.complaint is None
 
 
@@ -226,7 +224,7 @@ def test_one_api_message_is_one_call():
         for n in (1, 2)
     ]  # fmt: skip
 
-    assert measured(b"".join(map(dump, lines))).calls == (Sample(20, 0, 50),)
+    assert measured(b"".join(map(dump, lines))).calls == (Sample(Sent(20), 50),)
 
 
 def test_a_call_made_before_a_cut_carried_what_was_cut():
@@ -243,8 +241,8 @@ def test_a_call_made_before_a_cut_carried_what_was_cut():
     )  # fmt: skip
     found = measured(claw(result, said(tokens=9), said(tokens=9)), cut)
 
-    assert [one.chars for one in found.calls] == [5000, len(placeholder) + 2]
-    assert found.chars == len(placeholder) + 4
+    assert [one.sent.chars for one in found.calls] == [5000, len(placeholder) + 2]
+    assert found.sent.chars == len(placeholder) + 4
 
 
 def test_what_is_never_sent_weighs_nothing():
@@ -253,7 +251,7 @@ def test_what_is_never_sent_weighs_nothing():
               "content": [{"type": "text", "text": "r" * 8}],
               "details": {"all": "d" * 999}}  # fmt: skip
 
-    assert measured(claw(result)).chars == 8
+    assert measured(claw(result)).sent.chars == 8
 
 
 def test_codex_is_measured_though_it_is_only_read():
@@ -274,5 +272,5 @@ def test_codex_is_measured_though_it_is_only_read():
     ]  # fmt: skip
     found = measure_codex(Text(b"".join(map(dump, lines))))
 
-    assert found.calls == (Sample(50, 0, 55), Sample(87, 0, 90))
-    assert (found.chars, found.model, found.window) == (88, "gpt-5.3-codex", 258_400)
+    assert found.calls == (Sample(Sent(50), 55), Sample(Sent(87), 90))
+    assert (found.sent.chars, found.model, found.window) == (88, "gpt-5.3-codex", 258_400)

@@ -65,10 +65,6 @@ def _refused(text: str, model: str | None, at: float | None) -> ModelCall:
     return ModelCall(None, model, 0, at, about, limit_said(text) if about == TOO_LONG else None)
 
 
-def _sum(*parts: Sent) -> Sent:
-    return Sent(sum(one.chars for one in parts), sum(one.pictures for one in parts))
-
-
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
@@ -89,7 +85,7 @@ def _content(value: Any, depth: int = 4) -> Sent:
         return Sent(len(value))
     if not depth:
         return NOTHING
-    return _sum(*(_block(block, depth - 1) for _, block in blocks_in(value)))
+    return sum((_block(block, depth - 1) for _, block in blocks_in(value)), NOTHING)
 
 
 def _block(block: Entry, depth: int) -> Sent:
@@ -167,7 +163,7 @@ def _codex_sent(entry: Entry) -> Sent:
     if entry.get("type") == "compacted":
         history = payload.get("replacement_history")
         if isinstance(history, list):
-            return _sum(*(_codex_item(item) for _, item in blocks_in(history)))
+            return sum((_codex_item(item) for _, item in blocks_in(history)), NOTHING)
         return Sent(len(str_or_empty(payload.get("message"))))
     return _codex_item(payload) if entry.get("type") == "response_item" else NOTHING
 
@@ -248,7 +244,7 @@ def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float
     """
     sent = DIALECTS[form].sent
     before, after = map(sent, _replaced(entry, path, json.loads(token)))
-    return Sent(before.chars - after.chars, before.pictures - after.pictures).tokens(rate)
+    return (before - after).tokens(rate)
 
 
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:

@@ -172,6 +172,12 @@ class Sent(Struct, frozen=True):
     chars: int = 0
     pictures: int = 0
 
+    def __add__(self, more: "Sent") -> "Sent":
+        return Sent(self.chars + more.chars, self.pictures + more.pictures)
+
+    def __sub__(self, less: "Sent") -> "Sent":
+        return Sent(self.chars - less.chars, self.pictures - less.pictures)
+
     def tokens(self, rate: float = RATE) -> int:
         """Return the tokens that it takes, with `rate` for each character."""
         return round(rate * self.chars + PICTURE * self.pictures)
@@ -221,8 +227,8 @@ class Calibration(Struct, frozen=True):
     method: Method
     error: float | None = None
 
-    def tokens(self, chars: int, pictures: int) -> int:
-        return max(0, round(self.fixed) + Sent(chars, pictures).tokens(self.rate))
+    def tokens(self, sent: Sent) -> int:
+        return max(0, round(self.fixed) + sent.tokens(self.rate))
 
 
 class Fullness(Struct, frozen=True):

@@ -14,7 +14,7 @@ from brainsurgeon.model.turns import Verdict
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.planning.archive import without_thresholds
 from brainsurgeon.rewrite.budget import archiving_of
-from brainsurgeon.rewrite.inspect import Examination, examine_to_show, excluded, records_of
+from brainsurgeon.rewrite.inspect import Examination, examine_to_show, excluded
 from brainsurgeon.store import Store
 
 NONE_ARCHIVED = "none of them could be archived now"
@@ -89,9 +89,7 @@ def _live_turns(
         raise FailedError(f"{title}: sessions in a database have no form for archives")
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{title}: {why}; its file was left as it is")
-    state = store.files.at(file.path) if store else None
-    with examine_to_show(settings, file, state, now) as examined:
-        records = records_of(settings, store, examined.session, session.record, now)
+    with examine_to_show(settings, store, file, session.record, now) as (examined, records):
         asking = without_thresholds(examined.settings.archive_rules())
         archiving = replace(archiving_of(examined, records, asking), beyond=0)
         turns = examined.plan(records, archiving=archiving).turns

@@ -42,9 +42,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
         )  # fmt: skip
     if codex_context := _of_codex(settings, chosen, chosen.file):
         return codex_context
-    state = store.files.at(chosen.file.path) if store else None
-    with examine_to_show(settings, chosen.file, state, now) as examined:
-        records = records_of(settings, store, examined.session, record, now)
+    with examine_to_show(settings, store, chosen.file, record, now) as (examined, records):
         planner = Planner(examined, records, store, explain=True)
         fitting, (_, full) = fit_in(planner), planner.weigh()
         planned = fitting.plan

@@ -66,9 +66,7 @@ def would_relieve(
     """Return the result that `relieve` would have, whether idle or not. Writes nothing."""
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
-    state = store.files.at(file.path) if store else None
-    with examine_to_show(settings, file, state, now) as examined:
-        records = records_of(settings, store, examined.session, chosen.record, now)
+    with examine_to_show(settings, store, file, chosen.record, now) as (examined, records):
         fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
         return _told(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
 

@@ -23,7 +23,7 @@ from brainsurgeon.operations.restore import FAILURES, change_each, recorded
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite
-from brainsurgeon.rewrite.inspect import NotIdleError, examine_to_show, records_of
+from brainsurgeon.rewrite.inspect import NotIdleError, examine_to_show
 from brainsurgeon.store import Store
 
 EXPIRED = "expired"
@@ -109,12 +109,11 @@ class _Rollback:
         return self._answer(session, record, plan), rewrite
 
     def _plan(self, file: SessionFile, record: SessionRecord, request: Request) -> Plan:
-        now, state = request.asked_at, self._store.files.at(file.path)
-        with examine_to_show(self._settings, file, state, now) as examined:
+        seen = examine_to_show(
+            self._settings, self._store, file, record, request.asked_at, (request,)
+        )
+        with seen as (examined, records):
             examined.check_idle()
-            records = records_of(
-                self._settings, self._store, examined.session, record, now, (request,)
-            )
             plan = examined.plan(records, extract=False)
         if plan.deferred:
             raise NotIdleError(plan.deferred)

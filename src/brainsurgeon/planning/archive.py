@@ -68,20 +68,25 @@ class Weight(NamedTuple):
     """The size of some entries.
 
     `chars` are the characters of all values, `going` those of the values that leave in the flat
-    form. A request contains `sent` characters and `pictures`. `calls` are tool calls.
+    form. `sent` is what a request contains. `calls` are tool calls.
     """
 
     chars: int = 0
     going: int = 0
-    sent: int = 0
-    pictures: int = 0
+    sent: Sent = NOTHING
     calls: int = 0
 
     def plus(self, other: Weight) -> Weight:
-        return Weight(*(mine + more for mine, more in zip(self, other, strict=True)))
+        return Weight(
+            self.chars + other.chars, self.going + other.going, self.sent + other.sent,
+            self.calls + other.calls,
+        )  # fmt: skip
 
     def less(self, other: Weight) -> Weight:
-        return Weight(*(mine - gone for mine, gone in zip(self, other, strict=True)))
+        return Weight(
+            self.chars - other.chars, self.going - other.going, self.sent - other.sent,
+            self.calls - other.calls,
+        )  # fmt: skip
 
 
 class Offsets:
@@ -402,7 +407,7 @@ class Conversation:
                 part.chars for part in parts
                 if part.kind in ("thinking", "tool_result") and part.locked is None
             ),
-            sent.chars, sent.pictures, len(step.calls),
+            sent, len(step.calls),
         )  # fmt: skip
         kind = value_at(entry, ("message", "role")) or entry.get("type")
         gathered.add(turn_entry, str(kind)[:_LONGEST_NAME], weight)
@@ -446,7 +451,7 @@ class Conversation:
             turn.position = OLD
         turn.middle = 0 if gathered.archived and not self.linked else gathered.middle
         turn.leaves = weight.chars if self.linked else weight.going
-        turn.tokens = Sent(weight.sent, weight.pictures).tokens(self._session.records.rate)
+        turn.tokens = weight.sent.tokens(self._session.records.rate)
         turn.calls = weight.calls
         turn.asked = turn.prompt_id in asked
         if closing is not None:
@@ -629,7 +634,7 @@ class _Archiver(Conversation):
         ]  # fmt: skip
         turns, calls, failed = map(sum, zip(*counts, strict=True))
         weight = _weight_between(group)
-        whole = Sent(weight.sent + last.closing_chars, weight.pictures)
+        whole = weight.sent + Sent(last.closing_chars)
         archive = Archive(
             last.turn.closing_id or "", first.turn.prompt_id,
             sum(end - begin for _, begin, end in _between(group)),
@@ -644,7 +649,7 @@ class _Archiver(Conversation):
             first.prompt.ident if self.linked else None,
             closing.step.parent if self.linked else None,
             (first.prompt.offset, closing.offset),
-            Sent(weight.sent, weight.pictures) if self.linked else NOTHING,
+            weight.sent if self.linked else NOTHING,
         )  # fmt: skip
 
     def _joined(self, chosen: set[int]) -> list[_Group]:

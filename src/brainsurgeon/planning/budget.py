@@ -37,8 +37,7 @@ SLOWEST, FASTEST = 0.15, 0.8
 class Sample(Struct, frozen=True):
     """The size of one call's prompt in the session's entries, and the tokens it took."""
 
-    chars: int
-    pictures: int
+    sent: Sent
     tokens: int
 
 
@@ -50,8 +49,7 @@ class Measure(Struct, frozen=True):
     session.
     """
 
-    chars: int = 0
-    pictures: int = 0
+    sent: Sent = NOTHING
     messages: int = 0
     calls: tuple[Sample, ...] = ()
     model: str | None = None
@@ -100,13 +98,11 @@ class _Meter:
         self._messages = 0
         self._model: str | None = None
         self._last: tuple[ModelCall, Sent] | None = None
-        # Extracted characters and pictures, by the time of extraction.
-        self._extracted: dict[float, list[int]] = defaultdict(lambda: [0, 0])
+        self._extracted: dict[float, Sent] = defaultdict(Sent)  # by the time of extraction
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self._chars = self._pictures = 0
-        self._asked, self._summary = NOTHING, NOTHING
+        self._sent = self._asked = self._summary = NOTHING
         self._calls.clear()
 
     def look(self, entry: Entry, extracted: Iterable[tuple[float, Sent]], *, counts: bool) -> None:
@@ -116,34 +112,32 @@ class _Meter:
         sent = self._dialect.sent(entry)
         if self._dialect.renews(entry):
             self._calls.clear()
-            self._chars -= self._summary.chars  # only the last summary is sent
+            self._sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent
-        self._chars += sent.chars
-        self._pictures += sent.pictures
+        self._sent += sent
         self._messages += counts
         for at, size in extracted:
-            self._extracted[at][0] += size.chars
-            self._extracted[at][1] += size.pictures
+            self._extracted[at] += size
         if not codex_answers(entry):
-            self._asked = Sent(self._chars, self._pictures)
+            self._asked = self._sent
 
     def _call(self, call: ModelCall) -> None:
         self._model = call.model or self._model
         if not call.begins and not call.tokens:
             return
-        had = Sent(self._chars, self._pictures) if call.begins else self._asked
-        for at, (chars, pictures) in self._extracted.items():
+        had = self._sent if call.begins else self._asked
+        for at, size in self._extracted.items():
             if call.at is not None and at > call.at:  # the value was still in its prompt
-                had = Sent(had.chars + chars, had.pictures + pictures)
+                had += size
         self._last = call, had
         if call.tokens and (call.ident is None or call.ident not in self._met):
             self._met.add(call.ident)
-            self._calls.append(Sample(had.chars, had.pictures, call.tokens))
+            self._calls.append(Sample(had, call.tokens))
 
     def measure(self) -> Measure:
         call, had = self._last or (None, NOTHING)
         return Measure(
-            self._chars, self._pictures, self._messages, tuple(self._calls), self._model,
+            self._sent, self._messages, tuple(self._calls), self._model,
             call.complaint if call else None, had, call.limit if call else None,
         )  # fmt: skip
 
@@ -152,8 +146,8 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
     """Fit a line to calls by least squares; return None if they are too few or not linear."""
     if len(samples) < FEWEST:
         return None
-    across = [sample.chars for sample in samples]
-    up = [sample.tokens - PICTURE * sample.pictures for sample in samples]
+    across = [sample.sent.chars for sample in samples]
+    up = [sample.tokens - PICTURE * sample.sent.pictures for sample in samples]
     try:
         if correlation(across, up) ** 2 < STRAIGHT:
             return None
@@ -178,7 +172,7 @@ def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calib
 
 def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
     errors = [
-        abs(line.tokens(sample.chars, sample.pictures) / sample.tokens - 1)
+        abs(line.tokens(sample.sent) / sample.tokens - 1)
         for sample in samples if sample.tokens
     ]  # fmt: skip
     return replace(line, error=math.fsum(errors) / len(errors) if errors else None)

@@ -220,11 +220,10 @@ def fullness(
 
     If the last call was refused as too long, the window is no larger than that call.
     """
-    load = line.tokens(measured.chars, measured.pictures)
+    load = line.tokens(measured.sent)
     window = budget.window(measured.model, recorded)
     if measured.complaint == TOO_LONG:
-        refused = line.tokens(measured.refused.chars, measured.refused.pictures)
-        window = max(1, min(window, measured.limit or refused))
+        window = max(1, min(window, measured.limit or line.tokens(measured.refused)))
     tier = budget.tier(measured.model)
     threshold = budget.threshold_of(tier)
     return Fullness(load, window, threshold, line, measured.model, tier, recorded is not None)

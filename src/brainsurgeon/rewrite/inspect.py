@@ -288,11 +288,16 @@ def open_quiet(
 
 @contextmanager
 def examine_to_show(
-    settings: Settings, file: SessionFile, state: FileState | None, now: float
-) -> Iterator[Examination]:
-    """Examine a session for a command that only reads; raise FailedError if that is impossible."""
+    settings: Settings, store: Store | None, file: SessionFile, record: SessionRecord | None,
+    now: float, asked: tuple[Request, ...] = (),
+) -> Iterator[tuple[Examination, Records]]:  # fmt: skip
+    """Examine a session for a command that only reads; raise FailedError if that is impossible.
+
+    Yields its records as well, with the requests that are `asked` now.
+    """
+    state = store.files.at(file.path) if store else None
     with failing(file), examine(settings, file, state, now) as examined:
-        yield examined
+        yield examined, records_of(settings, store, examined.session, record, now, asked)
 
 
 def _silence(file: SessionFile, state: FileState | None, now: float) -> float:
