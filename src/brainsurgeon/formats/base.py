@@ -24,11 +24,7 @@ class Answer(Struct, frozen=True):
 
 
 class CallArguments(Struct, frozen=True):
-    """The arguments of a tool call, and their path.
-
-    `as_text` means that they are JSON in a string, `signed` that the provider may verify them, so
-    they have to stay.
-    """
+    """The arguments of a tool call; `as_text` in a string; `signed` ones have to stay."""
 
     path: KeyPath
     call_id: str | None

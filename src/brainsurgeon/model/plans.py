@@ -102,11 +102,7 @@ class Removal(_Replacement, frozen=True):
 
 
 class Restoration(Struct, frozen=True):
-    """A placeholder that is replaced by its value of `size` bytes.
-
-    The value is read from the store, and compared with its digest, only when it is written.
-    `tokens` are those of its extraction.
-    """
+    """A placeholder that is replaced by its value, which is read only when it is written."""
 
     start: int
     end: int
@@ -303,7 +299,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a run for one session, and the reason; `seen` means that it was read.
+    """The result of a run for one session; `seen` means that it was read.
 
     `full` is its fullness afterwards, if it has a budget.
     """

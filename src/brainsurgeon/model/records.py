@@ -15,8 +15,8 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 class SessionRecord(Struct, frozen=True):
     """A session in the catalogue: where its file was last seen, and its agent.
 
-    `identity` is the id that the agent gave it, if the file contains one. A session is `displaced`
-    while another one has its path. `missed_at` is when a retention run first found no file there.
+    `identity` is the id in the file, if any. A session is `displaced` while another one has its
+    path. `missed_at` is when a retention run first found no file there.
     """
 
     id: int
@@ -105,10 +105,10 @@ class Extraction(Struct, frozen=True):
 
 
 class FieldRecord(Struct, frozen=True):
-    """One of our fields that was set in a session, and the value that undoing it restores.
+    """One of our fields that was set in a session.
 
     `before` is the original value as JSON (None if the field was absent), `after` the bytes there
-    now, `value` the value that we set, as JSON. `rest` is as in `Removal`.
+    now. `rest` is as in `Removal`.
     """
 
     id: int
@@ -271,11 +271,10 @@ class Confirmation(Struct, frozen=True):
 class OpenRewrite(Struct, frozen=True):
     """A rewrite under way, or interrupted, as recorded in the journal.
 
-    `inode` is the inode of the old file, `new_inode` that of the new file (None until it is
-    complete), `ends` are the ends of both. `confirmed` means that only the old file remains to be
-    removed. `moving_to` is the inode of the file to which lines of the other were being moved.
-    `stays` is why the old file could not be removed, `ended_at` the time from which no further
-    attempt can change that.
+    `new_inode` is None until the new file is complete, `ends` are the ends of both files.
+    `confirmed` means that only the old file remains to be removed. `moving_to` is the inode of the
+    file to which lines of the other were being moved. `stays` is why the old file could not be
+    removed, `ended_at` the time from which no further attempt can change that.
 
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.
@@ -313,9 +312,8 @@ class Held(Struct, frozen=True):
     """The times that decide when a stored value expires.
 
     `activity` is when a session with its placeholder last changed, `missed_at` when one of its
-    sessions or entries was first missed. Both may be known, from different sessions. Neither is
-    known if its placeholder was in a session and is in none any more. `unseen` means that it cannot
-    be known whether its sessions exist.
+    sessions or entries was first missed; both may be known. Neither is if its placeholder is in no
+    session any more. `unseen` means that it cannot be known whether its sessions exist.
     """
 
     id: int

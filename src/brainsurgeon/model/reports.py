@@ -15,10 +15,7 @@ from brainsurgeon.model.turns import NO_LOADS, ArchiveRecord, Fullness, Loads, V
 
 
 class DatabaseStatus(Struct, frozen=True):
-    """A database of an agent. `program` wrote it.
-
-    `left_alone` is the reason why nothing is extracted from it, else None.
-    """
+    """A database of an agent; `left_alone` is why nothing is extracted from it, or None."""
 
     agent: str
     path: str
@@ -91,8 +88,7 @@ class UnusedHome(Struct, frozen=True):
 class RetentionReport(Struct):
     """What a retention run did; in a dry run, what it would do. Sizes are of the originals.
 
-    `reasons` counts the expired values by rule. `held_back` has, by root, why nothing was deleted.
-    `values_damaged` counts the values known to be damaged: each run checks some.
+    `reasons` counts the expired values by rule, `held_back` has, by root, why nothing was deleted.
     """
 
     dry_run: bool
@@ -122,14 +118,11 @@ class Recovery(Struct, frozen=True):
 
 
 class RestoreAnswer(Struct, frozen=True):
-    """The answer to a restore of one entry.
+    """The answer to a restore of one entry at a time; `previous` is that of an earlier one.
 
-    `pending` is true if the restore waits for an idle session, and `why_pending` is the reason why
-    the session is not idle. `at` is the time of the restore, `previous` that of an earlier one.
-    `already` is true if nothing was done because the values have been in place since `at`.
-    `content` has the values by path. `redacts` is true if the agent's tool call that requested the
-    restore will be shortened later; the random `answer_id` identifies its answer in the session.
-    `others` counts the restored values of other entries.
+    `already` is true if nothing was done because the values have been in place since `at`. If it
+    `redacts`, the agent's tool call will be shortened later; the random `answer_id` identifies its
+    answer in the session. `others` counts the restored values of other entries.
     """
 
     entry_id: str
@@ -225,11 +218,10 @@ class Relief(
     """What a relief did to a session, or would do; or that it is `pending` for a `reason`.
 
     It `fits` if its load afterwards is at most `room` (tokens). `went` and `stays` are the values
-    that are sent to a model, `values` counts all that were extracted, and `signatures` the blocks
-    of signed thinking among them that do not fit the content before them, or no longer would. Where
-    values restored a moment ago alone keep it from its goal, `protected_bytes` is their size and
-    `protected_until` when they may leave. `least` is the load that nothing can take off, if that is
-    more than the room: then nothing is extracted.
+    that are sent to a model, `values` counts all that were extracted, and `signatures` the invalid
+    ones among them. Where values restored a moment ago alone keep it from its goal,
+    `protected_until` is when they may leave. `least` is the load that nothing can take off, if that
+    is more than the room: then nothing is extracted.
     """
 
     session: str
@@ -252,10 +244,7 @@ class Relief(
 
 
 class FieldAnswer(Struct, frozen=True):
-    """The answer to a request to set `_extractable`; `pending` for a `reason`, or done.
-
-    `extracted` values of an entry that is to keep them are out of it.
-    """
+    """The answer to a request to set `_extractable`; `extracted` values of the entry stay out."""
 
     entry_id: str
     session: str
@@ -315,10 +304,7 @@ class Tally(
 
 
 class ArchiveAnswer(Struct, frozen=True):
-    """The turns that were archived and those that were not, each with the reason.
-
-    With `pending` the request is recorded until the session is idle; `reason` is why it waits.
-    """
+    """The archived and the other turns; while it is `pending`, `reason` is why it waits."""
 
     session: str
     archived: tuple[Verdict, ...]
@@ -343,10 +329,7 @@ class StandingArchive(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True, rename={"text": "preview"}):
-    """A match: the value, the byte `offset` in it, and the text around the match.
-
-    A `held` value is in the store; the file has a placeholder or a summary in its place.
-    """
+    """A match at a byte `offset` of a value; a `held` value is in the store, not in the file."""
 
     session: str
     entry_id: str
@@ -359,7 +342,7 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
 class ShownValues(Struct, frozen=True):
     """The values of one entry by path, as the agent would read them; `missed` have expired.
 
-    Equal values are included once: `same_as` maps the path of a copy to the path of its value.
+    `same_as` maps the path of a copy to the path of its value.
     """
 
     entry_id: str
@@ -373,10 +356,7 @@ class SessionSummary(
     Struct, frozen=True,
     rename={"size": "size_bytes", "extracted": "values_extracted", "saved": "bytes_saved"},
 ):  # fmt: skip
-    """One session. `size` and `saved` are in bytes, `changed_at` in seconds since 1970.
-
-    `started_by` is the parent session of a sub-agent.
-    """
+    """One session; `started_by` is the parent session of a sub-agent."""
 
     session: str
     path: str
@@ -392,10 +372,7 @@ class SessionSummary(
 
 
 class Filling(Struct, frozen=True):
-    """Number and characters of the values of one kind and tool.
-
-    `live_chars` counts the characters that the next request will contain.
-    """
+    """Values of one kind and tool; the next request will contain `live_chars` of them."""
 
     kind: str
     tool: str | None
@@ -405,13 +382,12 @@ class Filling(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The content of one session; `size` is in bytes.
+    """The content of one session.
 
     `state` is "idle" or the reason why the session would be deferred, `deferred` why its plan
-    cannot be carried out now. `changed_at` is when its file last changed, None if it is gone;
-    `missed_at` is when a retention run first missed it. `unsent` is the number of values that
-    requests no longer contain, and their characters. `full` is the context load, if known. `turns`
-    has a verdict for each turn, if turns may be archived. `archives` are the existing archives.
+    cannot be carried out now. `changed_at` is None if its file is gone; `missed_at` is when a
+    retention run first missed it. `unsent` is the number of values that requests no longer contain,
+    and their characters. `turns` has a verdict for each turn, if turns may be archived.
     """
 
     session: str
@@ -438,7 +414,7 @@ class Context(Struct, frozen=True):
 class Replacement(Struct, frozen=True):
     """A backup that replaces the store, or is about to; `kept` is the path of the previous store.
 
-    `newer` are the sessions with placeholders that have no record in the backup: they are newer.
+    `newer` are the sessions with placeholders that have no record in the backup.
     """
 
     source: str
@@ -449,10 +425,7 @@ class Replacement(Struct, frozen=True):
 
 
 class Purge(Struct, frozen=True):
-    """The outcome of removing the store.
-
-    `placeholders` are the placeholders that prevented it, `left` foreign files in its directory.
-    """
+    """The outcome of removing the store: `placeholders` prevented it, `left` are foreign files."""
 
     directory: str
     placeholders: tuple[PlaceholdersLeft, ...]
@@ -470,10 +443,9 @@ class Sum(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
-    """One session, with its largest extracted values, each with a preview if requested.
+    """One session and its largest extracted values, with previews if requested; `more` others.
 
-    `more` counts the other values. `next_bytes` is None if the session was not read; `not_read` is
-    the reason, if there is one.
+    `next_bytes` is None if the session was not read; `not_read` is the reason, if there is one.
     """
 
     about: SessionSummary
@@ -486,11 +458,11 @@ class SessionPage(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The content of the page. Sizes are in bytes, times in seconds since 1970.
+    """The content of the page.
 
-    `days` has the number of each day since 1970, its values and their size. `unreached` are
-    copies of values in files from which nothing is extracted. `states` counts all sessions by
-    state. `smaller` is the sum of the sessions that are not in `sessions`.
+    `days` has the number of each day since 1970, its values and their size. `unreached` are copies
+    of values in files from which nothing is extracted. `smaller` is the sum of the sessions that
+    are not in `sessions`.
     """
 
     made_at: float
@@ -519,8 +491,8 @@ class Finding(Struct, frozen=True):
 class PlaceholdersLeft(Struct, frozen=True):
     """The placeholders in one session: `led` with a record, `orphans` without (counts).
 
-    `sure` is false if the place could not be read; `note` is then the reason. `entries` are the
-    ids of the entries with placeholders, set for archives only.
+    `sure` is false if the place could not be read; `note` is then the reason. `entries` are the ids
+    of the entries with placeholders of an archive.
     """
 
     session: str
@@ -545,10 +517,7 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
 
 
 class Leaving(Struct, frozen=True):
-    """The number of values that expire within a week because their sessions are missing.
-
-    `expires_at` is the time of the first, in seconds since 1970.
-    """
+    """Values that expire from `expires_at` on, within a week: their sessions are missing."""
 
     values: int
     expires_at: float
@@ -561,10 +530,9 @@ class Leaving(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """The content of `status`. Times are in seconds since 1970, None if unknown.
+    """The content of `status`.
 
-    `tokens_saved` are those that the next requests carry less. `runs` are the newest runs.
-    `failures` are the failed sessions and lapsed reliefs since the oldest of these runs or of the
+    `failures` are the failed sessions and lapsed reliefs since the oldest of the `runs` or of the
     last day, whichever is longer. Both lists have the newest last. `blocked` has, by path, why
     sessions have waited for over a day.
     """
@@ -632,10 +600,9 @@ class FileStep(Struct, frozen=True):
 
 
 class CommandStep(Struct, frozen=True):
-    """Run a command of another program; `undo` reverses it.
+    """Run a command of another program; `undo` reverses it. It depends on the file `path`.
 
-    `server` is the command line in the configuration of an `agent`. The command depends on the
-    file `path`.
+    `server` is the command line in the configuration of an `agent`.
     """
 
     what: str
@@ -651,10 +618,7 @@ Step = FileStep | CommandStep
 
 
 class Offer(Struct, frozen=True):
-    """Steps that a person accepts or rejects together, with advice in `note`.
-
-    `asked` is true if they were requested by an option.
-    """
+    """Steps that a person accepts or rejects together; `asked` if an option requested them."""
 
     title: str
     steps: tuple[Step, ...]

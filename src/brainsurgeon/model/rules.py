@@ -12,10 +12,7 @@ Dropped = Literal["", "broken", "all"]
 
 
 class Rule(Struct, frozen=True):
-    """One rule. `tools` are globs of tool names; empty means any part.
-
-    `keep_recent` is in messages, `min_value_length` in characters.
-    """
+    """One rule. `tools` are globs; empty means any part. `keep_recent` is in messages."""
 
     kind: str
     tools: tuple[str, ...]
@@ -83,8 +80,8 @@ class Rules(Struct, frozen=True):
 class ArchiveRules(Struct, frozen=True):
     """The rules by which turns are archived.
 
-    `keep_recent` is in messages, `keep_turns` in live turns. `summary_chars` is the maximum length
-    of the outcome that a summary quotes.
+    `keep_recent` is in messages, `keep_turns` in live turns. A summary quotes up to
+    `summary_chars`.
     """
 
     enabled: bool = False

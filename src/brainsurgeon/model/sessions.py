@@ -154,10 +154,7 @@ class Signs:
 
 
 class Unreadable(Struct, frozen=True, rename={"why": "reason"}):
-    """A place below a root that the walk could not read, and why.
-
-    A missing root that is not required has not `failed`.
-    """
+    """A place below a root that could not be read. A missing optional root has not `failed`."""
 
     root: str
     path: str

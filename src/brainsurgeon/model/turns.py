@@ -32,10 +32,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """A tool's result. `finding` is its first line if it failed.
-
-    `exit_code` and `took_ms` (milliseconds) are None if the agent did not record them.
-    """
+    """A tool's result. `finding` is its first line if it failed; what is not recorded is None."""
 
     call_id: str | None
     failed: bool = False
