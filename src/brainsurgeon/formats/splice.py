@@ -11,7 +11,7 @@ import orjson
 from brainsurgeon.formats.base import ParsedLine, str_or_empty
 from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, value_at
 from brainsurgeon.model.parsing import parse
-from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit
+from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 
 _decoder: Any = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
@@ -314,14 +314,18 @@ def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None
 
     Restored values are not compared: they are checked by their digest when they are read.
     """
-    splices = [(e.start - offset, e.end - offset, e.new) for e in edits if e.new is not None]
+    written = [edit for edit in edits if not isinstance(edit, Restoration)]
+    splices = [(edit.start - offset, edit.end - offset, edit.new) for edit in written]
     fresh = parse(splice(raw, splices))
     if fresh is None:
         raise UntouchableError("the edited line would not parse")
-    for edit in edits:
-        if not edit.shows_in(fresh):
+    for edit in written:
+        if isinstance(edit, Removal) and value_at(fresh, edit.path) != json.loads(edit.new):
             raise UntouchableError("the edited line would not have the planned content")
-        edit.blank(fresh)
-        edit.blank(entry)
+        for each in (fresh, entry):  # what is edited is cleared, so that the rest can be compared
+            if isinstance(edit, Removal):
+                value_at(each, edit.path[:-1])[edit.path[-1]] = None
+            else:
+                each.pop(edit.name, None)
     if fresh != entry:
         raise UntouchableError("the edited line would differ elsewhere")

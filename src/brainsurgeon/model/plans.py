@@ -12,12 +12,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.model.entries import (
-    Entry,
     KeyPath,
     Kind,
     placeholder_named,
     placeholder_token,
-    value_at,
 )
 from brainsurgeon.model.turns import LINK, Archive, Fullness, Verdict, archived_text
 
@@ -93,13 +91,6 @@ class Removal(_Replacement, frozen=True):
         """Whether the value is extracted: neither redacted nor archived."""
         return not (self.redacts or self.archives)
 
-    def shows_in(self, entry: Entry) -> bool:
-        return bool(value_at(entry, self.path) == json.loads(self.new))
-
-    def blank(self, entry: Entry) -> None:
-        """Clear the edited value of a parsed entry, so that the rest can be compared."""
-        value_at(entry, self.path[:-1])[self.path[-1]] = None
-
 
 class Restoration(Struct, frozen=True):
     """A placeholder that is replaced by its value, which is read only when it is written."""
@@ -113,21 +104,11 @@ class Restoration(Struct, frozen=True):
     tokens: int = 0
 
     @property
-    def new(self) -> None:
-        return  # only the store has the value
-
-    @property
     def gain(self) -> int:
         return self.end - self.start - self.size
 
     def bytes_after(self, value_of: Callable[[int], bytes]) -> bytes:
         return value_of(self.extraction_id)
-
-    def shows_in(self, _entry: Entry) -> bool:
-        return True  # the value is compared with its digest when it is read
-
-    def blank(self, entry: Entry) -> None:
-        """Clear nothing: both entries have the placeholder when they are compared."""
 
 
 # Field record id of a `FieldEdit` that undoes a field without a record.
@@ -146,12 +127,6 @@ class FieldEdit(_Replacement, frozen=True):
     before: bytes | None
     undoes: int | None = None
     rest: bytes | None = None
-
-    def shows_in(self, _entry: Entry) -> bool:
-        return True  # a line in which the field occurs twice is never edited
-
-    def blank(self, entry: Entry) -> None:
-        entry.pop(self.name, None)
 
 
 Edit = Removal | Restoration | FieldEdit
