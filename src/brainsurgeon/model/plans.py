@@ -132,16 +132,6 @@ class FieldEdit(_Replacement, frozen=True):
 Edit = Removal | Restoration | FieldEdit
 
 
-class KeptPart(Struct, frozen=True):
-    """Number and total length of the values of one kind and tool that stay for one reason."""
-
-    kind: str
-    tool: str | None
-    reason: str
-    values: int
-    chars: int
-
-
 class Amount(Struct, frozen=True):
     """Number and total length of values of one kind and tool."""
 
@@ -149,6 +139,12 @@ class Amount(Struct, frozen=True):
     tool: str | None
     values: int
     chars: int
+
+
+class KeptPart(Amount, frozen=True):
+    """The values of one kind and tool that stay for one reason."""
+
+    reason: str
 
 
 class Sums(defaultdict[tuple[Any, ...], list[int]]):

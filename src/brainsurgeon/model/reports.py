@@ -76,13 +76,18 @@ class ScanReport(Struct):
             self.sessions.append(outcome)
 
 
-class UnusedHome(Struct, frozen=True):
-    """A directory with sessions that no root covers; `config` is the lines that add it."""
+class Home(Struct, frozen=True):
+    """The directory with one agent's sessions of this user, with a note for the user."""
 
     agent: str
     path: str
-    note: str
-    config: str
+    note: str = ""
+
+
+class UnusedHome(Home, frozen=True):
+    """A directory with sessions that no root covers; `config` is the lines that add it."""
+
+    config: str = ""
 
 
 class RetentionReport(Struct):
@@ -371,13 +376,9 @@ class SessionSummary(
     changed_at: float | None = None
 
 
-class Filling(Struct, frozen=True):
+class Filling(Amount, frozen=True):
     """Values of one kind and tool; the next request will contain `live_chars` of them."""
 
-    kind: str
-    tool: str | None
-    values: int
-    chars: int
     live_chars: int
 
 
@@ -411,15 +412,12 @@ class Context(Struct, frozen=True):
     missed_at: float | None = None
 
 
-class Replacement(Struct, frozen=True):
+class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
     """A backup that replaces the store, or is about to; `kept` is the path of the previous store.
 
     `newer` are the sessions with placeholders that have no record in the backup.
     """
 
-    source: str
-    size: int
-    values: int
     newer: tuple[PlaceholdersLeft, ...]
     kept: str | None = None
 
@@ -573,14 +571,6 @@ class Metric(Struct, frozen=True):
     says: str
     value: float | dict[str, int]
     kind: Literal["counter", "gauge"] = "gauge"
-
-
-class Home(Struct, frozen=True):
-    """The directory with one agent's sessions of this user, with a note for the user."""
-
-    agent: str
-    path: str
-    note: str = ""
 
 
 # The target of a step is missing (new), an older version of ours (ours), already as wanted (there)

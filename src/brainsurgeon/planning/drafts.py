@@ -75,7 +75,10 @@ class Counts:
 
     @property
     def kept(self) -> tuple[KeptPart, ...]:
-        return tuple(KeptPart(*key, *counts) for key, counts in self._kept.ranked())
+        return tuple(
+            KeptPart(kind, tool, values, chars, why)
+            for (kind, tool, why), (values, chars) in self._kept.ranked()
+        )
 
 
 class Judge:

@@ -259,19 +259,18 @@ def backup(done: StoreCopy) -> str:
 
 
 def before_replacing(backup: Replacement) -> str:
-    holding = f"{safe(backup.source)}: {_holding(backup.size, backup.values)}, read whole"
+    holding = f"{safe(backup.path)}: {_holding(backup.size, backup.values)}, read whole"
     return "\n".join([holding, *_newer(backup)])
 
 
 def replacement_json(done: Replacement) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
-        "path": done.source, "size_bytes": done.size, "values_held": done.values,
-        "newer": [_placeholders_json(left) for left in done.newer], "kept_store": done.kept,
+        **to_builtins(done), "newer": [_placeholders_json(left) for left in done.newer],
     })  # fmt: skip
 
 
 def replacement(done: Replacement) -> str:
-    new = f"{safe(done.source)} is the store now: {_holding(done.size, done.values)}"
+    new = f"{safe(done.path)} is the store now: {_holding(done.size, done.values)}"
     lines = [new, *_newer(done)]
     if done.kept:
         lines.append(f"the store as it was stays as {safe(done.kept)}; remove it when all is well")
