@@ -147,7 +147,7 @@ class KeptPart(Amount, frozen=True):
     reason: str
 
 
-class Sums(defaultdict[tuple[Any, ...], list[int]]):
+class Amounts(defaultdict[tuple[Any, ...], list[int]]):
     """Number and total length of values, by kind, tool and, if asked, another text."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Sums(defaultdict[tuple[Any, ...], list[int]]):
         self[key][0] += values
         self[key][1] += chars
 
-    def amounts(self) -> tuple[Amount, ...]:
+    def listed(self) -> tuple[Amount, ...]:
         return tuple(Amount(*key, *sums) for key, sums in self.ranked())
 
     def ranked(self) -> list[tuple[tuple[Any, ...], list[int]]]:

@@ -9,7 +9,7 @@ from brainsurgeon.formats import codex
 from brainsurgeon.lookup.entries import decode, owned
 from brainsurgeon.lookup.sessions import Session, session_named
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Plan, Sums
+from brainsurgeon.model.plans import Amounts, Plan
 from brainsurgeon.model.records import Extraction, Held
 from brainsurgeon.model.reports import Context, Filling
 from brainsurgeon.model.sessions import SessionFile
@@ -141,7 +141,7 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
 
 
 def _filling(planned: Plan) -> tuple[Filling, ...]:
-    sums = Sums()
+    sums = Amounts()
     for part in planned.kept:
         sums.add(part.kind, part.tool, values=part.values, chars=part.chars)
     for removal in planned.extracted:

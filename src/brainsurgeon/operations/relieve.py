@@ -10,7 +10,7 @@ from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import Part, placeholder_in, value_at
-from brainsurgeon.model.plans import Sums
+from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import SessionFile
@@ -108,14 +108,14 @@ def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relie
     """Return the amounts of extracted and remaining live values, by kind and tool."""
     planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(removal.entry_id, removal.path) for removal in planned.removals}
-    went, stays = Sums(), Sums()
+    went, stays = Amounts(), Amounts()
     for place, part in _live(examined):
         sums = went if place in going else stays
         sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
         examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
         room=fitting.room, before=fitting.before, after=fitting.after,
-        went=went.amounts(), stays=stays.amounts(), bytes_before=size,
+        went=went.listed(), stays=stays.listed(), bytes_before=size,
         values=sum(not removal.archives for removal in planned.removals),
         bytes_after=size - planned.gain,
         signatures=sum(

@@ -157,4 +157,5 @@ LISTED = 20  # newest runs that are listed by default
 
 
 def runs(store: Store | None, *, most: int | None = LISTED) -> list[Run]:
+    """Return the newest runs, newest last; all if `most` is None."""
     return store.runs.newest(most) if store else []

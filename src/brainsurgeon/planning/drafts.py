@@ -23,7 +23,7 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.plans import Edit, FieldEdit, KeptPart, Removal, Restoration, Sums
+from brainsurgeon.model.plans import Amounts, Edit, FieldEdit, KeptPart, Removal, Restoration
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -60,7 +60,7 @@ class Counts:
     def __init__(self) -> None:
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
-        self._kept, self.unsent = Sums(), Sums()
+        self._kept, self.unsent = Amounts(), Amounts()
 
     def keep(self, part: Part | Removal, why: str) -> None:
         self._kept.add(part.kind, part.tool, why, chars=part.chars)

@@ -168,7 +168,7 @@ class _Planner:
             warnings=tuple(self._judge.warnings),
             deferred=verdict.blocked,
             unfit=verdict.unfit,
-            unsent=tally.unsent.amounts(),
+            unsent=tally.unsent.listed(),
             left=(*self._left(edits), *self._unexplained),
             archives=archives,
             turns=self._archivals.verdicts,

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Outcome, Plan, Removal, Sums
+from brainsurgeon.model.plans import Amounts, Outcome, Plan, Removal
 from brainsurgeon.model.reports import (
     DatabaseStatus,
     Event,
@@ -152,7 +152,7 @@ def _explain(plan: Plan, most: int) -> list[str]:
     if len(plan.extracted) > most:
         lines.append(f"  - … and {len(plan.extracted) - most:,} more (--verbose names each)")
     lines += turns(plan.turns)
-    sums = Sums()
+    sums = Amounts()
     for kept in plan.kept:
         sums.add(kept.reason, values=kept.values, chars=kept.chars)
     for (reason,), (values, size) in sums.ranked():
