@@ -31,6 +31,7 @@ def main() -> None:
     take_over()
     signal.signal(signal.SIGTERM, _terminated)
     gc.disable()  # until the command begins: imports leave no garbage
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # it would look through every installed package
     code = _run()
     try:
         release_output()

@@ -24,8 +24,6 @@ from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.operations.init import unused_homes
-from brainsurgeon.operations.status import describe_databases
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Batch, Planned, carry_out_together, end_redactions
@@ -99,6 +97,10 @@ def scan(
     if store and store.facts.get("enabled") is False:
         report.fresh = False
     if dry_run:
+        # These import much that no other scan needs.
+        from brainsurgeon.operations.init import unused_homes  # noqa: PLC0415
+        from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
+
         report.databases = describe_databases(settings)
         report.interrupted = recover.waiting(store) if store else []
         if not (store and store.facts.get("last_run_at")):
