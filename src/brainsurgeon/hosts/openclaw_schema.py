@@ -9,7 +9,9 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Iterator
+from functools import cached_property
 
+import zstandard
 from msgspec import Struct
 
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
@@ -151,14 +153,18 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _STOPS = ("stop", "length", "error", "aborted")
+_decompressor = zstandard.ZstdDecompressor()
 
 
 class UnreadableEventError(Exception):
     """The row of an event is damaged."""
 
 
-class Payload(Struct, frozen=True):
-    """The four columns that hold one event; the last three are None in layouts before 23."""
+class Payload(Struct, frozen=True, dict=True):
+    """The four columns that hold one event; the last three are None in layouts before 23.
+
+    The event is unpacked and its digest made once: a rewrite needs both several times.
+    """
 
     text: bytes | None
     packed: bytes | None
@@ -171,20 +177,29 @@ class Payload(Struct, frozen=True):
 
     def event(self) -> bytes:
         """Return the event's text; raise UnreadableEventError if the row is damaged."""
-        if self.text is not None:
-            return self.text
+        return self._unpacked if self.text is None else self.text
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The digest of the event's text."""
+        return digest(self.event())
+
+    @cached_property
+    def _unpacked(self) -> bytes:
         size = self.size or 0
         if self.packed is None or not 0 < size <= LARGEST_COMPRESSED:
             raise UnreadableEventError
-        import zstandard  # noqa: PLC0415  slow to import, and needed for compressed rows only
-
         try:
-            text = zstandard.ZstdDecompressor().decompress(self.packed, max_output_size=size)
+            text = _decompressor.decompress(self.packed, max_output_size=size)
         except zstandard.ZstdError as error:
             raise UnreadableEventError from error
         if len(text) != size:
             raise UnreadableEventError
         return text
+
+
+def digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def plain(text: bytes, *, compressing: bool) -> Payload:

@@ -31,7 +31,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
-from brainsurgeon.hosts.openclaw_schema import Payload
+from brainsurgeon.hosts.openclaw_schema import Payload, digest
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
@@ -51,7 +51,7 @@ from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
 from brainsurgeon.sessions.opening import as_it_is_now, failed
 from brainsurgeon.sessions.reading import OpenSession, RefusedError, RolledBackError
-from brainsurgeon.sessions.row_listing import OpenRows, digest, fingerprint
+from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
 from brainsurgeon.sessions.row_writing import RowPlan, RowWriter, by_row, chunks, digests, rewritten
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import PATIENCE
@@ -495,17 +495,14 @@ class _RowsAttempt:
                 store.extractions.value, self._original, compressing=self._compressing,
             ) for row in step
         ]  # fmt: skip
-        rows = [
-            (edit.seq, digest(edit.before.event()).hex(), digest(edit.after.event()).hex())
-            for edit in edits
-        ]
+        rows = [(edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits]
         with store.transaction():
             journal_id, confirmation = _record_begin(store, change, extracted, rows=rows)
             for row in step:
                 columns = before[row.place.seq]
                 if not columns.is_plain(compressing=self._compressing):
                     kept = columns.packed, columns.size, columns.navigation
-                    store.rows.keep(ident, row.edits[0].entry_id, digest(columns.event()), kept)
+                    store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
         with self._resolved(journal_id):
             # A lost commit of a removal does no harm: the old row is back.
             durable = len(part.extracted) != len(part.edits)

@@ -23,7 +23,7 @@ from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw_database, openclaw_gate, openclaw_schema, sqlite
 from brainsurgeon.hosts.openclaw_database import Database, Presence, Selected
 from brainsurgeon.hosts.openclaw_gate import Closed, Gate, Window
-from brainsurgeon.hosts.openclaw_schema import Payload, Schema
+from brainsurgeon.hosts.openclaw_schema import Payload, Schema, digest
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
@@ -99,7 +99,8 @@ class RowLines:
         """Fetch one row. Raises RefusedError if it changed since its line was read."""
         self._check_stop()
         for _, payload in self._payloads(place.seq, place.seq):
-            if self._seen.get(place.seq) in (None, digest(_event(payload))):
+            _event(payload)
+            if self._seen.get(place.seq) in (None, payload.digest):
                 return payload
         raise RefusedError("the session changed meanwhile")
 
@@ -137,10 +138,6 @@ def split(
         weight += weight_of(item)
     if part:
         yield part
-
-
-def digest(text: bytes) -> bytes:
-    return blake2b(text, digest_size=16).digest()
 
 
 def _event(payload: Payload) -> bytes:

@@ -28,7 +28,6 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import (
     RowIndex,
     RowPlace,
-    digest,
     open_database,
     split,
 )
@@ -121,6 +120,7 @@ class RowWriter:
             finally:
                 if self.database.in_transaction:
                     self.database.execute("ROLLBACK")
+            self.database.execute("PRAGMA shrink_memory")
         return Written(at, generation, locked - begun, boot_clock() - locked)
 
 
@@ -250,7 +250,7 @@ def digests(database: sqlite3.Connection, session: str, seqs: Iterable[int]) -> 
     for seq in seqs:
         for _, payload in openclaw_schema.payloads(database, schema, session, seq, seq):
             try:
-                current[seq] = digest(payload.event()).hex()
+                current[seq] = payload.digest.hex()
             except openclaw_schema.UnreadableEventError:
                 current[seq] = ""
     return current
