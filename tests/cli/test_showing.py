@@ -204,8 +204,27 @@ def test_a_pending_restore_prints_the_value_at_once(world, conversation, session
     assert (told["restored"], told["pending"]) == (True, True)
     assert told["content"] == {PATH: "x" * 2000}
     assert "main/s: pending" in every.stdout.decode()
+    assert every.stdout.decode().splitlines()[-1] == (
+        "0 values restored in 0 sessions; placeholders are left in 1 session, "
+        "1 of them at work: add --wait"
+    )
     assert (plain.returncode, every.returncode) == (0, 1)
     assert state(world.root) == before
+
+
+def test_what_will_be_too_large_is_named_with_what_to_do(world, session, cli):
+    """`restore --all` names it before it changes anything, and ends with a total and 0."""
+    config = world.base / "config.toml"
+    config.write_text(config.read_text() + '[windows]\n"*" = 700\n')
+    done = cli("restore", "--all")
+    named, advice = done.stderr.decode().splitlines()
+
+    assert named.startswith("main/s: its next request will have about 1,000 tokens, its window")
+    assert advice == "begin a new conversation there, or let its agent compact it"
+    assert done.stdout.decode().splitlines()[-1] == (
+        "1 value restored in 1 session; no placeholder is left"
+    )
+    assert done.returncode == 0
 
 
 def test_a_pending_restore_knows_whether_a_daemon_runs(world, conversation, session, cli):

@@ -7,16 +7,17 @@ import pytest
 
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.model.text import iso
-from brainsurgeon.model.turns import Calibration, Fullness
+from brainsurgeon.model.turns import RATE
+from brainsurgeon.operations.context import context
 from brainsurgeon.operations.restore import overfull_after, restore_all
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.finish import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
-from brainsurgeon.store import open_store
 from building.world import (
     Conversation,
+    append,
     close_turn,
     entry,
     fork,
@@ -268,16 +269,21 @@ def test_without_an_end_of_the_turn_waiting_ends(world, conversation, pruned, pa
     assert (done.state, done.unfinished) == ("pending", True)
 
 
-def test_what_will_be_too_large_is_named_before(world, pruned):
-    """A session that will not fit once the tokens recorded of its values are back is named."""
-    with open_store(str(world.state)) as store:
-        record = next(store.sessions.all())
+def test_what_will_be_too_large_is_named(world, conversation, path):
+    """A session that will not fit once all is back, as it is now, with or without a budget."""
+    for number in range(9):
+        conversation.turn(f"{number}" + "x" * 6000)
+    world.put(path.name, conversation.bytes())
+    whole = context(world.settings(), None, "s", world.clock()).full.load
+    world.scan(keep_recent=0)
 
-        def overfull(window):
-            line = Calibration(0.25, 900.0, 3, "session")
-            with store.transaction():
-                store.calibrations.remember(record.id, Fullness(1000, window, 0.75, line), 1.0)
-            return overfull_after(world.settings(), store)
+    def overfull(window):
+        settings = world.settings(windows={"*": window})
+        named = overfull_after(settings, world.store, world.clock())
+        return [(one.session, one.load) for one in named]
 
-        assert [(one.session, one.load) for one in overfull(1600)] == [(record.title, 1653)]
-        assert overfull(1700) == []
+    assert overfull(whole - 100) == [("main/s", pytest.approx(whole, rel=0.02))]
+    assert overfull(whole + 500) == []
+    conversation.user("z" * 9000)
+    append(path, conversation.lines[-1:])
+    assert overfull(whole + 500) == [("main/s", pytest.approx(whole + 9000 * RATE, rel=0.02))]

@@ -134,7 +134,7 @@ def _restore_all(
     from brainsurgeon.operations.restore import overfull_after, restore_all
     from brainsurgeon.render import sessions as render
 
-    overfull = overfull_after(settings, store, session=session)
+    overfull = overfull_after(settings, store, time.time(), session=session)
     if overfull and not given.json:
         typer.echo(readable_lines(render.overfull(overfull)), err=True)
 

@@ -58,6 +58,7 @@ from brainsurgeon.rewrite.inspect import (
     NotIdleError,
     examine,
     examine_quiet,
+    examine_to_show,
     put_away,
     records_of,
 )
@@ -360,19 +361,26 @@ def _retry_pending(
 
 
 def overfull_after(
-    settings: Settings, store: Store, *, session: str | None = None
+    settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[OverfullSession]:
     """Return the sessions whose requests will exceed their window after `restore_all`."""
+    from brainsurgeon.rewrite.budget import Planner  # noqa: PLC0415  slow
+
     overfull = []
     for item in _meant(settings, store, session):
         record = item.record
-        full = store.calibrations.of(record.id) if record and item.file else None
-        if record is None or full is None:
+        held = store.extractions.held_in(record.id) if record and item.file else []
+        values = [value for value in held if value.blob_id]
+        if not values:
             continue
-        values = [value for value in store.extractions.held_in(record.id) if value.blob_id]
-        load = full.load + sum(value.tokens for value in values)
-        if load > full.window:
-            overfull.append(OverfullSession(item.title, load, full.window))
+        file = file_of(item)
+        with suppress(BusyError, FailedError, NotFoundError):  # the restore itself reports it
+            with examine_to_show(settings, file, store.files.at(file.path), now) as examined:
+                records = records_of(settings, store, examined.session, record, now)
+                _, full = Planner(examined, records, store).weigh()
+            load = full.load + sum(value.tokens for value in values)
+            if load > full.window:
+                overfull.append(OverfullSession(item.title, load, full.window))
     return overfull
 
 
