@@ -8,8 +8,11 @@ import sys
 import pytest
 
 
-def on_a_terminal(world, *words, columns=80, **environment):
-    """Run the program with a terminal as its standard error and output; give what it shows."""
+def on_a_terminal(world, *words, columns=80, seen=lambda _: None, **environment):
+    """Run the program with a terminal as its standard error and output; give what it shows.
+
+    Each time that it shows more, `seen` is called with all of it.
+    """
     ours, theirs = pty.openpty()
     surroundings = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment}
     config = str(world.config_file())
@@ -27,6 +30,7 @@ def on_a_terminal(world, *words, columns=80, **environment):
         if not piece:
             break
         shown += piece
+        seen(shown)
     os.close(ours)
     assert program.wait() == 0
     return shown.decode()
@@ -57,6 +61,24 @@ def test_putting_everything_back_shows_how_far_it_is(unscanned):
     unscanned.close()
 
     assert "restoring main/s" in on_a_terminal(unscanned, "restore", "--all")
+
+
+def test_waiting_shows_for_which_session_and_why(unscanned):
+    """`restore --all --wait` names a session that somebody has open, and why it waits for it."""
+    unscanned.scan()
+    unscanned.close()
+    path = unscanned.directory / "s.jsonl"
+    reader = open(path, "rb")
+
+    def close(shown):
+        if b"waiting for" in shown:
+            reader.close()
+
+    shown = on_a_terminal(unscanned, "restore", "--all", "--wait", seen=close)
+
+    assert "waiting for main/s: " in shown
+    assert shown.splitlines()[-1] == "1 value restored in 1 session; no placeholder is left"
+    assert b"[[extracted-" not in path.read_bytes()
 
 
 def test_without_a_terminal_there_is_no_bar(unscanned, cli):
