@@ -211,6 +211,25 @@ def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
     assert talk.path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "given", [{"action": "show"}, {"action": "restore"}, {"action": "set_extractable", "value": 9}]
+)
+def test_a_sub_agent_gets_what_its_session_holds(world, given):
+    """Where an entry stands in its parent and a fork of that, its parent is meant, and named."""
+    talk = Talk(world)
+    forked(talk.path, OTHER)
+    world.scan()
+    given = {**given, "entry": talk.old}
+    side = ClaudeConversation(side=True)
+    side.user("what did the first one say?")
+    side.call("toolu_asked", TOOL, given)
+    path = world.project / SESSION / "subagents" / "agent-a1.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(side.bytes())
+
+    assert json.loads(call(world, **given))["session"].endswith(SESSION)
+
+
 def test_a_server_started_in_a_project_sees_that_project_alone(world, monkeypatch, tmp_path):
     """`--agent .` means the project of the directory that the server is started in."""
     talk = Talk(world)

@@ -63,9 +63,7 @@ def test_two_agents_never_see_each_other(world):
         told = agent.told(action="show", entry="00000003", session=own)
         assert ("first" in str(told)) == (agent is one)
         assert own in agent.told(action="show", entry="00000003")["session"]
-        words = agent.refused(action="get_context")
-        assert own in words
-        assert foreign not in words
+        assert foreign not in str(agent.told(action="get_context"))
         assert foreign not in str(agent.told(action="get_context", session=own))
 
 
@@ -142,6 +140,35 @@ def test_an_entry_of_one_session_needs_no_name_of_it(world):
     assert one.told(action="restore", entry="[[extracted-00000003]]")["restored"]
     assert one.refused(action="show", entry="ffffffff") == NOT_HERE
     assert one.refused(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
+
+
+def test_the_only_session_is_looked_at_without_being_named(world):
+    """`get_context` and `search` take the only one there is; `done` closes no turn on a guess."""
+    agent = pruned(world)
+
+    assert agent.told(action="get_context")["session"] == f"main/{SESSION}"
+    assert agent.told(action="search", text="first")["hits"]
+    assert SESSION in agent.refused(action="done", note="all of it")
+    pruned(world, "main", OTHER)
+    assert OTHER in agent.refused(action="get_context")
+
+
+def test_a_session_without_the_entry_falls_back_to_the_only_one_that_has_it(world):
+    """A session that was begun anew gives and names that of its agent, and of no other agent."""
+    pruned(world)
+    pruned(world, "other", text="of the other " * 100)
+    anew = Agent(world, "main", OTHER)
+    anew.scope = Scope()
+    anew.talk.user(ident="a-question")
+    anew.talk.assistant(ident="an-answer")
+    anew.write()
+    for action in ("show", "restore"):
+        call = {"action": action, "entry": "[[extracted-00000003]]"}
+        asking(anew, call)
+        told = anew.told(**call)
+
+        assert told["session"] == f"main/{SESSION}"
+        assert "the first result" in str(told)
 
 
 def test_only_those_that_hold_the_entry_are_candidates(world):

@@ -137,6 +137,23 @@ def session_for(
         listed = sessions_in(settings, store, scope) or listed
 
 
+def holder_beside(
+    settings: Settings, store: Store, scope: Scope, session: Session,
+    holds: Callable[[Session], bool],
+) -> Session:  # fmt: skip
+    """Return the session that a sub-agent was started by, else the only one of its agent.
+
+    Both must have the entry. Raises NotFoundError without one, UntoldError if there are several.
+    """
+    beside = [
+        item for item in sessions_in(settings, store, scope)
+        if item.agent_directory == session.agent_directory
+    ]  # fmt: skip
+    place = claude_code.place(session.path)
+    started_by = (item for item in beside if place and item.title == place.started_by)
+    return next(filter(holds, started_by), None) or _only_one(beside, holds)
+
+
 def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:
     """Return the only session that has the entry. Without an entry, raise UntoldError."""
     if holds is not None:

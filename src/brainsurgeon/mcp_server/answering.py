@@ -18,7 +18,7 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.lookup.entries import entry_named
-from brainsurgeon.lookup.scope import Scope, session_for
+from brainsurgeon.lookup.scope import Scope, holder_beside, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, Call, understood
 from brainsurgeon.operations.archive import done
@@ -77,7 +77,10 @@ class _Asked(NamedTuple):
         return self.call.entry or ""
 
     def session(self, store: Store | None) -> Session:
-        """Return the named session, else the calling one, else the only one with the entry."""
+        """Return the named session, else the calling one, else the only one with the entry.
+
+        If the calling one does not have the entry, it is that of its parent or of its agent.
+        """
 
         def has_entry(session: Session) -> bool:
             if self.call.action == "set_extractable":
@@ -90,10 +93,24 @@ class _Asked(NamedTuple):
                 return True
             return True
 
-        return session_for(
+        # `done` in the only session that is known could close a turn of another agent.
+        anything = None if self.call.action == "done" else lambda _session: True
+        session = session_for(
             self.settings, store, self.scope, self.call.session, self.arguments, self.clock,
-            has_entry if self.call.entry else None,
+            has_entry if self.call.entry else anything,
         )  # fmt: skip
+        if store is None or not self.call.entry or self.call.session:
+            return session
+
+        def has_entry_itself(session: Session) -> bool:  # and not just a call that mentions it
+            return has_entry(session) and stands_in(store, session, self.entry)
+
+        placed = store.placements.of_session(session.record.id) if session.record else frozenset()
+        if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
+            return session  # perhaps under a new id
+        if stands_in(store, session, self.entry):
+            return session
+        return holder_beside(self.settings, store, self.scope, session, has_entry_itself)
 
     def given(self, content: dict[str, Any]) -> dict[str, Any]:
         limit = self.call.limit or LIMIT
