@@ -88,6 +88,30 @@ def test_an_unreadable_root_is_named_and_the_others_are_done(shared_world, conve
     assert (shut / "s.jsonl").read_bytes() == conversation.bytes()
 
 
+@pytest.mark.parametrize("most", range(6, 12))
+def test_a_lack_of_descriptors_is_named_as_such(world, conversation, most):
+    """Whatever cannot be opened for it, no lock or registry of an agent is blamed instead."""
+    conversation.turn()
+    conversation.turn()
+    path = world.put("s.jsonl", conversation.bytes())
+    (world.directory / "sessions.json").write_text("{}")
+    config = world.config_file()
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    done = run("scan", "--once", "--config", config, limit=limit)
+    said = (done.stdout + done.stderr).decode()
+
+    if done.returncode:
+        assert "Too many open files" in said
+        assert path.read_bytes() == conversation.bytes()
+        advised = run("doctor", "--config", config, limit=limit).stdout.decode()
+        assert "run as the user" not in advised
+    else:
+        assert "1 extracted" in said
+
+
 @pytest.mark.parametrize("command", ["cat", "context", "restore"])
 def test_an_unreadable_session_is_named(shared_world, conversation, command):
     """A session that may not be read is named in one line, by whatever command is asked for it."""

@@ -358,6 +358,18 @@ def test_a_store_whose_placeholders_stand_is_not_removed(world, pruned, path):
     assert text_of(path, pruned) == "x" * 2000
 
 
+def test_a_session_that_is_not_understood_any_more_keeps_the_store(world, pruned, path):
+    """What its agent wrote anew in a newer version may hold placeholders still."""
+    path.write_bytes(path.read_bytes().replace(b'"version":3', b'"version":99'))
+    assert [one.unfinished for one in world.restore_all()] == [True]
+    world.close()
+    done = store_care.purge(world.settings())
+
+    assert not done.removed
+    assert [(one.session, one.sure) for one in done.placeholders] == [("main/s", False)]
+    assert "version 99" in done.placeholders[0].note
+
+
 def test_a_placeholder_in_an_archive_keeps_the_store(world, pruned, path):
     """What an agent put away counts: only the store still leads on from there."""
     world.close()

@@ -4,6 +4,7 @@ Placeholders that the store does not know and temporary files that no rewrite na
 with advice and never changed.
 """
 
+import errno
 import os
 import stat
 from collections import Counter
@@ -257,7 +258,7 @@ def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Fin
             yield Finding("error", f"{item.path}: a file of ours that no journal names",
                           "it may hold original lines: compare it before removing it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
-        advice = _FOLLOW if item.why == LINK else _OWNER
+        advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.why, "")
         yield Finding("error", f"{item.path}: {item.why}", advice)
 
 
@@ -315,8 +316,11 @@ def placeholders_left(settings: Settings, store: Store | None) -> Iterator[Place
         try:
             with open_session(session.file) as opened:
                 placeholders = placeholders_of(settings, store, opened)
-        except (FileNotFoundError, RefusedError):
-            continue  # it was removed, or is no session
+        except FileNotFoundError:
+            continue
+        except RefusedError as why:  # only of a session that is known, placeholders are expected
+            if store and session.record and store.placements.of_session(session.record.id):
+                yield _unsure(session.title, str(why))
         except (BlockingIOError, BusyError):
             yield _unsure(session.title, "it is being written just now")
         except OSError as why:
