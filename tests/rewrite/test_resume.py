@@ -37,6 +37,26 @@ def say_more(path, talk, **fields):
     os.utime(path, (time.time() - 60,) * 2)
 
 
+@pytest.mark.parametrize(("was", "becomes"), [(b"", b',"_extractable":true'), (b"false", b" true")])
+def test_a_field_set_far_in_front_is_heeded_without_an_append(world, was, becomes):
+    """Set by hand or turned round in place, it decides in the next run."""
+    talk = Conversation()
+    field = {"_extractable": False} if was else {}
+    ident = talk.user("z" * 3000, **field)
+    for _ in range(600):
+        talk.user()
+        talk.assistant("y" * 4000)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan()
+    assert begins(world)
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    rest[0] = rest[0].replace(was or b"}\n", becomes if was else becomes + b"}\n")
+    path.write_bytes(b"".join([first, *rest]))
+    os.utime(path, (time.time() - 60,) * 2)
+    assert world.scan().values_extracted == 1
+    assert sql(world, "SELECT entry_id FROM extractions") == [(ident,)]
+
+
 def read_by(work):
     """Tell how many bytes this process reads meanwhile."""
 
