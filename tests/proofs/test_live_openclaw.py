@@ -120,8 +120,8 @@ def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path, start):
 def test_twenty_turns_leave_no_request_open(tmp_path, start):
     """Asked by exec, by exec in JSON, by MCP and by a person, with the debug log on: all is ended.
 
-    No turn fails, every call of the agent's is shortened, and what a person asked for in the
-    middle of a turn ends with its reason.
+    No turn fails, of every call of the agent's our answer goes and nothing else, and what a person
+    asked for in the middle of a turn ends with its reason.
     """
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
@@ -139,11 +139,11 @@ def test_twenty_turns_leave_no_request_open(tmp_path, start):
             asked += _ASKING[number % len(_ASKING) if number >= 2 else 0](claw)
         wait("every request is ended", lambda: not _requests(tmp_path, "state = 'open'"))
         results = {one["message"]["toolCallId"]: one for one in claw.results()}
-        left = {call: text(results[call])[:200] for call, ident in asked
-                if text(results[call]) != f"Restored {ident}."}  # fmt: skip
+        texts = {call: (text(results[call]), around % ident) for call, ident, around in asked}
 
-        assert left == {}
-        assert all(results[call]["_redacted"] is True for call, _ in asked)
+        assert {call: pair for call, pair in texts.items() if not re.search(*pair[::-1])} == {}
+        assert not [one for one, _ in texts.values() if "says nothing" in one]
+        assert all(results[call]["_redacted"] is True for call, *_ in asked)
         assert len(asked) == 11
         lapsed = _requests(tmp_path, "action = 'redact' AND state = 'lapsed'")
         assert lapsed
@@ -179,7 +179,8 @@ def _by_exec(claw, option=""):
     command = f"echo looking; date; brainsurgeon restore{option} {ident}; echo done"
     requests = claw.turn([running(command), printing(f"turn {claw.turns}")])
     assert '"event": "restoration"' in json.dumps(requests[-1]).replace('\\"', '"')
-    return [(_call_of(requests[-1], command), ident)]
+    around = r"(?s)^looking\n.*\nRestored %s\.\n.*done"
+    return [(_call_of(requests[-1], command), ident, around)]
 
 
 def _by_exec_in_json(claw):
@@ -192,7 +193,7 @@ def _by_mcp(claw):
         [("brainsurgeon__purge_control", {"action": "restore", "entry": ident})],
         [printing(f"turn {claw.turns}")],
     )
-    return [(_call_of(requests[-1], ident), ident)]
+    return [(_call_of(requests[-1], ident), ident, r"^Restored %s\.$")]
 
 
 def _by_a_person(claw):
