@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -68,13 +69,14 @@ def test_waiting_shows_for_which_session_and_why(unscanned):
     unscanned.scan()
     unscanned.close()
     path = unscanned.directory / "s.jsonl"
-    reader = open(path, "rb")
+    with ExitStack() as opened:
+        opened.enter_context(open(path, "rb"))
 
-    def close(shown):
-        if b"waiting for" in shown:
-            reader.close()
+        def close(shown):
+            if b"waiting for" in shown:
+                opened.close()
 
-    shown = on_a_terminal(unscanned, "restore", "--all", "--wait", seen=close)
+        shown = on_a_terminal(unscanned, "restore", "--all", "--wait", seen=close)
 
     assert "waiting for main/s: " in shown
     assert shown.splitlines()[-1] == "1 value restored in 1 session; no placeholder is left"

@@ -153,7 +153,7 @@ def test_the_only_session_is_looked_at_without_being_named(world):
     assert OTHER in agent.refused(action="get_context")
 
 
-def test_a_session_without_the_entry_falls_back_to_the_only_one_that_has_it(world):
+def test_a_session_without_the_entry_means_the_one_that_has_it(world):
     """A session that was begun anew gives and names that of its agent, and of no other agent."""
     pruned(world)
     pruned(world, "other", text="of the other " * 100)

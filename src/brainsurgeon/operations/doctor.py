@@ -316,11 +316,8 @@ def placeholders_left(settings: Settings, store: Store | None) -> Iterator[Place
         try:
             with open_session(session.file) as opened:
                 placeholders = placeholders_of(settings, store, opened)
-        except FileNotFoundError:
-            continue
-        except RefusedError as why:  # only of a session that is known, placeholders are expected
-            if store and session.record and store.placements.of_session(session.record.id):
-                yield _unsure(session.title, str(why))
+        except (FileNotFoundError, RefusedError) as why:
+            yield from _not_understood(store, session, why)
         except (BlockingIOError, BusyError):
             yield _unsure(session.title, "it is being written just now")
         except OSError as why:
@@ -339,6 +336,16 @@ def _in_hidden_file(store: Store | None, session: Session) -> Iterator[Placehold
             os.stat(record.root)
         except OSError as why:
             yield _unsure(session.title, f"{record.root} cannot be read ({why.strerror})")
+
+
+def _not_understood(
+    store: Store | None, session: Session, why: FileNotFoundError | RefusedError
+) -> Iterator[PlaceholdersLeft]:  # fmt: skip
+    """Report a session that is there and no longer understood, if values were extracted from it."""
+    record = session.record
+    placed = record and store and store.placements.of_session(record.id)
+    if placed and isinstance(why, RefusedError):
+        yield _unsure(session.title, str(why))
 
 
 def placeholders_put_away(settings: Settings) -> Iterator[PlaceholdersLeft]:
