@@ -790,9 +790,12 @@ def test_an_imported_session_is_one_session(claw, scanned):
         assert show(claw.settings(), claw.store, ident, session=GATEWAY) == shown
     assert not claw.restore(one, session=None).pending
     assert one not in claw.placeholders()
-    claw.restore_all(pristine=True)
+    done = claw.restore_all(pristine=True)
 
     assert claw.claw.texts(GATEWAY)[1:] == texts[1:]
+    [away] = claw.claw.root.glob("main/session-sqlite-import-archive/*")
+    assert b"[[extracted-" not in away.read_bytes()
+    assert not any(one.unfinished for one in done)
 
 
 def dump_value(value):
