@@ -110,3 +110,20 @@ def test_a_broken_database_stops_no_command(world, broken, fault):
             assert str(path) in printed, (words, printed)
         if words == ("restore", "--all"):
             assert b"[[extracted-" not in (world.directory / "s.jsonl").read_bytes()
+
+
+def test_a_database_without_tables_for_sessions_is_no_problem(world, broken):
+    """`openclaw doctor` of 2026.7 makes one: no command names it, and all end with 0."""
+
+    def without_sessions(path):
+        path.unlink()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE schema_meta (meta_key TEXT, role TEXT)")
+            database.execute("CREATE TABLE auth_profiles (id TEXT PRIMARY KEY)")
+
+    path = broken(without_sessions)
+    cli = bound(world, keep_recent=0)
+    for words in COMMANDS:
+        done = cli(*words)
+        printed = (done.stdout + done.stderr).decode()
+        assert (done.returncode, str(path) in printed) == (0, False), (words, printed)
