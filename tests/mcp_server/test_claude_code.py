@@ -230,6 +230,18 @@ def test_a_sub_agent_gets_what_its_session_holds(world, given):
     assert json.loads(call(world, **given))["session"].endswith(SESSION)
 
 
+def test_a_shell_of_a_session_begun_anew_gets_what_the_one_before_holds(world, monkeypatch):
+    """Its own lines only name the entry: the one session that holds it is meant."""
+    talk, anew = Talk(world), ClaudeConversation(OTHER)
+    anew.user("what did the first one say?")
+    anew.call(given={"command": f"brainsurgeon restore {talk.old}"})
+    world.put(f"{OTHER}.jsonl", anew.bytes(), age=1)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
+    world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
+
+    assert world.restore(talk.old).session.endswith(SESSION)
+
+
 def test_a_server_started_in_a_project_sees_that_project_alone(world, monkeypatch, tmp_path):
     """`--agent .` means the project of the directory that the server is started in."""
     talk = Talk(world)

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -24,6 +25,7 @@ from brainsurgeon.model.entries import (
     is_placeholder,
     placeholder_named,
 )
+from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.opening import open_session
@@ -159,7 +161,7 @@ def _of_any_session(
         try:
             return _of_session(store, session, reference)
         except NotFoundError:
-            if any(wanted.encode() in raw for raw in _lines_of(session)):
+            if _has_entry(session, wanted):
                 raise
     held: dict[int, list[Extraction]] = defaultdict(list)
     for value in values:
@@ -182,6 +184,18 @@ def _of_any_session(
         raise AmbiguousError(f"entry {wanted!r}", shown, hint)
     session, here = live[0]
     return EntryValues(session, here[-1].entry_id, newest(here))
+
+
+def _has_entry(session: Session, ident: str) -> bool:
+    """Check whether an entry stands in a session's file, and is not only named there."""
+    if session.file is None:
+        return False
+    with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
+        for line in opened.lines:
+            entry = parse(line.raw) if line.raw and ident.encode() in line.raw else None
+            if entry and opened.format.identity(entry, line.raw or b"", line.number) == ident:
+                return True
+    return False
 
 
 def _placeholders_in(session: Session) -> frozenset[bytes]:
