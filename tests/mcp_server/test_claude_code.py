@@ -230,7 +230,7 @@ def test_a_sub_agent_gets_what_its_session_holds(world, given):
     assert json.loads(call(world, **given))["session"].endswith(SESSION)
 
 
-def test_a_shell_of_a_session_begun_anew_gets_what_the_one_before_holds(world, monkeypatch):
+def test_a_shell_of_a_new_session_means_the_one_that_holds_it(world, monkeypatch):
     """Its own lines only name the entry: the one session that holds it is meant."""
     talk, anew = Talk(world), ClaudeConversation(OTHER)
     anew.user("what did the first one say?")
