@@ -375,8 +375,7 @@ def overfull_after(
             continue
         file = file_of(item)
         with suppress(BusyError, FailedError, NotFoundError):  # the restore itself reports it
-            with examine_to_show(settings, file, store.files.at(file.path), now) as examined:
-                records = records_of(settings, store, examined.session, record, now)
+            with examine_to_show(settings, store, file, record, now) as (examined, records):
                 _, full = Planner(examined, records, store).weigh()
             load = full.load + sum(value.tokens for value in values)
             if load > full.window:
