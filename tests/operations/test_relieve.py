@@ -20,7 +20,7 @@ from brainsurgeon.planning.budget import Rung, rungs
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import of_session
 from brainsurgeon.rewrite.budget import Ladder, Planner, Wanted, relieve_by
-from brainsurgeon.rewrite.inspect import examine_to_show, records_of
+from brainsurgeon.rewrite.inspect import examine_to_show
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, ClawWorld
 from building.turns import long_turn
@@ -221,8 +221,7 @@ def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
     world.put("s.jsonl", mixed(dice, kind()).bytes())
     settings = world.settings(windows={"*": 20_000}, keep_recent=dice.choice((0, 3, 30)))
     file = file_of(session_named(settings, None, "s"))
-    with examine_to_show(settings, file, None, clock()) as examined:
-        records = records_of(settings, None, examined.session, None, clock())
+    with examine_to_show(settings, None, file, None, clock()) as (examined, records):
         planner = Planner(examined, records, None)
         measured, full = planner.weigh()
         ladder = Ladder(planner, measured, full, settings.decision_rules())
