@@ -17,11 +17,22 @@ from pathlib import Path
 
 from bench.table import Table
 
-GROUPS = ("scans", "appends", "walks", "commands", "idle", "openers", "claw", "stores", "turns")
+GROUPS = (
+    "scans",
+    "appends",
+    "walks",
+    "commands",
+    "idle",
+    "openers",
+    "claw",
+    "stores",
+    "turns",
+    "counts",
+)
 
 
 def main():
-    """Measure and print."""
+    """Measure and print; return the exit code, 1 if a count of instructions is above its bound."""
     parser = argparse.ArgumentParser(prog="bench.sh", description=__doc__.splitlines()[0])
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--runs", type=int, default=3, help="of which the medians are given")
@@ -36,11 +47,12 @@ def main():
         with tempfile.TemporaryDirectory(prefix="brainsurgeon-bench-") as scratch:
             for row in importlib.import_module(f"bench.{name}").rows(Path(scratch), wanted):
                 table.add(row)
-    table.end({
+    kept = table.end({
         "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
         "kernel": platform.release(), "processors": os.cpu_count(),
         "load": f"{os.getloadavg()[0]:.1f}",
     })  # fmt: skip
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import functools
 import json
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -45,11 +47,15 @@ PROGRAM = [sys.executable, "-m", "brainsurgeon"]
 
 
 class Figure(NamedTuple):
-    """What a process took: seconds, seconds of processors, megabytes at its peak."""
+    """What a process took: seconds, seconds of processors, megabytes at its peak.
+
+    `least` are the seconds of processors of the turn that took least.
+    """
 
     wall: float
     cpu: float
     peak: float
+    least: float
 
 
 @functools.cache
@@ -89,7 +95,27 @@ def measure(words):
     wall, cpu, peak, code = map(float, launched.stdout.split())
     if code:
         sys.exit(f"{words}: exit {code:.0f}")
-    return Figure(wall, cpu, peak / 1024)
+    return Figure(wall, cpu, peak / 1024, cpu)
+
+
+def instructions(words):
+    """Count the instructions of a process; None without valgrind.
+
+    They depend neither on what else the machine does nor on how fast it is.
+    """
+    if shutil.which("valgrind") is None:
+        return None
+    counting = [
+        "valgrind",
+        "--tool=cachegrind",
+        "--cache-sim=no",
+        "--cachegrind-out-file=/dev/null",
+    ]
+    done = subprocess.run(
+        [*counting, *map(str, words)], check=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, env={**surroundings(), "PYTHONHASHSEED": "0"},
+    )  # fmt: skip
+    return int(re.search(r"I\s+refs:\s+([0-9,]+)", done.stderr)[1].replace(",", ""))
 
 
 def take_turns(measures, runs, warm=True):
@@ -109,8 +135,9 @@ def take_turns(measures, runs, warm=True):
 
 
 def median(figures):
-    """Give the medians of the parts of some figures."""
-    return Figure(*map(statistics.median, zip(*figures, strict=True)))
+    """Give the medians of the parts of some figures, and the least of them."""
+    *medians, _ = map(statistics.median, zip(*figures, strict=True))
+    return Figure(*medians, min(figure.least for figure in figures))
 
 
 @functools.cache

@@ -3,15 +3,16 @@
 import dataclasses
 import json
 
-HEAD = ("work", "took", "limit", "ratio", "memory", "target")
+HEAD = ("work", "took", "least", "limit", "ratio", "memory", "target")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """What a piece of work took, in `unit`, and beside it `bound`, what its limit took.
 
-    `memory` are megabytes at the peak above those of an empty interpreter. `target` is what was
-    promised, in words; `note` says what else was seen.
+    `least` is the turn that took least, where `took` is a median. `memory` are megabytes at the
+    peak above those of an empty interpreter. `target` is what was promised, in words; `note` says
+    what else was seen. The benchmark fails if the ratio is above `most`.
     """
 
     work: str
@@ -22,6 +23,8 @@ class Row:
     memory: float | None = None
     target: str = ""
     note: str = ""
+    least: float | None = None
+    most: float | None = None
 
     @property
     def ratio(self):
@@ -32,7 +35,9 @@ class Row:
         """Give the row as texts."""
         bound = "" if self.bound is None else f" {amount(self.bound, self.unit)}"
         return (
-            self.work, amount(self.took, self.unit), f"{self.limit}{bound}" or "-",
+            self.work, amount(self.took, self.unit),
+            "-" if self.least is None else amount(self.least, self.unit),
+            f"{self.limit}{bound}" or "-",
             "-" if self.ratio is None else f"{self.ratio:.2f}",
             "-" if self.memory is None else f"{self.memory:.0f} MB",
             self.target or "-",
@@ -66,15 +71,19 @@ class Table:
                 print(f"    {row.note}", flush=True)
 
     def end(self, machine):
-        """Print what is still to be printed; `machine` says where this was measured."""
+        """Print what is still to be printed; return whether no ratio is above its bound.
+
+        `machine` says where this was measured.
+        """
         if self._as_json:
             print(json.dumps({"machine": machine, "rows": [row.json() for row in self.rows]}))
         else:
             print(", ".join(f"{key} {value}" for key, value in machine.items()))
+        return not any(row.most and row.ratio and row.ratio > row.most for row in self.rows)
 
 
 def line(cells):
     """Lay out one line."""
-    widths = (58, 11, 36, 7, 8)
+    widths = (58, 11, 11, 36, 7, 8)
     fitted = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
     return " ".join([*fitted, cells[-1]]).rstrip()

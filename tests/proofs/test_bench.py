@@ -33,7 +33,7 @@ def test_a_row_says_how_many_times_its_limit_it_took(capsys):
     table.add(ROW)
     cells = capsys.readouterr().out.splitlines()[2].split()
 
-    assert cells == ["work", "3.00", "ms", "a", "limit", "1.50", "ms", "2.00", "4", "MB", "1x"]
+    assert cells == ["work", "3.00", "ms", "-", "a", "limit", "1.50", "ms", "2.00", "4", "MB", "1x"]
 
     whole = Table(as_json=True)
     whole.add(ROW)
