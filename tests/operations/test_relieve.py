@@ -147,6 +147,22 @@ def test_a_session_whose_last_prompt_was_refused_is_relieved_at_once(world, cloc
     assert again.load < 0.75 * again.window
 
 
+@pytest.mark.parametrize("said", ["30,000 tokens > 27,000 maximum", "context window of 27,000"])
+def test_what_the_provider_counted_stands_above_an_estimate(world, clock, said):
+    """A prompt that was refused does not fit, however little is known of what is always there."""
+    one = Conversation()
+    giant = one.turn("g" * 30_000)
+    one.user("and now?")
+    one.assistant([], stop="error")
+    one.lines[-1]["message"]["errorMessage"] = f"prompt is too long: {said}"
+    path = world.put("s.jsonl", one.bytes())
+    done = lift(world, to=0.95, keep_recent=100)
+
+    assert done.before.load == pytest.approx(30_000 if "30" in said else 27_000, rel=0.01)
+    assert (done.fits, done.values) == (True, 1)
+    assert text_of(path, giant).startswith("[[extracted-")
+
+
 def test_the_last_round_takes_the_older_half_whatever_its_kind(world, clock):
     """Where the first five steps do not do, prompts and answers of the older half go, too."""
     one = Conversation()

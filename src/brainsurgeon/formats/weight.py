@@ -34,6 +34,9 @@ _LIMITS = re.compile(
     r"maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum|context window of ([0-9,]+)",
     re.IGNORECASE,
 )
+_PROMPTS = re.compile(
+    r"([0-9,]+) tokens > [0-9,]+ maximum|(?:resulted in|requested) ([0-9,]+) tokens", re.IGNORECASE
+)
 # How a provider says that a signature is invalid for its content.
 _SIGNATURE = re.compile(
     r"bound to a different conversation|invalid `?signature`? in `?thinking"
@@ -55,14 +58,20 @@ def complaint(text: str) -> str | None:
 
 
 def limit_said(text: str) -> int | None:
-    limit = _LIMITS.search(text)
-    digits = next(filter(None, limit.groups()), "").replace(",", "") if limit else ""
+    return _number(_LIMITS, text)
+
+
+def _number(stated: re.Pattern[str], text: str) -> int | None:
+    found = stated.search(text)
+    digits = next(filter(None, found.groups()), "").replace(",", "") if found else ""
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
 
 
 def _refused(text: str, model: str | None, at: float | None) -> ModelCall:
     about = complaint(text)
-    return ModelCall(None, model, 0, at, about, limit_said(text) if about == TOO_LONG else None)
+    if about != TOO_LONG:
+        return ModelCall(None, model, 0, at, about)
+    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, limit_said(text))
 
 
 def _count(value: object) -> int:

@@ -187,10 +187,10 @@ class ModelCall(Struct, frozen=True):
     """A call of a model, as its answer records it.
 
     `ident` names the API message, which may be written as several entries. `tokens` counts the
-    whole prompt, cached or not; it is 0 if the call failed, was aborted, or records none. `at` is
-    when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the provider
-    refused the prompt, `limit` the maximum tokens that it named then. If `begins` is False, the
-    text of the answer is before its record.
+    whole prompt, cached or not; it is 0 if nobody recorded it, as of most calls that failed. `at`
+    is when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the
+    provider refused the prompt, `limit` the maximum tokens that it named then. If `begins` is
+    False, the text of the answer is before its record.
     """
 
     ident: str | None

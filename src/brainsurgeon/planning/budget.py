@@ -45,8 +45,8 @@ class Measure(Struct, frozen=True):
     """The size of a session's next request, and samples of its newest calls.
 
     `complaint` is why the provider refused the last call, or None. `refused` is the size of that
-    call, `limit` the maximum tokens that the provider named then. `window` is recorded in the
-    session.
+    call, `limit` the maximum tokens that the provider named then, `named` the tokens of the call,
+    0 if it did not say. `window` is recorded in the session.
     """
 
     sent: Sent = NOTHING
@@ -57,6 +57,7 @@ class Measure(Struct, frozen=True):
     refused: Sent = NOTHING
     limit: int | None = None
     window: int | None = None
+    named: int = 0
 
 
 def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
@@ -139,6 +140,7 @@ class _Meter:
         return Measure(
             self._sent, self._messages, tuple(self._calls), self._model,
             call.complaint if call else None, had, call.limit if call else None,
+            named=call.tokens if call and call.complaint else 0,
         )  # fmt: skip
 
 

@@ -218,12 +218,16 @@ def fullness(
 ) -> Fullness:
     """Return the context load of a session; `recorded` is the window that its agent recorded.
 
-    If the last call was refused as too long, the window is no larger than that call.
+    If the last call was refused as too long, the window is no larger than that call. What the
+    provider said of its tokens counts for more than an estimate of them.
     """
-    load = line.tokens(measured.sent)
     window = budget.window(measured.model, recorded)
     if measured.complaint == TOO_LONG:
-        window = max(1, min(window, measured.limit or line.tokens(measured.refused)))
+        refused = line.tokens(measured.refused)
+        window = max(1, min(window, measured.limit or refused))
+        had = measured.named or max(refused, measured.limit or 0)
+        line = replace(line, fixed=line.fixed + had - refused)
+    load = line.tokens(measured.sent)
     tier = budget.tier(measured.model)
     threshold = budget.threshold_of(tier)
     return Fullness(load, window, threshold, line, measured.model, tier, recorded is not None)
