@@ -168,7 +168,7 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    Database(connection).executescript(SCHEMA)
+    Database(connection).executescript(f"BEGIN; {SCHEMA} COMMIT;")  # one commit, not one a table
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
