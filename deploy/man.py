@@ -1,4 +1,4 @@
-"""Write the man page, and the help and the table of keys in the reference, from the program.
+"""Write the man page, and the commands and the keys in the reference, from the program.
 
 .venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and parts of deploy/docs
 """
@@ -18,6 +18,7 @@ TOP = Path(__file__).parent.parent
 PAGE = TOP / "deploy" / "brainsurgeon.1"
 COMMANDS = TOP / "deploy" / "docs" / "commands.md"
 CONFIGURATION = TOP / "deploy" / "docs" / "configuration.md"
+EACH = re.compile(r"(<!-- commands -->\n)(.*?)(<!-- end of commands -->)", re.DOTALL)
 HELP = re.compile(r"(<!-- help -->\n```text\n)(.*?)(```\n<!-- end of help -->)", re.DOTALL)
 KEYS = re.compile(r"(<!-- keys -->\n)(.*?)(<!-- end of keys -->)", re.DOTALL)
 HEAD = """\
@@ -98,19 +99,28 @@ def codes() -> list[tuple[str, str]]:
     return re.findall(r"^\| (\d) \| (.*) \|$", COMMANDS.read_text(), re.MULTILINE)
 
 
-def said() -> str:
-    """Give what `brainsurgeon --help` prints, 80 columns wide."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", "--help"], capture_output=True, text=True,
+def said(*words: str) -> str:
+    """Return what `brainsurgeon WORDS --help` prints, 80 columns wide."""
+    done = subprocess.run(  # noqa: S603  words of our own
+        [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, text=True,
         check=True, env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
     )  # fmt: skip
     return done.stdout.replace("python -m brainsurgeon", "brainsurgeon")
 
 
+def each() -> str:
+    """Return the help of each command, under a heading of its own."""
+    names = []
+    for name, command in typer.main.get_command(app).commands.items():
+        names += [(name, *inner) for inner in zip(getattr(command, "commands", ()))] or [(name,)]
+    return "\n".join(f"### {' '.join(words)}\n\n```text\n{said(*words)}```\n" for words in names)
+
+
 def main() -> None:
-    """Write the page and both parts of the reference."""
+    """Write the page and the parts of the reference."""
     PAGE.write_text(page())
-    for path, part, made in ((COMMANDS, HELP, said()), (CONFIGURATION, KEYS, markdown())):
+    parts = (COMMANDS, HELP, said()), (COMMANDS, EACH, each()), (CONFIGURATION, KEYS, markdown())
+    for path, part, made in parts:
         text = path.read_text()
         path.write_text(part.sub(lambda found, made=made: found[1] + made + found[3], text))
 

@@ -39,9 +39,9 @@ def demonstrate(scratch: Path) -> int:
     before = digests(agents)
 
     say("A copy of four sessions that OpenClaw and pi wrote. First, only looking:")
-    run(config, "scan", "--once", "--dry-run", "--session", "a1a1a1a1-0000-4000-8000-000000000002")
+    run(config, "scan", "--dry-run", "--session", "a1a1a1a1-0000-4000-8000-000000000002")
     say("Now for real:")
-    run(config, "scan", "--once")
+    run(config, "scan")
     run(config, "sessions")
     say("A value that was extracted is one call away:")
     entry = first_extracted(config, "thinker/b2b2")
@@ -62,7 +62,7 @@ def dry_run_of_your_own() -> None:
         say("You have no OpenClaw sessions of your own here, so that is all.")
         return
     say("Your own OpenClaw sessions, only looking; nothing is written:")
-    run(None, "scan", "--once", "--dry-run")
+    run(None, "scan", "--dry-run")
 
 
 def run(config: Path | None, *words: str, head: int | None = None) -> None:
@@ -88,7 +88,7 @@ def command(config: Path | None, *words: str) -> list[str]:
 def first_extracted(config: Path, session: str) -> str:
     """Name the first entry that was extracted from a session."""
     answer = subprocess.run(  # noqa: S603  our own program
-        command(config, "context", session, "--json"), check=True, stdout=subprocess.PIPE
+        command(config, "sessions", session, "--json"), check=True, stdout=subprocess.PIPE
     )
     return str(json.loads(answer.stdout)["extracted"][0]["entry_id"])
 

@@ -201,7 +201,7 @@ def test_commands_work_beside_it(world, daemon):
 
     assert not is_cut(path, ident)
 
-    forced = answer(world, "set-extractable", ident, "true")
+    forced = answer(world, "extract", ident)
     wait_until(lambda: is_cut(path, ident))
 
     assert forced["set"]  # the daemon, which sees the request at once, may have been first
@@ -428,7 +428,7 @@ def test_sigterm_ends_a_long_scan_within_two_seconds(world, daemon, large, phase
     if phase is not writing:
         assert path.read_bytes() == before
     elif path.read_bytes() != before:
-        whole = command(world, "cat", "main/large").stdout
+        whole = command(world, "show", "main/large").stdout
 
         assert hashlib.sha256(whole).digest() == hashlib.sha256(before).digest()
 

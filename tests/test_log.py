@@ -342,13 +342,13 @@ def test_the_canary_is_said_only_where_it_was_asked_for(world, haunted, say):
         ("scan", "--once"),
         ("scan", "--once", "--json"),
         ("sessions",),
-        ("context", "main/s"),
-        ("context", "main/s", "--json"),
+        ("sessions", "main/s"),
+        ("sessions", "main/s", "--json"),
         ("status",),
         ("doctor",),
-        ("retention", "--dry-run"),
-        ("retention", "--json"),
-        ("set-extractable", ident, "false", *name),
+        ("scan", "--retention", "--dry-run"),
+        ("scan", "--retention", "--json"),
+        ("pin", ident, *name),
         ("restore", ident, *name),
         ("restore", ident, *name),
         ("restore", "nosuchentry"),
@@ -366,7 +366,7 @@ def test_the_canary_is_said_only_where_it_was_asked_for(world, haunted, say):
     assert codes["restore", "nosuchentry"] == 3
     assert CANARY.encode() in path.read_bytes()
 
-    for words in (("show", ident, *name), ("cat", "main/s")):
+    for words in (("show", ident, *name), ("show", "main/s")):
         code, out, err = say(*words)
 
         assert code == 0

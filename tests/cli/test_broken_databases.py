@@ -13,8 +13,10 @@ from building.world import LONG_AGO
 
 COMMANDS = (
     ("scan", "--once"), ("scan", "--once", "--dry-run"), ("status",), ("status", "--check"),
-    ("doctor",), ("doctor", "--repair"), ("sessions",), ("context", "main/s"), ("report",),
-    ("metrics",), ("search", "xxx"), ("retention",), ("events",), ("restore", "--all"),
+    ("doctor",), ("doctor", "--repair"), ("sessions",), ("sessions", "main/s"),
+    ("status", "--format", "html"),
+    ("status", "--format", "prometheus"), ("show", "--search", "xxx"),
+    ("scan", "--retention"), ("history", "--events"), ("restore", "--all"),
     ("store", "purge", "--yes"),
 )  # fmt: skip
 

@@ -49,17 +49,8 @@ def test_a_purge_names_what_it_would_lose(world, session, cli):
 
 def test_each_of_them_explains_itself_with_an_example(cli):
     """`--help` of each has an example that calls it, within 80 columns."""
-    names = ("backup", "restore", "compact", "purge")
+    names = ("backup", "restore", "purge")
     for words, done in together(cli, [("store", name, "--help") for name in names]).items():
         assert done.returncode == 0
         assert f"brainsurgeon store {words[1]}".encode() in done.stdout
         assert max(map(len, done.stdout.decode().splitlines())) <= 80
-
-
-def test_compacting_says_what_it_brought(world, session, cli):
-    """`store compact` gives the sizes before and after."""
-    world.close()
-    told = document(cli("store", "compact", "--json"))
-
-    assert told["bytes_after"] <= told["bytes_before"]
-    assert told["bytes_after"] == (world.state / "store.db").stat().st_size

@@ -18,7 +18,7 @@ def following(world, session):
     def start(*words):
         config = world.config_file()
         started.append(subprocess.Popen(
-            [*INTERRUPTIBLE, *PROGRAM, "events", "--follow", *words, "--config", config],
+            [*INTERRUPTIBLE, *PROGRAM, "history", "--follow", *words, "--config", config],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ))  # fmt: skip
         return started[-1]
@@ -32,8 +32,8 @@ def following(world, session):
 def test_passes_are_listed_with_what_they_did(world, cli, session):
     """Number, command, sessions, values and about how many tokens, the newest last."""
     cli("restore", session)
-    said = cli("runs").stdout.decode()
-    [first, second] = document(cli("runs", "--json"))["runs"]
+    said = cli("history").stdout.decode()
+    [first, second] = document(cli("history", "--json"))["runs"]
 
     assert "1 extracted" in said
     assert "1 restored, 1 field" in said
@@ -47,36 +47,36 @@ def test_no_line_of_the_passes_is_too_wide(world, cli, session):
     """Each line fits 80 columns."""
     cli("restore", session)
 
-    assert max(map(len, cli("runs").stdout.decode().splitlines())) <= 80
+    assert max(map(len, cli("history").stdout.decode().splitlines())) <= 80
 
 
 def test_before_anything_was_done_nothing_is_listed(own_home, world, cli):
     """Without a store there are no runs, no events and nothing to count."""
-    assert cli("runs").stdout == b"no run has changed anything yet\n"
-    assert document(cli("runs", "--json"))["runs"] == []
-    assert cli("events").stdout == b""
-    assert document(cli("events", "--json"))["events"] == []
-    assert document(cli("events", "--counts", "--json"))["counts"] == []
-    assert cli("rollback", "1").returncode == 3
+    assert cli("history").stdout == b"no run has changed anything yet\n"
+    assert document(cli("history", "--json"))["runs"] == []
+    assert cli("history", "--events").stdout == b""
+    assert document(cli("history", "--events", "--json"))["events"] == []
+    assert document(cli("history", "--counts", "--json"))["counts"] == []
+    assert cli("restore", "--run", "1").returncode == 3
 
 
 def test_a_run_is_taken_back_by_its_number(world, cli, session, conversation):
     """First a look, then the deed; a second time there is nothing to do."""
     path = world.directory / "s.jsonl"
-    look = cli("rollback", "1", "--dry-run").stdout.decode()
-    done = cli("rollback", "1").stdout.decode()
+    look = cli("restore", "--run", "1", "--dry-run").stdout.decode()
+    done = cli("restore", "--run", "1").stdout.decode()
 
     assert "main/s: would be rolled back, 1 value restored" in look
     assert "main/s: rolled back, 1 value restored" in done
     assert path.read_bytes() == conversation.bytes()
-    assert "nothing to undo" in cli("rollback", "1").stdout.decode()
+    assert "nothing to undo" in cli("restore", "--run", "1").stdout.decode()
 
 
 def test_a_rollback_that_cannot_be_whole_ends_with_one(world, cli, session):
     """What stays is named, and the exit code says so."""
     sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
                " expired_why = 'test'")  # fmt: skip
-    done = cli("rollback", "1")
+    done = cli("restore", "--run", "1")
 
     assert done.returncode == 1
     assert f"not done: {session}: expired" in done.stdout.decode()
@@ -84,17 +84,17 @@ def test_a_rollback_that_cannot_be_whole_ends_with_one(world, cli, session):
 
 def test_what_is_no_run_is_said_in_one_line(world, cli, session):
     """A run that there is not ends with 3, a number that is none with 2."""
-    done = cli("rollback", "99")
+    done = cli("restore", "--run", "99")
 
     assert done.returncode == 3
     assert "there is no run 99" in complaint(done)
-    assert cli("rollback", "0").returncode == 2
+    assert cli("restore", "--run", "0").returncode == 2
 
 
 def test_events_are_lines(world, cli, session):
     """Each event is a line with its id, kind, session and what it was about."""
-    [line] = cli("events").stdout.decode().splitlines()
-    [event] = document(cli("events", "--json"))["events"]
+    [line] = cli("history", "--events").stdout.decode().splitlines()
+    [event] = document(cli("history", "--events", "--json"))["events"]
 
     assert line.startswith("1  ")
     assert "extraction   main/s: 1 value (2,002 B) (run 1)" in line
@@ -103,14 +103,14 @@ def test_events_are_lines(world, cli, session):
 
 def test_counts_are_a_table(world, cli, session):
     """By kind and tool, what went and what came back."""
-    said = cli("events", "--counts").stdout.decode()
+    said = cli("history", "--counts").stdout.decode()
 
     assert "tool_result  exec" in said
-    assert document(cli("events", "--counts", "--json"))["counts"] == [
+    assert document(cli("history", "--counts", "--json"))["counts"] == [
         {"kind": "tool_result", "tool": "exec", "values_extracted": 1, "chars": 2000,
          "values_restored": 0, "chars_restored": 0},
     ]  # fmt: skip
-    assert cli("events", "--counts", "--follow").returncode == 2
+    assert cli("history", "--counts", "--follow").returncode == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -144,7 +144,7 @@ def test_following_says_that_another_store_took_its_place(world, following, cli,
     one.stdout.readline()
     assert cli("store", "restore", str(kept), "--yes").returncode == 0
     said = one.stderr.readline()
-    cli("set-extractable", session, "true")
+    cli("extract", session)
     cli("scan", "--once")
     told = json.loads(one.stdout.readline())
 

@@ -57,39 +57,41 @@ def _documents(world, conversation):
         (lost,),
     )
     said += [
-        call("context", "main/s", "--preview"), call("context", "main/s"), call("status"),
-        call("doctor"), call("retention", "--dry-run"), call("cat", "main/s"), call("show", twice),
-        call("show", lost), call("show", "nothing"), call("context", "x"), call("restore"),
-        call("restore", ident), call("restore", ident), call("set-extractable", ident, "7"),
+        call("sessions", "main/s", "--preview"), call("sessions", "main/s"), call("status"),
+        call("doctor"), call("scan", "--retention", "--dry-run"),
+        call("show", "main/s"), call("show", twice),
+        call("show", lost), call("show", "nothing"), call("sessions", "x"), call("restore"),
+        call("restore", ident), call("restore", ident), call("pin", ident, "--recent", "7"),
         call("relieve", "main/s", "--dry-run"),
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])
     said += [
-        call("restore", twice), call("set-extractable", twice, "false"), call("restore", "--all"),
+        call("restore", twice), call("pin", twice), call("restore", "--all"),
     ]  # fmt: skip
     said.append(call("relieve", "main/s"))
     world.put("t.jsonl", conversation.bytes())
     said += [
-        call("scan", "--once"), call("context", "main/"), call("restore", "--all"),
+        call("scan", "--once"), call("sessions", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
-        call("runs"), call("rollback", "1", "--dry-run"), call("rollback", "1"),
+        call("history"), call("restore", "--run", "1", "--dry-run"), call("restore", "--run", "1"),
     ]  # fmt: skip
     sql(world, "INSERT INTO requests (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip
-    said += [call("scan", "--once"), call("events"), call("events", "--counts")]
+    said += [call("scan", "--once"), call("history", "--events"), call("history", "--counts")]
     kept = world.base / "kept.db"
     said += [
-        call("store", "backup", kept), call("store", "purge", "--yes"), call("store", "compact"),
-        call("store", "restore", kept, "--yes"), call("metrics"),
-        call("report", "--output", world.base / "report.html"),
+        call("store", "backup", kept), call("store", "purge", "--yes"),
+        call("store", "restore", kept, "--yes"), call("status", "--format", "prometheus"),
+        call("status", "--format", "html", "--output", world.base / "report.html"),
     ]  # fmt: skip
     talk, ends = turns(4, session="44444444-0000-4000-8000-000000000001")
     world.put("u.jsonl", talk.bytes())
     said += [
         call("archive", "main/u", "--dry-run"), call("archive", "main/u", "--turns", "1..1"),
-        call("archives", "main/u"), call("show", ends[0][1], "--session", "main/u"),
-        call("search", "main/u", "number 0"), call("archive", "main/u", "--turns", "2..9"),
+        call("archive", "--list", "main/u"), call("show", ends[0][1], "--session", "main/u"),
+        call("show", "main/u", "--search", "number 0"),
+        call("archive", "main/u", "--turns", "2..9"),
     ]  # fmt: skip
     config.write_text(config.read_text() + "[archive]\nenabled = true\n")
     talk, _ = turns(4, session="55555555-0000-4000-8000-000000000001")

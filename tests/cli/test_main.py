@@ -7,6 +7,7 @@ import pytest
 import typer
 
 from brainsurgeon.cli import app
+from brainsurgeon.cli.commands import RENAMED
 from building.processes import document, run, together
 from building.world import state
 
@@ -28,7 +29,7 @@ def test_every_command_explains_itself_with_an_example():
 
 def test_the_promised_commands_are_there():
     """Every command that the main job needs exists."""
-    wanted = {"scan", "restore", "show", "cat", "set-extractable", "sessions", "context"}
+    wanted = {"scan", "restore", "show", "pin", "extract", "sessions"}
 
     assert wanted <= set(COMMANDS)
 
@@ -56,16 +57,16 @@ def test_every_success_is_one_json_document(world, conversation, cli):
     done["scan"] = cli("scan", "--once", "--json")
     looks = {
         "sessions": ("sessions", "--json"),
-        "context": ("context", "main/s", "--json"),
+        "context": ("sessions", "main/s", "--json"),
         "status": ("status", "--json"),
-        "retention": ("retention", "--dry-run", "--json"),
+        "retention": ("scan", "--retention", "--dry-run", "--json"),
         "show": ("show", f"[[extracted-{ident}]]", "--json"),
     }
     looked = together(cli, looks.values())
     done |= {name: looked[words] for name, words in looks.items()}
     done["restore"] = cli("restore", ident, "--json")
     done["every"] = cli("restore", "--all", "--json")
-    done["pinned"] = cli("set-extractable", conversation.last, "7", "--json")
+    done["pinned"] = cli("pin", conversation.last, "--recent", "7", "--json")
     said = {name: (one.returncode, document(one), one.stderr) for name, one in done.items()}
 
     assert {(code, stderr) for code, _, stderr in said.values()} == {(0, b"")}
@@ -96,13 +97,13 @@ def test_every_failure_is_one_json_document_with_its_exit_code(world, conversati
     expected = {
         ("restore",): 2,
         ("restore", "--no-such-option"): 2,
-        ("set-extractable", session, "maybe"): 2,
+        ("pin", session, "--recent", "maybe"): 2,
         ("sessions", "--config", broken): 2,
         ("restore", "deadbeef"): 3,
         ("show", "deadbeef"): 3,
-        ("context", "nobody"): 3,
+        ("sessions", "nobody"): 3,
         ("restore", session): 4,
-        ("context", "main/"): 4,
+        ("sessions", "main/"): 4,
         ("restore", lost): 5,
         ("show", lost): 5,
         ("restore", gone): 3,
@@ -135,10 +136,12 @@ def forget(world, entry):
 def test_wrong_words_are_usage_errors(world, cli):
     """Words that do not fit together exit 2, say why on stderr and touch nothing."""
     commands = [
-        ("scan", "--json"), ("restore",), ("restore", "a", "--all"),
+        ("scan", "--retention", "--verbose"), ("restore",), ("restore", "a", "--all"),
         ("restore", "--all", "--wait", "no"),
         ("restore", "--all", "--key", "text"), ("no-such-command",), ("show",),
-        ("set-extractable", "a"), ("set-extractable", "a", "-1"), ("set-extractable", "a", "1.5"),
+        ("pin",), ("pin", "a", "--recent", "-1"), ("pin", "a", "--recent", "1.5"),
+        ("pin", "a", "--undo", "--recent", "1"), ("archive",), ("restore", "a", "--run", "1"),
+        ("status", "--open"), ("set-extractable", "a", "false"), ("search", "a"),
     ]  # fmt: skip
     before = state(world.base)
     for words, done in together(cli, commands).items():
@@ -153,7 +156,7 @@ def test_wrong_words_are_usage_errors(world, cli):
     [
         (("--help",), 0), (("sessions", "--json"), 0), (("status", "--json"), 0),
         (("show", "{session}"), 0),
-        (("restore", "nowhere"), 3), (("show",), 2), (("set-extractable", "--help"), 0),
+        (("restore", "nowhere"), 3), (("show",), 2), (("pin", "--help"), 0),
     ],
 )  # fmt: skip
 def test_the_prepared_program_is_the_program(cli, session, words, code):
@@ -164,3 +167,44 @@ def test_the_prepared_program_is_the_program(cli, session, words, code):
     assert prepared.returncode == fresh.returncode == code
     assert prepared.stdout == fresh.stdout
     assert prepared.stderr == fresh.stderr
+
+
+# --- one way for each thing ----------------------------------------------------------------------
+
+
+def test_the_help_is_short_and_grouped():
+    """At most 18 commands below four headings, each explained in its line, without an ellipsis."""
+    text = run("--help").stdout.decode()
+    headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+
+    assert len(COMMANDS) <= 18
+    assert headings[-4:] == ["Every day:", "Looking:", "Setting up:", "When something is wrong:"]
+    assert "..." not in text.partition("Options:")[2]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_former_name_leads_to_the_present_one(world, session, cli):
+    """It does the same, and says on stderr how that is written now."""
+    for former, words in RENAMED.items():
+        done = cli(*former.split(), *{"unpin": ("nothing",)}.get(former, ()))
+        assert done.returncode == 2 or former == "unpin" or words.encode() in done.stderr, former
+    for former, now in (
+        (("cat", "main/s"), ("show", "main/s")), (("runs",), ("history",)),
+        (("context", "main/s", "--json"), ("sessions", "main/s", "--json")),
+        (("rollback", "1", "--dry-run"), ("restore", "--run", "1", "--dry-run")),
+    ):  # fmt: skip
+        before, after = cli(*former), cli(*now)
+        assert before.stdout == after.stdout != b"", former
+        assert before.returncode == after.returncode == 0
+        assert f"`{former[0]}` is now `" in before.stderr.decode()
+
+
+def test_a_scan_is_one_run_that_also_deletes_what_expired(world, session, cli):
+    """With or without --once it ends; the first in six hours deletes expired values, too."""
+    first = document(cli("scan", "--json"))
+    second = document(cli("scan", "--once", "--json"))
+    alone = document(cli("scan", "--retention", "--json"))
+
+    assert first["files_seen"] == second["files_seen"] == 1
+    assert first["retention"] == {key: alone[key] for key in first["retention"]}
+    assert "retention" not in second

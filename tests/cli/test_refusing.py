@@ -30,7 +30,7 @@ def bytes_below(directory):
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(["rollback"], "missing argument 'RUN'"), (["scan", "--bogus"], "no such option: --bogus"),
+    [(["extract"], "missing argument 'entry'"), (["scan", "--bogus"], "no such option: --bogus"),
      (["sessions", "--sort", "bogus"], "'bogus' is not one of 'size', 'saved', 'age', 'name'"),
      (["bogus"], "no such command 'bogus'")],
     ids=lambda one: one[0] if isinstance(one, list) else "",
@@ -112,7 +112,7 @@ def test_a_lack_of_descriptors_is_named_as_such(world, conversation, most):
         assert "1 extracted" in said
 
 
-@pytest.mark.parametrize("command", ["cat", "context", "restore"])
+@pytest.mark.parametrize("command", ["show", "sessions", "restore"])
 def test_an_unreadable_session_is_named(shared_world, conversation, command):
     """A session that may not be read is named in one line, by whatever command is asked for it."""
     world = shared_world
@@ -138,13 +138,13 @@ def test_a_session_that_cannot_be_taken_apart_is_named(world, cli):
     old = world.copy("pi", "large-session.v1.jsonl", name="old.jsonl")
     odd = world.put("odd.jsonl", b"no session\n")
     for name, why in (("main/old", "version 1"), ("main/odd", "no JSON objects")):
-        done = cli("context", name)
+        done = cli("sessions", name)
 
         assert done.returncode == 1
         assert name in complaint(done)
         assert why in complaint(done)
     for path in (old, odd):
-        assert cli("cat", path).stdout == path.read_bytes()
+        assert cli("show", path).stdout == path.read_bytes()
 
 
 @pytest.mark.parametrize("after", [0.3, 0.6, 0.9])
@@ -192,7 +192,7 @@ def test_cat_as_json_holds_every_byte(world, session, cli):
     path = world.directory / "s.jsonl"
     path.write_bytes(path.read_bytes() + b'{"odd": "\xff\xfe"}\nno end')
 
-    plain, said = cli("cat", "main/s").stdout, document(cli("cat", "main/s", "--json"))
+    plain, said = cli("show", "main/s").stdout, document(cli("show", "main/s", "--json"))
 
     assert "\n".join(said["lines"]).encode("utf-8", "surrogateescape") == plain
     assert b"[[extracted-" not in plain
@@ -209,7 +209,7 @@ def test_a_broken_configuration_lists_every_problem(world, session):
         f'[[roots]]\npath = "{world.root}"\nformat = "word"\n'
     )
     before = state(world.base)
-    commands = [("scan", "--once"), ("restore", "--all"), ("sessions",), ("cat", "main/s")]
+    commands = [("scan", "--once"), ("restore", "--all"), ("sessions",), ("show", "main/s")]
     for done in together(lambda *words: run(*words, "--config", config), commands).values():
         said = done.stderr.decode()
 
@@ -287,8 +287,8 @@ def test_an_unusable_store_stops_every_command_and_is_left_alone(world, session,
     ]  # fmt: skip
     if harm is newer:
         commands += [
-            ("restore", "--all"), ("cat", "main/s"), ("sessions",), ("context", "main/s"),
-            ("set-extractable", session, "false"), ("status",), ("retention",),
+            ("restore", "--all"), ("show", "main/s"), ("sessions",), ("sessions", "main/s"),
+            ("pin", session), ("status",), ("scan", "--retention"),
         ]  # fmt: skip
     for words, done in together(cli, commands).items():
         assert done.returncode == 7, words
@@ -441,7 +441,7 @@ def test_a_disk_that_fills_up_while_storing_loses_nothing(world, conversation, c
 
         assert cli("scan", "--once").returncode == 0
         assert path.read_bytes() != conversation.bytes()
-        assert cli("cat", "main/s").stdout == conversation.bytes()
+        assert cli("show", "main/s").stdout == conversation.bytes()
 
 
 # Others may not mount, and nothing else makes a disk that is really full.
@@ -515,9 +515,9 @@ def test_a_read_only_root_is_named_and_left_alone(shared_world, conversation):
         scan = call("scan", "--once", ordinary=True)
         restore = call("restore", first, "--session", "main/s", ordinary=True)
         every = call("restore", "--all", ordinary=True)
-        pinned = call("set-extractable", first, "false", "--session", "main/s", ordinary=True)
+        pinned = call("pin", first, "--session", "main/s", ordinary=True)
         show = call("show", first, "--session", "main/s", ordinary=True)
-        cat = call("cat", "main/s", ordinary=True)
+        cat = call("show", "main/s", ordinary=True)
     said = (scan.stdout + scan.stderr).decode()
 
     assert scan.returncode == 1

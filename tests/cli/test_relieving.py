@@ -85,8 +85,8 @@ def test_in_an_open_turn_it_is_noted(world, full, cli):
 
 def test_context_and_status_say_how_full_sessions_are(full, cli):
     """Load, window, pressure, the method and its error; status sums what was remembered."""
-    assert "of 20,000 tokens (10" in cli("context", "main/s").stdout.decode()
-    told = document(cli("context", "main/s", "--json"))["fullness"]
+    assert "of 20,000 tokens (10" in cli("sessions", "main/s").stdout.decode()
+    told = document(cli("sessions", "main/s", "--json"))["fullness"]
     assert told["method"] == "default"
     assert told["estimate_error"] is None
     assert told["pressure"] > told["threshold"] == 0.75

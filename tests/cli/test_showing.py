@@ -37,15 +37,15 @@ def test_every_command_works_in_an_empty_home(own_home):
     """Without a configuration, sessions or a store each command gives its plain answer."""
     expected = {
         ("scan", "--once"): 0, ("scan", "--once", "--dry-run"): 0, ("sessions",): 0,
-        ("sessions", "--json"): 0, ("show", "a"): 3, ("cat", "a"): 3, ("context", "a"): 3,
-        ("--version",): 0, ("status",): 0, ("retention", "--dry-run"): 0,
+        ("sessions", "--json"): 0, ("show", "a"): 3, ("sessions", "a"): 3,
+        ("--version",): 0, ("status",): 0, ("scan", "--retention", "--dry-run"): 0,
     }  # fmt: skip
     for words, done in together(run, expected).items():
         assert done.returncode == expected[words], words
         assert len(done.stderr.splitlines()) == (expected[words] > 0)
     looked = sorted(path.name for path in own_home.rglob("*"))
     later = {
-        ("restore", "a"): 3, ("restore", "--all"): 0, ("set-extractable", "a", "false"): 3,
+        ("restore", "a"): 3, ("restore", "--all"): 0, ("pin", "a"): 3,
         ("restore", "--all", "--session", "a"): 3,
     }  # fmt: skip
     for words, done in together(run, later).items():
@@ -57,8 +57,8 @@ def test_every_command_works_in_an_empty_home(own_home):
 def test_looking_never_makes_a_store(own_home):
     """Commands that only look leave an empty home empty."""
     commands = [
-        ("scan", "--once", "--dry-run"), ("sessions",), ("show", "a"), ("cat", "a"),
-        ("context", "a"), ("status",), ("retention", "--dry-run"),
+        ("scan", "--once", "--dry-run"), ("sessions",), ("show", "a"), ("show", "a"),
+        ("sessions", "a"), ("status",), ("scan", "--retention", "--dry-run"),
     ]  # fmt: skip
     together(run, commands)
 
@@ -86,11 +86,11 @@ def test_no_value_reaches_any_output_but_that_of_showing(world, conversation):
     scan = call("scan", "--once")
     looks = [
         ("scan", "--once", "--dry-run"), ("sessions",), ("sessions", "--json"), ("status",),
-        ("context", "main/s"), ("context", "main/s", "--json"), ("show", "deadbeef"),
-        ("cat", "main"), ("restore", ident, "--session", "main/s", "--key", "nothing"),
+        ("sessions", "main/s"), ("sessions", "main/s", "--json"), ("show", "deadbeef"),
+        ("show", "main"), ("restore", ident, "--session", "main/s", "--key", "nothing"),
     ]  # fmt: skip
     quiet = [scan, *together(call, looks).values(), call("restore", ident, "--session", "main/s")]
-    shows = [("show", ident, "--session", "main/s"), ("cat", "main/s")]
+    shows = [("show", ident, "--session", "main/s"), ("show", "main/s")]
     loud = list(together(call, shows).values())
     append(path, [conversation.lines[1]])
     loud.append(call("restore", ident, "--session", "main/s"))
@@ -160,7 +160,7 @@ def test_a_whole_session_is_printed_as_it_was(world, cli):
     sample = SAMPLES / "pi" / "large-session.derived-v3.jsonl"
     world.copy("pi", sample.name)
     world.scan()
-    done = cli("cat", str(world.directory / sample.name))
+    done = cli("show", str(world.directory / sample.name))
 
     assert done.stdout == sample.read_bytes()
     assert (done.returncode, done.stderr) == (0, b"")
@@ -169,7 +169,7 @@ def test_a_whole_session_is_printed_as_it_was(world, cli):
 def test_a_reader_that_goes_away_is_no_error(world, cli):
     """`cat` into a pipe that closes early ends without a word."""
     world.copy("pi", "large-session.derived-v3.jsonl", name="s.jsonl")
-    words = [sys.executable, "-m", "brainsurgeon", "cat", "main/s", "--config",
+    words = [sys.executable, "-m", "brainsurgeon", "show", "main/s", "--config",
              str(world.config_file())]  # fmt: skip
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(10)
@@ -199,7 +199,7 @@ def test_a_pending_restore_prints_the_value_at_once(world, conversation, session
 
     assert note != plain.stdout.decode()
     assert "not restored yet" in note
-    assert "scan --once" in note
+    assert "brainsurgeon scan" in note
     assert plain.stderr == b""
     assert (told["restored"], told["pending"]) == (True, True)
     assert told["content"] == {PATH: "x" * 2000}
@@ -234,7 +234,7 @@ def test_a_pending_restore_knows_whether_a_daemon_runs(world, conversation, sess
     with hold_daemon_lock(str(world.state)):
         beside, beside_json = cli("restore", session), document(cli("restore", session, "--json"))
 
-    assert b"No daemon runs: the next `brainsurgeon scan --once`" in alone.stdout
+    assert b"No daemon runs: the next `brainsurgeon scan`" in alone.stdout
     assert b"The daemon restores it" in beside.stdout
     assert (alone_json["restored_by"], beside_json["restored_by"]) == ("scan --once", "daemon")
 
@@ -265,7 +265,7 @@ def test_moments_are_in_the_operators_zone_and_in_utc_in_json(world, session, cl
     world.scan()
     status = cli("status", fresh=True, **zone).stdout.decode()
     told = document(cli("status", "--json", fresh=True, **zone))["last_run_at"]
-    context = cli("context", "main/s", fresh=True, **zone).stdout.decode()
+    context = cli("sessions", "main/s", fresh=True, **zone).stdout.decode()
     east = datetime.fromisoformat(told) + timedelta(hours=11)
 
     assert told.endswith("Z")
@@ -282,9 +282,9 @@ def test_one_thing_is_not_called_many(world, conversation, cli):
     conversation.assistant()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
-    said = [cli("scan", "--once", "--dry-run"), cli("context", "main/s")]
+    said = [cli("scan", "--once", "--dry-run"), cli("sessions", "main/s")]
     world.scan()
-    cli("set-extractable", ident, "true", "--session", "main/s")
+    cli("extract", ident, "--session", "main/s")
     grown = cli("scan", "--once", "--dry-run")
     grown = cli("scan", "--once") if b"changed" in grown.stdout else grown
     text = b"".join(done.stdout for done in (*said, grown)).decode()
@@ -328,7 +328,7 @@ def test_there_is_no_colour_without_a_terminal_or_with_no_color(world, session, 
     """Nothing but text goes into a pipe, and no colour to a terminal that wants none."""
     config = world.config_file(log_level="debug")
     piped = [
-        cli("scan", "--once", "--dry-run"), cli("sessions"), cli("context", "main/s"),
+        cli("scan", "--once", "--dry-run"), cli("sessions"), cli("sessions", "main/s"),
         cli("restore", "a"), cli("nonsense"), run("--help"),
     ]  # fmt: skip
     shown = b"".join(
@@ -352,7 +352,7 @@ def test_a_locale_without_an_ellipsis_stops_nothing(world, cli):
     world.put("s.jsonl", long.bytes())
     ascii_only = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0", "fresh": True}
     dry = cli("scan", "--once", "--dry-run", **ascii_only)
-    shown = cli("context", "main/s", **ascii_only)
+    shown = cli("sessions", "main/s", **ascii_only)
     listed = cli("sessions", **ascii_only)
 
     assert (dry.returncode, shown.returncode, listed.returncode) == (0, 0, 0)
@@ -372,10 +372,10 @@ def test_tables_fit_the_terminal_and_cut_nothing_without_one(world, cli):
     listed, filling = (
         on_a_terminal(*words, "--config", config, TERM="xterm", COLUMNS="80")
         .decode().replace("\r", "").split("\n\n")[part].splitlines()
-        for words, part in ((("sessions",), 0), (("context", "main/s"), 1))
+        for words, part in ((("sessions",), 0), (("sessions", "main/s"), 1))
     )  # fmt: skip
     piped = cli("sessions").stdout.decode()
-    whole = cli("context", "main/s").stdout.decode()
+    whole = cli("sessions", "main/s").stdout.decode()
 
     assert len(listed) == 3
     assert len(filling) > 4
@@ -385,7 +385,7 @@ def test_tables_fit_the_terminal_and_cut_nothing_without_one(world, cli):
     assert any(line.startswith("main/nnn") and "nnn…nnn" in line for line in listed)
     assert f"main/{name} " in piped
     assert "mcp__" + "t" * 59 in whole
-    assert cli("context", f"main/{name}").returncode == 0
+    assert cli("sessions", f"main/{name}").returncode == 0
 
 
 @pytest.mark.parametrize("wide", [40, 60, 80, 120, 200])
@@ -421,9 +421,9 @@ def test_a_session_has_many_names(world, conversation, cli):
         world.base / "link.jsonl", os.path.relpath(first, "/"),
     ]  # fmt: skip
     others = {"0f3c": 4, "main/0f3c": 4, "other/0f3c1": 3, "f3c1": 3, "": 3}
-    for words, done in together(cli, [("context", name, "--json") for name in known]).items():
+    for words, done in together(cli, [("sessions", name, "--json") for name in known]).items():
         assert document(done).get("session") == f"main/{names[0]}", words
-    for (_, name), done in together(cli, [("context", name) for name in others]).items():
+    for (_, name), done in together(cli, [("sessions", name) for name in others]).items():
         assert done.returncode == others[name], name
 
 
@@ -443,11 +443,11 @@ def test_names_with_escapes_are_printed_escaped(world, conversation, cli):
     dry = call("scan", "--once", "--dry-run")
     world.scan(**settings)
     looks = [
-        ("sessions",), ("context", f"{hostile}1"), ("context", "evil"), ("show", hostile),
-        ("restore", "\x1b"), ("context", "\x1b"), ("restore", hostile), ("cat", "evil"),
-        ("set-extractable", hostile, "false"), ("cat", "broken"), ("status",),
+        ("sessions",), ("sessions", f"{hostile}1"), ("sessions", "evil"), ("show", hostile),
+        ("restore", "\x1b"), ("sessions", "\x1b"), ("restore", hostile), ("show", "evil"),
+        ("pin", hostile), ("show", "broken"), ("status",),
         ("scan", "--once", "--dry-run", "--json"), ("sessions", "--json"),
-        ("context", f"{hostile}1", "--json"), ("context", "evil", "--json"),
+        ("sessions", f"{hostile}1", "--json"), ("sessions", "evil", "--json"),
     ]  # fmt: skip
     looked = together(call, looks)
     for done in (dry, *looked.values(), call("restore", "--all")):
@@ -484,8 +484,8 @@ def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
         [("scan", "--once", "--dry-run"), ("scan", "--once", "--dry-run", "--json")],
         [("scan", "--once", "--json")],
         [
-            ("context", "main/s"), ("context", "main/s", "--json"), ("show", ident),
-            ("show", ident, "--json"), ("cat", "main/s"),
+            ("sessions", "main/s"), ("sessions", "main/s", "--json"), ("show", ident),
+            ("show", ident, "--json"), ("show", "main/s"),
         ],
         [("restore", "--all", "--pristine")],
     ]  # fmt: skip

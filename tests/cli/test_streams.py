@@ -13,7 +13,7 @@ from building.processes import PROGRAM
 from building.world import Conversation
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
-LOOKS = ("sessions", "status", "doctor", "scan --once --dry-run", "retention --dry-run")
+LOOKS = ("sessions", "status", "doctor", "scan --once --dry-run", "scan --retention --dry-run")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(shell, many):
         assert (gone.returncode, gone.stderr) == (0, ""), line
 
 
-@pytest.mark.parametrize("words", [*LOOKS, "status --json", "cat main/s", "cat main/s --json"])
+@pytest.mark.parametrize("words", [*LOOKS, "status --json", "show main/s", "show main/s --json"])
 def test_a_full_output_is_one_line(shell, world, conversation, words):
     """Where the output has no room, that is one line on standard error, and the exit code 1."""
     conversation.turn("x" * 4000)
@@ -130,7 +130,7 @@ def test_no_command_steers_a_terminal(shell, world, conversation):
         f'path = "{world.root}"\n[[roots]]\npath = "{world.base}/\\u001b[31m"',
     )
     config.write_text(text)
-    for words in (*LOOKS, "context s", "scan --once", "run --nonsense"):
+    for words in (*LOOKS, "sessions s", "scan", "run --nonsense"):
         done = shell(f"$B {words} $C")
 
         assert not CONTROL.search(done.stdout + done.stderr), words

@@ -125,13 +125,24 @@ SESSION = "odd/00000000-0000-4000-8000-000000000001"
 COMMANDS = {
     ("status",): (0, 0, True),
     ("doctor",): (1, 0, True),
-    ("report",): (0, 0, True),
+    (
+        "status",
+        "--format",
+        "html",
+    ): (0, 0, True),
     ("sessions",): (0, 0, True),
-    ("context", SESSION): (0, 0, True),
-    ("context", "files/s"): (0, 0, False),
-    ("search", "results"): (0, 0, False),
-    ("metrics",): (0, 0, False),
-    ("retention",): (0, 0, True),
+    ("sessions", SESSION): (0, 0, True),
+    ("sessions", "files/s"): (0, 0, False),
+    ("show", "--search", "results"): (0, 0, False),
+    (
+        "status",
+        "--format",
+        "prometheus",
+    ): (0, 0, False),
+    (
+        "scan",
+        "--retention",
+    ): (0, 0, True),
     ("scan", "--once", "--dry-run"): (1, 0, True),
     ("scan", "--once"): (1, 0, True),
     ("restore", "--all"): (1, 1, True),
@@ -153,7 +164,7 @@ def broken(request, tmp_path_factory):
     world.put("s.jsonl", conversation.bytes())
     call = bound(world)
     assert call("scan", "--once").returncode == 0
-    assert call("retention").returncode == 0
+    assert call("scan", "--retention").returncode == 0
     world.put("t.jsonl", conversation.bytes())
     holder = request.param(odd.path)
     yield request.param, str(odd.path), call

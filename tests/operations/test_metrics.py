@@ -75,7 +75,7 @@ def test_each_run_writes_them_where_that_is_configured(world, pruned):
     program = bound(world)
     config = world.config_file(metrics_file=str(place))
     done = program("scan", "--once", "--config", config)
-    by_hand = program("metrics").stdout.decode()
+    by_hand = program("status", "--format", "prometheus").stdout.decode()
 
     assert done.returncode == 0
     assert parsed(place.read_text())["brainsurgeon_last_run_sessions_seen", None] == 1

@@ -824,7 +824,7 @@ def test_a_dry_run_writes_nothing_and_counts_the_same(world, company, clock):
 
 def test_a_dry_run_without_a_store_makes_none(world):
     """There is nothing to release, and no state directory afterwards."""
-    shown = command(world, "retention", "--dry-run", "--json")
+    shown = command(world, "scan", "--retention", "--dry-run", "--json")
 
     assert (shown.returncode, json.loads(shown.stdout)["values_held"]) == (0, 0)
     assert not world.state.exists()

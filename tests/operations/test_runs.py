@@ -34,7 +34,7 @@ def test_a_restore_and_a_pin_are_runs(world, pruned, clock):
 
     assert listed(world)[1:] == [
         ("restore", {"sessions": 1, "restored": 1, "fields": 1}),
-        ("set-extractable", {"sessions": 1, "fields": 1}),
+        ("pin", {"sessions": 1, "fields": 1}),
     ]  # fmt: skip
     assert sql(world, "SELECT name, run_id FROM fields ORDER BY id") == [
         ("_restored", 2), ("_extractable", 3),

@@ -48,6 +48,21 @@ def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, path,
     assert world.scan().values_extracted == 0
 
 
+def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, path, clock):
+    """The field leaves the file, byte for byte, and the rules decide again."""
+    ident = conversation.turn()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    for value in (False, 7, True):
+        pin(world, ident, value)
+        assert entry(path, ident)["_extractable"] == value
+        pin(world, ident, None)
+        assert path.read_bytes() == conversation.bytes()
+    clock.now = int(time.time()) + 60
+
+    assert world.scan().values_extracted == 1
+
+
 # --- fields --------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ def told(world, **settings):
     done = program("status", "--check", "--json", "--max-age", "999999999")
     line = program("status", "--check", "--max-age", "999999999")
     troubles = document(done)["troubles"]
-    figures = document(program("metrics", "--json"))["metrics"]
+    figures = document(program("status", "--format", "prometheus", "--json"))["metrics"]
 
     assert done.returncode == line.returncode == (1 if troubles else 0)
     assert all(trouble in line.stdout.decode() for trouble in troubles)

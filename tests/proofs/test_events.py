@@ -45,7 +45,7 @@ def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
     dice = random.Random(4711)
     with open(out, "wb") as writing:
         follower = subprocess.Popen(
-            [*INTERRUPTIBLE, *PROGRAM, "events", "--follow", "--since", "0", "--json",
+            [*INTERRUPTIBLE, *PROGRAM, "history", "--follow", "--since", "0", "--json",
              "--config", config],
             stdout=writing, stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -425,7 +425,9 @@ def test_what_users_read_is_followed_word_by_word(tmp_path):
         _type(claude, lines[2:])
         assert len(pruned(claude.path)) == 3
         _type(claude, _typed("Give it the tool"))
-        [archived] = json.loads(ours(claude, "archives", claude.session, "--json"))["archives"]
+        [archived] = json.loads(ours(claude, "archive", "--list", claude.session, "--json"))[
+            "archives"
+        ]
         ident = list(results(claude.path))[1]
         claude.with_server = []
         _follow_the_skill(claude, ident, archived["entry_id"])

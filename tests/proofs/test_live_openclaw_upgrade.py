@@ -166,9 +166,9 @@ def _asked_for(life, session, pruned):
     before = life.files()
     first, second = list(dict.fromkeys(pruned))[:2]  # an entry may have several placeholders
     assert "which says nothing" in life.brainsurgeon("show", first, "--session", session)
-    whole = life.brainsurgeon("cat", session)
+    whole = life.brainsurgeon("show", session)
     assert PLACEHOLDER.search(whole) is None
-    told = json.loads(life.brainsurgeon("context", session, "--json"))
+    told = json.loads(life.brainsurgeon("sessions", session, "--json"))
     assert {each["entry_id"] for each in told["extracted"]} >= set(pruned)
     wait("the session is idle", lambda: life.claw.idle(session))
     time.sleep(QUIET + 0.5)

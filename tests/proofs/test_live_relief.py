@@ -134,7 +134,7 @@ def test_a_session_that_was_too_long_answers_again(tmp_path, start, kind):
         assert answered, model.refused
         assert tokens_of(answered[-1]) <= model.window
         if kind is pi:
-            code, said = person.runs("runs", "--json")
+            code, said = person.runs("history", "--json")
             fell = max(model.too_long) - tokens_of(answered[0])
             assert json.loads(said)["runs"][-1]["tokens"] == pytest.approx(fell, rel=0.1)
         code, said = person.runs("restore", "--all", "--pristine", "--json")

@@ -45,8 +45,11 @@ def test_the_picture_shows_what_a_run_does_to_a_real_session():
 
 
 def test_the_help_in_the_reference_is_the_help_of_the_program(man):
-    """The text between the two markers equals `brainsurgeon --help`; else run deploy/man.py."""
-    assert man.HELP.search(man.COMMANDS.read_text())[2] == man.said()
+    """`--help` of the program and of each command stand in it; else run deploy/man.py."""
+    page = man.COMMANDS.read_text()
+
+    assert man.HELP.search(page)[2] == man.said()
+    assert man.EACH.search(page)[2] == man.each()
 
 
 def test_the_man_page_is_the_help_of_the_program(man):

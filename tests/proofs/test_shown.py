@@ -58,7 +58,7 @@ def test_what_the_demonstration_shows_is_what_it_prints(own_home):
     )
     printed = iter(map(_but_times, done.stdout.splitlines()))
 
-    for line in block("scan --once\n  main/"):
+    for line in block("scan\n  main/"):
         wanted = _but_times(line).rstrip(LEFT_OUT)
         if wanted.strip():
             assert any(one.startswith(wanted) for one in printed), line
@@ -71,11 +71,11 @@ def _but_times(line):
 
 def test_what_is_shown_of_the_passes_is_what_is_printed(samples):
     """The same columns for a scan and for a restore, under the same heading."""
-    samples("scan", "--once")
+    samples("scan")
     samples("restore", "240b6b1f")
     printed = samples("runs").stdout.decode().splitlines()
 
-    assert [shape(line) for line in answers(block("runs"), "runs")] == [
+    assert [shape(line) for line in answers(block("history"), "history")] == [
         shape(line) for line in printed
     ]
 

@@ -273,7 +273,7 @@ def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
         file.seek((page - 1) * PAGE)
         file.write(b"\xa5" * PAGE)
     before = path.read_bytes()
-    told = shown(cli("events"), 7)
+    told = shown(cli("history", "--events"), 7)
     [quoted] = re.findall(r"\*(.*?)\*", next(one for one, _ in ROWS if "is unusable" in one))
     assert quoted in told
     assert "nothing was touched" in told

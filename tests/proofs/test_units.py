@@ -231,7 +231,7 @@ def test_the_timer_starts_the_run():
     assert set(parser["Timer"]) == {"OnBootSec", "OnUnitInactiveSec"}
     assert parser["Install"]["WantedBy"] == "timers.target"
     assert Unit("brainsurgeon-scan.service")["Type"] == ["oneshot"]
-    assert commands_of(Unit("brainsurgeon-scan.service")) == [["scan", "--once"], ["retention"]]
+    assert commands_of(Unit("brainsurgeon-scan.service")) == [["scan", "--once"]]
 
 
 # --- what it may do ------------------------------------------------------------------------------
@@ -326,10 +326,18 @@ def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
 @with_systemd
 @with_strace
 def test_a_run_does_nothing_that_its_unit_forbids(world):
-    """Nor do the two commands that the timer starts."""
+    """Nor does the command that the timer starts, with and without retention."""
     path, ident = idle(world)
     made = {}
-    for number, words in enumerate((("scan", "--once"), ("retention",))):
+    for number, words in enumerate(
+        (
+            ("scan", "--once"),
+            (
+                "scan",
+                "--retention",
+            ),
+        )
+    ):
         trace = world.base / f"trace{number}"
         subprocess.run(
             ["strace", "-f", "-qq", "-o", trace, sys.executable, "-m", "brainsurgeon", *words,

@@ -116,7 +116,7 @@ def test_the_figures_are_those_of_the_store(page, world):
 
 def test_the_page_is_its_owners_alone(world, page):
     """The file that the command writes is 0600."""
-    done = bound(world)("report", "--output", str(world.base / "page.html"))
+    done = bound(world)("status", "--format", "html", "--output", str(world.base / "page.html"))
 
     assert done.returncode == 0
     assert stat.S_IMODE((world.base / "page.html").stat().st_mode) == 0o600

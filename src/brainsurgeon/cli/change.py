@@ -60,22 +60,39 @@ def restore(
         bool,
         typer.Option("--wait", help="Wait until the session is idle; with --all, 10m by default."),
     ] = False,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            min=1,
+            help="Undo this run, as listed by `history`: restore what it extracted.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --run, show what would be restored.")
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Put values back into their session.
+    """Put values back: of one entry, of a run, or all of them.
 
     While the agent is at work its file is left alone: the values are printed at once and restored
-    by the next scan that finds the session idle.
+    by the next scan that finds the session idle. With --run, values that were restored, changed or
+    expired since then are left alone and listed, and the fields that the run set are removed.
 
     \b
-    Examples:
-      brainsurgeon restore 4f9d2a11
-      brainsurgeon restore '[[extracted-4f9d2a11]]' --session main/0f3c
+    Example:
       brainsurgeon restore --all --pristine          undo everything
-      brainsurgeon restore --all --wait 1h           also what is at work now
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    if number is not None:
+        if entry or everything or key or pristine or values or wait:
+            raise UsageError("--run goes with --session and --dry-run only")
+        _roll_back(settings, number, session, dry_run=dry_run)
+        return
+    if dry_run:
+        raise UsageError("--dry-run goes with --run")
     patience = 0.0
     if everything and wait:
         patience, entry = _patience(entry or "10m"), None
@@ -94,6 +111,19 @@ def restore(
             pristine=pristine, wait=wait, whole=values,
         )  # fmt: skip
         _print_restored(settings, store, answer)
+
+
+def _roll_back(settings: Settings, number: int, session: str | None, *, dry_run: bool) -> None:
+    from brainsurgeon.operations.rollback import rollback
+    from brainsurgeon.render import runs as render
+
+    with store_to_read(settings) if dry_run else recovered_store(settings) as store:
+        done = rollback(
+            settings, store, number, clock=time.time,
+            sessions=[session] if session else (), dry_run=dry_run,
+        )  # fmt: skip
+    print_answer(render.rollback_json, render.rollback, done)
+    raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
@@ -153,7 +183,12 @@ def _restore_all(
 
 
 def archive(
-    session: SessionName,
+    session: Annotated[
+        str | None, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List the archived turns of SESSION, or of all.")
+    ] = False,
     turns: Annotated[
         str | None,
         typer.Option("--turns", metavar="A..B", help="Only these turns; the first is 1."),
@@ -168,17 +203,26 @@ def archive(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Archive finished turns into their last answers now, whatever their size.
+    """Archive finished turns into their last answers.
 
-    The same rewrite also extracts whatever the rules allow.
+    Every finished turn counts, whatever its size. The same rewrite also extracts what the rules
+    allow.
 
     \b
-    Examples:
-      brainsurgeon archive main/0f3c --dry-run
-      brainsurgeon archive main/0f3c --turns 1..4
-      brainsurgeon archive main/0f3c --turns 3..3 --note "The parser is fixed."
+    Example:
+      brainsurgeon archive main/0f3c --turns 1..4 --dry-run
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    if listing:
+        from brainsurgeon.operations.archive import archives
+        from brainsurgeon.render import turns as rendered
+
+        with store_to_read(settings) as seen:
+            listed = archives(settings, seen, session)
+        print_answer(rendered.archives_json, rendered.archives, listed, time.time())
+        return
+    if session is None:
+        raise UsageError("archive wants a SESSION, or --list")
     span = _span(turns) if turns is not None else None
     from brainsurgeon.operations.archive import archive as operation
     from brainsurgeon.render import turns as render
@@ -197,36 +241,52 @@ def _span(text: str) -> tuple[int, int]:
     raise UsageError(f"--turns: {text!r}: wants two numbers, as in 1..4")
 
 
-def set_extractable(
+def pin(
     entry: Entry,
-    value: Annotated[str, typer.Argument(help="true, false, or a number of recent messages.")],
+    recent: Annotated[
+        int | None,
+        typer.Option("--recent", metavar="N", min=0, help="Only while among the last N messages."),
+    ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="The rules decide again. `unpin` does the same.")
+    ] = False,
     session: OneSession = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Pin an entry (false), have it extracted (true), or give it a window of its own (N messages).
+    """Keep an entry from being extracted.
 
     \b
-    Examples:
-      brainsurgeon set-extractable 4f9d2a11 false
-      brainsurgeon set-extractable 4f9d2a11 20 --session main/0f3c
+    Example:
+      brainsurgeon pin 4f9d2a11 --recent 20
     """  # noqa: D301
-    settings = settings_of(config, json=json)
-    wanted = _extractable(value)
-    from brainsurgeon.operations.set_extractable import set_extractable as operation
+    if undo and recent is not None:
+        raise UsageError("--undo goes without --recent")
+    value = None if undo else False if recent is None else recent
+    _set_extractable(settings_of(config, json=json), entry, value, session)
+
+
+def extract(
+    entry: Entry, session: OneSession = None, json: Json = False, config: Config = None
+) -> None:
+    """Extract an entry, whatever the rules say.
+
+    \b
+    Example:
+      brainsurgeon extract 4f9d2a11
+    """  # noqa: D301
+    _set_extractable(settings_of(config, json=json), entry, True, session)
+
+
+def _set_extractable(
+    settings: Settings, entry: str, value: bool | int | None, session: str | None
+) -> None:
+    from brainsurgeon.operations.set_extractable import set_extractable
     from brainsurgeon.render import sessions as render
 
     with recovered_store(settings) as store:
-        answer = operation(settings, store, entry, wanted, clock=time.time, session=session)
+        answer = set_extractable(settings, store, entry, value, clock=time.time, session=session)
     print_answer(render.set_json, render.set_, answer)
-
-
-def _extractable(text: str) -> bool | int:
-    if text in ("true", "false"):
-        return text == "true"
-    if text.isascii() and text.isdigit() and len(text) < 20:  # noqa: PLR2004  there is no other limit
-        return int(text)
-    raise UsageError(f"{text!r}: expected true, false, or a whole number of at least 0")
 
 
 def relieve(
@@ -246,7 +306,9 @@ def relieve(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Shrink a session that is too long for its model, without calling a model.
+    """Shrink a session that is too long for its model.
+
+    No model is called.
 
     Extracts more and more, step by step and the oldest first, until it fits: shorter values,
     results larger than a tenth of the window, values of all messages but the newest, arguments of
@@ -254,10 +316,8 @@ def relieve(
     still does not fit.
 
     \b
-    Examples:
-      brainsurgeon relieve main/0f3c
+    Example:
       brainsurgeon relieve main/0f3c --to 60% --dry-run
-      brainsurgeon relieve main/0f3c --signatures      if every prompt gets a 400
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.relieve import relieve as operation

@@ -1,11 +1,13 @@
 """All commands, as typer parses them, and how their errors are printed."""
 
 import gc
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from brainsurgeon import __version__
 from brainsurgeon.cli import change, history, setup, store
@@ -13,21 +15,66 @@ from brainsurgeon.cli import run as running
 from brainsurgeon.cli import show as showing
 from brainsurgeon.cli.options import Config, given
 from brainsurgeon.cli.streams import OutputError, ReaderGoneError
-from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
-# All commands except those of the group `store`, by name, in the order of the help.
+# All commands except those of the group `store`, by name.
 COMMANDS = {
-    command.__name__.replace("_", "-"): command
+    command.__name__: command
     for command in (
-        setup.init, setup.config,
-        running.scan, running.run, running.retention, running.status, running.doctor, running.mcp,
-        showing.sessions, showing.context, showing.show, showing.cat, showing.search,
-        change.restore, change.set_extractable, change.relieve,
-        change.archive, showing.archives,
-        history.runs, history.rollback, history.events, store.report, store.metrics,
+        running.scan, running.status, change.restore, change.pin, change.extract, change.archive,
+        showing.sessions, showing.show, history.history,
+        setup.init, setup.config, running.run, running.mcp, change.relieve, running.doctor,
     )
 }  # fmt: skip
+# The headings of the help, and the first command below each.
+HEADINGS = {
+    "scan": "Every day",
+    "sessions": "Looking",
+    "init": "Setting up",
+    "relieve": "When something is wrong",
+}
+# Former names of commands, and the words to write instead. A name that only lost its independence
+# still works, with a notice.
+RENAMED = {
+    "archives": "archive --list",
+    "cat": "show",
+    "context": "sessions",
+    "events": "history --events",
+    "metrics": "status --format prometheus",
+    "report": "status --format html",
+    "retention": "scan --retention",
+    "rollback": "restore --run",
+    "runs": "history",
+    "search": "show [SESSION] --search TEXT",
+    "set-extractable": "pin ENTRY, pin ENTRY --recent N or extract ENTRY",
+    "unpin": "pin --undo",
+}
+
+
+class Commands(TyperGroup):
+    """The commands under their headings; former names lead to the present ones."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in RENAMED and args[0] not in self.commands:
+            words = RENAMED[args[0]]
+            if any(word.isupper() for word in re.findall(r"[A-Za-z]+", words)):
+                raise UsageError(f"`{args[0]}` is now: brainsurgeon {words}")
+            if args[0] != "unpin":
+                print(f"brainsurgeon: `{args[0]}` is now `{words}`", file=sys.stderr)
+            args = [*words.split(), *args[1:]]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  its interface
+        width = max(map(len, self.commands))
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            heading = HEADINGS.get(name) or next(reversed(rows))
+            short = command.get_short_help_str(formatter.width - 6 - width)
+            rows.setdefault(heading, []).append((name.ljust(width), short))
+        for heading, listed in rows.items():
+            with formatter.section(heading):
+                formatter.write_dl(listed)
 
 
 def run() -> int:
@@ -110,7 +157,12 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Keep the session files of coding agents lean, and give back every byte on demand."""
+    """Keep the session files of coding agents lean, and restore every byte on demand.
+
+    \b
+    Example:
+      brainsurgeon scan --dry-run      show what would be extracted
+    """  # noqa: D301
     gc.enable()
     given.config = config
 
@@ -121,7 +173,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     Typer reads the signature of each command that it is given, about 1 ms each.
     """
     made = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+        cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     made.callback()(_options)

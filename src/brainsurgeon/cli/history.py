@@ -1,10 +1,9 @@
-"""The commands about the past: list runs, roll one back, list events."""
+"""The command about the past: list runs and events."""
 
 from __future__ import annotations
 
 import select
 import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +11,9 @@ import typer
 
 from brainsurgeon.cli.options import (
     Config,
-    Json,
     OneSession,
-    Sessions,
     print_answer,
     print_json,
-    recovered_store,
     say,
     settings_of,
     store_to_read,
@@ -28,65 +24,10 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
 
 
-def runs(
-    everything: Annotated[
-        bool, typer.Option("--all", help="List all runs, not only the newest 20.")
+def history(
+    events: Annotated[
+        bool, typer.Option("--events", help="List events instead: what happened to each session.")
     ] = False,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """List the runs: what each run of a command changed, the newest last.
-
-    \b
-    Examples:
-      brainsurgeon runs
-      brainsurgeon rollback 12               take one of them back
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    from brainsurgeon.operations.rollback import LISTED
-    from brainsurgeon.operations.rollback import runs as operation
-    from brainsurgeon.render import runs as render
-
-    with store_to_read(settings) as store:
-        listed = operation(store, most=None if everything else LISTED)
-    print_answer(render.runs_json, render.runs, listed)
-
-
-def rollback(
-    number: Annotated[
-        int, typer.Argument(metavar="RUN", min=1, help="Number of a run, as listed by `runs`.")
-    ],
-    session: Sessions = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be restored; write nothing.")
-    ] = False,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """Undo a run: restore the values it extracted and remove the fields it set.
-
-    Values that were restored, changed or expired since then are left alone and listed. A session
-    that is at work gets its values back as soon as it is idle.
-
-    \b
-    Examples:
-      brainsurgeon rollback 12 --dry-run
-      brainsurgeon rollback 12
-      brainsurgeon rollback 12 --session main/0f3c
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    from brainsurgeon.operations.rollback import rollback as operation
-    from brainsurgeon.render import runs as render
-
-    with store_to_read(settings) if dry_run else recovered_store(settings) as store:
-        done = operation(
-            settings, store, number, clock=time.time, sessions=session or (), dry_run=dry_run
-        )
-    print_answer(render.rollback_json, render.rollback, done)
-    raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
-
-
-def events(
     follow: Annotated[
         bool, typer.Option("--follow", help="Print new events until interrupted.")
     ] = False,
@@ -101,21 +42,23 @@ def events(
     counts: Annotated[
         bool, typer.Option("--counts", help="Count extracted and restored values by kind and tool.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List all runs, not only the newest 20.")
+    ] = False,
     json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON document; with --follow one for each line."),
     ] = False,
     config: Config = None,
 ) -> None:
-    """List events: the newest 50, or all since an event or a time.
+    """List the runs and what each changed, the newest last.
 
-    Events are kept for 30 days. They never contain content of sessions.
+    With --events: the newest 50 events, or all since an event or a time. Events are kept for 30
+    days. They never contain content of sessions.
 
     \b
-    Examples:
-      brainsurgeon events --since 2026-11-01
-      brainsurgeon events --follow --since 4711 --json
-      brainsurgeon events --counts
+    Example:
+      brainsurgeon history --follow --since 4711 --json
     """  # noqa: D301
     settings = settings_of(config, json=json and not follow)
     if follow and counts:
@@ -124,18 +67,24 @@ def events(
         _follow(settings, since, session, kind or [], json=json)
         return
     from brainsurgeon.operations import events as operation
+    from brainsurgeon.operations import rollback
     from brainsurgeon.render import runs as render
 
+    if not (events or counts or since or session or kind):
+        with store_to_read(settings) as store:
+            listed = rollback.runs(store, most=None if everything else rollback.LISTED)
+        print_answer(render.runs_json, render.runs, listed)
+        return
     with store_to_read(settings) as store:
-        listed = operation.events(
+        happened = operation.events(
             settings, store, since=since, session=session, kinds=kind or [], everything=counts
         )
     if counts:
-        print_answer(render.counts_json, render.counts, operation.counts(listed))
+        print_answer(render.counts_json, render.counts, operation.counts(happened))
     elif json:
-        print_json(render.events_json(listed))
+        print_json(render.events_json(happened))
     else:
-        for event in listed:
+        for event in happened:
             say(render.event(event))
 
 

@@ -1,4 +1,4 @@
-"""The commands that run or check: scan, daemon, retention, doctor, status, MCP server."""
+"""The commands that run or check: scan, daemon, doctor, status, MCP server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import time
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,9 +27,10 @@ from brainsurgeon.cli.options import (
 )
 from brainsurgeon.cli.streams import plain
 from brainsurgeon.errors import UsageError
-from brainsurgeon.model.reports import ScanReport
+from brainsurgeon.model.reports import RetentionReport, ScanReport
 
 if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
     from brainsurgeon.lookup.scope import Scope
 
 DryRun = Annotated[
@@ -37,9 +39,15 @@ DryRun = Annotated[
 
 
 def scan(
-    once: Annotated[bool, typer.Option("--once", help="Do one run and exit.")] = False,
+    once: Annotated[  # noqa: ARG001  the line that stands in crontabs
+        bool, typer.Option("--once", help="Accepted; a scan is always one run.")
+    ] = False,
     dry_run: DryRun = False,
     session: Sessions = None,
+    retain: Annotated[
+        bool,
+        typer.Option("--retention", help="Only delete expired values; look at no session."),
+    ] = False,
     verbose: Annotated[
         bool,
         typer.Option("--verbose", help="With --dry-run, list every value that would be extracted."),
@@ -47,22 +55,21 @@ def scan(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Replace large old values by placeholders, in one run over all sessions.
+    """Replace large old values by placeholders: one run, then exit.
 
-    Without --once it runs as the daemon, like `run`.
+    Expired values are deleted from the store, too, if that was not done in the last six hours.
 
     \b
-    Examples:
-      brainsurgeon scan --once --dry-run     show what would be extracted
-      brainsurgeon scan --once               do it
-      brainsurgeon scan --once --session main/0f3c
-    """  # noqa: D301  \b keeps the examples from being reflowed
-    if not once and not dry_run:
-        if session or json or verbose:
-            raise UsageError("--session, --verbose and --json go with --once")
-        run(config)
-        return
+    Example:
+      brainsurgeon scan --dry-run --session main/0f3c
+    """  # noqa: D301  \b keeps the example from being reflowed
     settings = settings_of(config, json=json)
+    if retain:
+        if session or verbose:
+            raise UsageError("--retention goes without --session and --verbose")
+        _retain(settings, dry_run=dry_run)
+        return
+    retained: RetentionReport | None = None
     with store_to_read(settings) if dry_run else store_to_write(settings) as store:
         from brainsurgeon.lookup.sessions import session_named
         from brainsurgeon.operations.scan import scan as operation
@@ -83,29 +90,38 @@ def scan(
             from brainsurgeon.render.status import metrics as render
 
             write_whole(settings.metrics_file, render(metrics(settings, store, report)), READABLE)
+        if not (dry_run or session):
+            from brainsurgeon.operations.retention import is_due, retention
+
+            if store and is_due(store, time.time()):
+                retained = retention(settings, store, clock=time.time)
     if settings.log_level == "debug":  # all other facts are in the report
         from brainsurgeon import log
 
         log.set_up(settings)
         log.scanned(report)
-    _print_scan(report, verbose=verbose)
+    _print_scan(report, retained, verbose=verbose)
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _print_scan(report: ScanReport, *, verbose: bool) -> None:
+def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose: bool) -> None:
     """Print the report of a run; nothing if nothing happened and no terminal is attached."""
     from brainsurgeon.render import runs
 
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     happened = happened or (report.fresh and not report.enabled)
     if given.json:
-        print_json(runs.report_json(report))
-    elif happened or sys.stdout.isatty():
+        answer = runs.report_json(report)
+        print_json(answer | {"retention": runs.retention_json(retained)} if retained else answer)
+        return
+    if happened or sys.stdout.isatty():
         say(runs.report(report, verbose=verbose))
+    if retained and (retained.held_back or retained.values_deleted):
+        say(runs.retention(retained))
 
 
 def run(config: Config = None) -> None:
-    """Run as a daemon: scans by schedule and soon after changes, retention by cron.
+    """Run as a daemon: scan by schedule and soon after each change.
 
     SIGTERM ends it within two seconds, SIGHUP makes it read the configuration again.
 
@@ -127,7 +143,7 @@ def mcp(
     session: OneSession = None,
     config: Config = None,
 ) -> None:
-    """Serve the tool purge_control to an agent, over MCP on stdin and stdout.
+    """Serve the agents' tool purge_control, over MCP on stdin.
 
     \b
     Example:
@@ -154,24 +170,16 @@ def mcp(
     serve(settings, scope)
 
 
-def retention(dry_run: DryRun = False, json: Json = False, config: Config = None) -> None:
-    """Delete expired values from the store.
-
-    \b
-    Examples:
-      brainsurgeon retention --dry-run
-      brainsurgeon retention
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    from brainsurgeon.model.reports import RetentionReport
-    from brainsurgeon.operations.retention import retention as operation
+def _retain(settings: Settings, *, dry_run: bool) -> None:
+    """Delete expired values and print the report; nothing if nothing happened in a pipe."""
+    from brainsurgeon.operations.retention import retention
     from brainsurgeon.render import runs
 
     with store_to_read(settings) if dry_run else store_to_write(settings) as store:
         done = RetentionReport(dry_run)
         if store:
-            done = operation(settings, store, clock=time.time, dry_run=dry_run)
-    if json:
+            done = retention(settings, store, clock=time.time, dry_run=dry_run)
+    if given.json:
         print_json(runs.retention_json(done))
     elif dry_run or done.held_back or done.values_deleted or os.isatty(1):
         say(runs.retention(done))
@@ -189,11 +197,10 @@ def doctor(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check configuration, permissions, roots, the store and all placeholders.
+    """Check configuration, permissions, roots, store and placeholders.
 
     \b
-    Examples:
-      brainsurgeon doctor
+    Example:
       brainsurgeon doctor --repair
     """  # noqa: D301
     settings = settings_of(config, json=json)
@@ -209,6 +216,14 @@ def doctor(
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
+class Form(StrEnum):
+    """The forms in which `status` answers."""
+
+    text = "text"
+    html = "html"
+    prometheus = "prometheus"
+
+
 def status(
     check: Annotated[
         bool, typer.Option("--check", help="For monitors: one line; exit code 1 on trouble.")
@@ -216,17 +231,43 @@ def status(
     max_age: Annotated[
         int, typer.Option("--max-age", min=1, help="Seconds after which a run is too old.")
     ] = 900,
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="html: a report page; prometheus: metrics for a monitor."),
+    ] = Form.text,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", help="File for it; a page goes to report.html in state_dir."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    previews: Annotated[
+        bool, typer.Option("--previews", help="On the page, show how extracted values begin.")
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show the status: last and next runs, sessions by state, savings, what blocks.
+    """Show runs, savings, and why sessions are not pruned.
+
+    The page is one file that needs no network. Without --previews it has no content of sessions.
+    Metrics come from the store alone: no session is read.
 
     \b
-    Examples:
-      brainsurgeon status
-      brainsurgeon status --check --max-age 3600
+    Example:
+      brainsurgeon status --format html --open
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    if form is not Form.text:
+        if check:
+            raise UsageError(f"--check goes without --format {form.value}")
+        from brainsurgeon.cli.store import write_metrics, write_page
+
+        if form is Form.html:
+            write_page(settings, output, previews=previews, show=show)
+        else:
+            write_metrics(settings, output)
+        return
+    if output or show or previews:
+        raise UsageError("--output, --open and --previews go with --format html")
     from brainsurgeon.operations.status import check as judge
     from brainsurgeon.operations.status import status as operation
     from brainsurgeon.render import status as standing

@@ -30,7 +30,7 @@ class Agent(StrEnum):
 
 
 NEXT = """
-to prune now: brainsurgeon scan --once; how it stands: brainsurgeon status
+to prune now: brainsurgeon scan; how it stands: brainsurgeon status
 to take this back: brainsurgeon init --undo"""
 NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run to only look"
 
@@ -58,16 +58,14 @@ def init(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Set up: find the agents, write a configuration, show what a first run would do.
+    """Find the agents, write a configuration, offer service and tool.
 
     Each step is shown, and done only after you agree. Existing files are never overwritten, and no
     session is touched.
 
     \b
-    Examples:
-      brainsurgeon init
+    Example:
       brainsurgeon init --systemd --mcp claude --yes
-      brainsurgeon init --undo
     """  # noqa: D301
     given.json = json
     config = config or given.config
@@ -189,14 +187,12 @@ def config(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print the settings in force and the source of each.
+    """Print the settings in force and where each comes from.
 
     The output is itself a configuration. If there are problems, it lists all and exits with 2.
 
     \b
-    Examples:
-      brainsurgeon config
-      brainsurgeon config --check
+    Example:
       brainsurgeon config --schema > ~/.config/brainsurgeon/schema.json
     """  # noqa: D301
     if schema:

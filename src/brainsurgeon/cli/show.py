@@ -11,11 +11,9 @@ import typer
 
 from brainsurgeon.cli.options import (
     Config,
-    Entry,
     Json,
     Keys,
     OneSession,
-    SessionName,
     given,
     print_answer,
     print_json,
@@ -24,10 +22,12 @@ from brainsurgeon.cli.options import (
     store_to_read,
 )
 from brainsurgeon.cli.streams import print_raw, values_text
-from brainsurgeon.errors import UsageError
+from brainsurgeon.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
     from brainsurgeon.model.reports import ArchivedTurn
+    from brainsurgeon.store import Store
 
 
 class Sort(StrEnum):
@@ -40,6 +40,10 @@ class Sort(StrEnum):
 
 
 def sessions(
+    session: Annotated[
+        str | None,
+        typer.Argument(help="Only this one, in detail: path, id, prefix of it, or session key."),
+    ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", help="Only the sessions of this agent.")
     ] = None,
@@ -50,17 +54,26 @@ def sessions(
     sort: Annotated[
         Sort, typer.Option("--sort", help="What to sort by; sizes and savings largest first.")
     ] = Sort.size,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="In detail, also show how extracted values begin.")
+    ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """List the sessions: size, savings, age, and whether each is idle or why not.
+    """List the sessions, or show what fills one of them.
+
+    Of one session: what is extracted, what the next scan would extract, and why the rest stays.
 
     \b
-    Examples:
-      brainsurgeon sessions
-      brainsurgeon sessions --agent main --state busy --sort age
+    Example:
+      brainsurgeon sessions main/0f3c
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    if session is not None:
+        if agent or state:
+            raise UsageError("--agent and --state go without a SESSION")
+        _print_context(settings, session, preview=preview)
+        return
     from brainsurgeon.operations.sessions import sessions as operation
     from brainsurgeon.render import sessions as render
 
@@ -73,22 +86,8 @@ def sessions(
         say(render.sessions(listed, now, chosen=bool(agent or state)))
 
 
-def context(
-    session: SessionName,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Also show how each extracted value begins.")
-    ] = False,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """Show what fills a session, what is extracted, and what the next scan would extract.
-
-    \b
-    Examples:
-      brainsurgeon context main/0f3c
-      brainsurgeon context main/0f3c --preview
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
+def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
+    """Print what fills a session, what is extracted, and what the next scan would extract."""
     from brainsurgeon.operations.context import context as operation
     from brainsurgeon.operations.context import described
     from brainsurgeon.render import context as render
@@ -101,48 +100,99 @@ def context(
             described(settings, store, context, value, now, preview=preview)
             for value in context.extracted
         ]
-    if json:
+    if given.json:
         print_json(printable(render.context_json(context, extracted)))
     else:
         say(render.context(context, extracted))
 
 
 def show(
-    entry: Entry,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ENTRY | SESSION]", help="Entry id or pasted placeholder; or a session."
+        ),
+    ] = None,
     session: OneSession = None,
     key: Keys = None,
     index: Annotated[
         bool, typer.Option("--index", help="Print only the tool calls of an archived turn.")
     ] = False,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            "--search", metavar="TEXT", help="List where TEXT stands, extracted or not; any case."
+        ),
+    ] = None,
+    regex: Annotated[bool, typer.Option("--regex", help="TEXT is a regular expression.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print a stored value, raw, or an archived turn as JSON lines; nothing is touched.
+    """Print a stored value, an archived turn, or a whole session.
+
+    Nothing is touched. Of an archived turn and a session the lines are printed as the agent wrote
+    them, each placeholder filled. With --json each byte that is not valid UTF-8 is written as a
+    surrogate, \\udc80 to \\udcff.
 
     \b
-    Examples:
-      brainsurgeon show 4f9d2a11
+    Example:
       brainsurgeon show 4f9d2a11 --key details > details.txt
-      brainsurgeon show 7c01b9e2 --index         the calls of an archived turn
     """  # noqa: D301
     settings = settings_of(config, json=json)
+    if search is not None:
+        from brainsurgeon.operations.search import search as find
+        from brainsurgeon.render import turns as render
+
+        with store_to_read(settings) as store:
+            hits = find(settings, store, search, name or session, regex=regex)
+        print_answer(render.hits_json, render.hits, hits)
+        return
+    if name is None or regex:
+        raise UsageError("show wants an ENTRY or a SESSION, or --search TEXT")
     from brainsurgeon.operations.show import show as operation
     from brainsurgeon.operations.show import show_turn
 
     with store_to_read(settings) as store:
-        turn = None if key else show_turn(settings, store, entry, session, time.time())
-        if turn is not None:
-            _print_turn(turn, index=index)
+        try:
+            turn = None if key else show_turn(settings, store, name, session, time.time())
+            if turn is not None:
+                _print_turn(turn, index=index)
+                return
+            if index:
+                raise UsageError(f"{name!r} is no archived turn")
+            shown = operation(settings, store, name, session, key or [])
+        except NotFoundError as error:
+            if session or key or index or type(error) is not NotFoundError:
+                raise
+            _print_session(settings, store, name, error)
             return
-        if index:
-            raise UsageError(f"{entry!r} is no archived turn")
-        shown = operation(settings, store, entry, session, key or [])
     if json:
         from brainsurgeon.render.sessions import shown_json
 
         print_json(shown_json(shown))
     else:
         print_raw(values_text(shown.content, shown.same_as))
+
+
+def _print_session(
+    settings: Settings, store: Store | None, name: str, no_entry: NotFoundError
+) -> None:
+    """Print a whole session; raise `no_entry` if the name is not that of a session either."""
+    from brainsurgeon.lookup.sessions import session_named
+    from brainsurgeon.operations.cat import cat
+
+    try:
+        chosen = session_named(settings, store, name)
+    except NotFoundError:
+        raise no_entry from None
+    chunks = cat(settings, store, chosen, time.time())
+    if given.json:
+        whole = b"".join(chunks).decode("utf-8", "surrogateescape")
+        print_json({"session": name, "lines": whole.split("\n")})
+        return
+    for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
 
 
 def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
@@ -154,76 +204,4 @@ def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
         say("\n".join(turn.index))
     else:
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in turn.lines))
-        sys.stdout.buffer.flush()
-
-
-def archives(
-    session: Annotated[
-        str | None, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
-    ] = None,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """List the archived turns of a session, or of all.
-
-    \b
-    Examples:
-      brainsurgeon archives
-      brainsurgeon archives main/0f3c
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    from brainsurgeon.operations.archive import archives as operation
-    from brainsurgeon.render import turns as render
-
-    with store_to_read(settings) as store:
-        listed = operation(settings, store, session)
-    print_answer(render.archives_json, render.archives, listed, time.time())
-
-
-def search(
-    text: Annotated[list[str], typer.Argument(help="[SESSION] TEXT", metavar="[SESSION] TEXT")],
-    regex: Annotated[bool, typer.Option("--regex", help="TEXT is a regular expression.")] = False,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """Search the stored values and the sessions for a text, ignoring case.
-
-    \b
-    Examples:
-      brainsurgeon search "connection refused"
-      brainsurgeon search main/0f3c 'port [0-9]+' --regex
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    if len(text) > 2:  # noqa: PLR2004
-        raise UsageError("search wants [SESSION] TEXT: put a text of several words in quotes")
-    from brainsurgeon.operations.search import search as operation
-    from brainsurgeon.render import turns as render
-
-    with store_to_read(settings) as store:
-        session = text[0] if len(text) > 1 else None
-        hits = operation(settings, store, text[-1], session, regex=regex)
-    print_answer(render.hits_json, render.hits, hits)
-
-
-def cat(session: SessionName, json: Json = False, config: Config = None) -> None:
-    """Print a whole session with every placeholder filled in; the file is not touched.
-
-    With --json the lines are strings in a list; each byte that is not valid UTF-8 is written as a
-    surrogate, \\udc80 to \\udcff.
-
-    \b
-    Example:
-      brainsurgeon cat main/0f3c > full.jsonl
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    from brainsurgeon.operations.cat import cat as operation
-
-    with store_to_read(settings) as store:
-        chunks = operation(settings, store, session, time.time())
-        if json:
-            whole = b"".join(chunks).decode("utf-8", "surrogateescape")
-            print_json({"session": session, "lines": whole.split("\n")})
-            return
-        for chunk in chunks:
-            sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()

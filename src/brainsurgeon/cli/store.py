@@ -1,16 +1,19 @@
-"""The commands for the store as a whole, the report page and metrics."""
+"""The commands for the store as a whole, and the files that `status` writes."""
+
+from __future__ import annotations
 
 import os
 import sys
 import time
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brainsurgeon.cli.options import (
     Config,
     Json,
+    given,
     print_answer,
     print_json,
     say,
@@ -18,6 +21,9 @@ from brainsurgeon.cli.options import (
     store_to_read,
 )
 from brainsurgeon.errors import UsageError
+
+if TYPE_CHECKING:
+    from brainsurgeon.config import Settings
 
 store = typer.Typer(
     name="store", no_args_is_help=True, add_completion=False, rich_markup_mode=None,
@@ -29,12 +35,11 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 @store.callback()
 def _store() -> None:
-    """Back up the store, replace it by a backup, compact it, remove it.
+    """Back up the store, replace it by a backup, or remove it.
 
     \b
-    Examples:
+    Example:
       brainsurgeon store backup /media/backup/brainsurgeon.db
-      brainsurgeon store restore /media/backup/brainsurgeon.db
     """  # noqa: D301
 
 
@@ -48,9 +53,8 @@ def backup(
     """Copy the store to a file and check the copy, even while the daemon runs.
 
     \b
-    Examples:
+    Example:
       brainsurgeon store backup /media/backup/brainsurgeon.db
-      brainsurgeon store backup --force ~/brainsurgeon.db
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.store import back_up
@@ -72,9 +76,8 @@ def restore(
     values are only in the current store. Stop the daemon before.
 
     \b
-    Examples:
+    Example:
       brainsurgeon store restore /media/backup/brainsurgeon.db
-      brainsurgeon store restore --yes ~/brainsurgeon.db
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.store import replacing_store
@@ -86,23 +89,6 @@ def restore(
             _ask("Put it in the place of the store?")
         done = carry_out(time.time())
     print_answer(sessions.replacement_json, sessions.replacement, done)
-
-
-@store.command()
-def compact(json: Json = False, config: Config = None) -> None:
-    """Rewrite the store's database without its free pages.
-
-    Needs twice the size of the database as free space. Other processes cannot write meanwhile.
-
-    \b
-    Example:
-      brainsurgeon store compact
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
-    from brainsurgeon.operations.store import compact
-    from brainsurgeon.render import sessions
-
-    print_answer(sessions.compaction_json, sessions.compaction, *compact(settings))
 
 
 @store.command()
@@ -122,9 +108,8 @@ def purge(
     Restore everything first: brainsurgeon restore --all. Stop the daemon before.
 
     \b
-    Examples:
+    Example:
       brainsurgeon store purge
-      brainsurgeon store purge --even-so --yes
     """  # noqa: D301
     settings = settings_of(config, json=json)
     from brainsurgeon.operations.store import purge
@@ -145,32 +130,11 @@ def _ask(question: str) -> None:
         raise UsageError("left as it was")
 
 
-def report(
-    output: Annotated[
-        str | None,
-        typer.Option("--output", help="File for the page; default: report.html in state_dir."),
-    ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    previews: Annotated[
-        bool, typer.Option("--previews", help="Also show how each extracted value begins.")
-    ] = False,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """Write a report page: savings, sizes, what is next, what waits and why.
-
-    It is one file that needs no network. Without --previews it has no content of sessions.
-
-    \b
-    Examples:
-      brainsurgeon report --open
-      brainsurgeon report --output ~/sessions.html
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
+def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
+    """Write the report page, and print its path; with `show` open it in the browser."""
     from brainsurgeon.cli.progress import largest_ahead, progress_bar
     from brainsurgeon.log import PRIVATE, write_whole
-    from brainsurgeon.operations.report import TAKEN_APART
-    from brainsurgeon.operations.report import report as operation
+    from brainsurgeon.operations.report import TAKEN_APART, report
     from brainsurgeon.render.report import report as render
     from brainsurgeon.store.database import make_directory
 
@@ -179,10 +143,10 @@ def report(
     path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
     with store_to_read(settings) as store:
         ahead = partial(largest_ahead, settings, TAKEN_APART)
-        with progress_bar("looking at", ahead, quiet=json) as progress:
-            page = operation(settings, store, time.time(), previews=previews, progress=progress)
+        with progress_bar("looking at", ahead, quiet=given.json) as progress:
+            page = report(settings, store, time.time(), previews=previews, progress=progress)
     write_whole(path, render(page), PRIVATE)
-    if json:
+    if given.json:
         print_json({"path": path, "size_bytes": os.stat(path).st_size})
     else:
         say(path)
@@ -193,32 +157,17 @@ def report(
         webbrowser.open(Path(path).as_uri())
 
 
-def metrics(
-    output: Annotated[
-        str | None, typer.Option("--output", help="File for the metrics; default: stdout.")
-    ] = None,
-    json: Json = False,
-    config: Config = None,
-) -> None:
-    """Print metrics for Prometheus, from the store alone: no session is read.
-
-    If metrics_file is set in the configuration, they are also written after each run.
-
-    \b
-    Example:
-      brainsurgeon metrics --output /var/lib/node-exporter/brainsurgeon.prom
-    """  # noqa: D301
-    settings = settings_of(config, json=json)
+def write_metrics(settings: Settings, output: str | None) -> None:
+    """Print the metrics, or write them to a file that everybody may read."""
     from brainsurgeon.log import READABLE, write_whole
-    from brainsurgeon.operations.status import metrics as operation
-    from brainsurgeon.render.status import metrics as render
-    from brainsurgeon.render.status import metrics_json
+    from brainsurgeon.operations.status import metrics
+    from brainsurgeon.render import status as render
 
     with store_to_read(settings) as store:
-        measured = operation(settings, store)
+        measured = metrics(settings, store)
     if output is not None:
-        write_whole(os.path.abspath(output), render(measured), READABLE)
-    elif json:
-        print_json(metrics_json(measured))
+        write_whole(os.path.abspath(output), render.metrics(measured), READABLE)
+    elif given.json:
+        print_json(render.metrics_json(measured))
     else:
-        print(render(measured), end="")
+        print(render.metrics(measured), end="")

@@ -144,7 +144,7 @@ def _nothing_extracted(wanted: str, session: Session | None = None) -> NotFoundE
     where = f" in {session.title}" if session else ""
     return NotFoundError(
         f"nothing is extracted from entry {wanted!r}{where}; "
-        "`brainsurgeon context SESSION` lists what is"
+        "`brainsurgeon sessions SESSION` lists what is"
     )
 
 

@@ -270,6 +270,6 @@ def file_of(session: Session) -> SessionFile:
     why = session.unseen
     where = f"cannot be seen: {why}" if why else f"is gone from {session.path}"
     raise GoneError(
-        f"{session.title}: its file {where}; `brainsurgeon context` lists what is still held "
+        f"{session.title}: its file {where}; `brainsurgeon sessions` lists what is still held "
         "of it, `brainsurgeon show` prints it"
     )

@@ -54,9 +54,9 @@ def answer(
 
 def _in_words_of_the_tool(message: str) -> str:
     """Return a message with the names of commands and options replaced by those of the tool."""
-    names = {"context": "get_context", "set-extractable": "set_extractable"}
+    names = {"sessions": "get_context", "pin": "set_extractable"}
     message = re.sub(
-        r"`brainsurgeon (context|restore|set-extractable|show)[^`]*`",
+        r"`brainsurgeon (sessions|restore|pin|show)[^`]*`",
         lambda command: f"the action `{names.get(command[1], command[1])}`",
         message,
     )

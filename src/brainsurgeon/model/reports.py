@@ -249,11 +249,14 @@ class Relief(
 
 
 class FieldAnswer(Struct, frozen=True):
-    """The answer to a request to set `_extractable`; `extracted` values of the entry stay out."""
+    """The answer to a request to set `_extractable`, or with None to remove it.
+
+    `extracted` values of the entry stay out.
+    """
 
     entry_id: str
     session: str
-    value: bool | int
+    value: bool | int | None
     pending: bool
     reason: str = ""
     extracted: int = 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.lookup.sessions import file_of, session_named
+from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.rewrite.inspect import examine_open, records_of
 from brainsurgeon.sessions.opening import failing, open_session
@@ -13,7 +13,9 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 
-def cat(settings: Settings, store: Store | None, name: str, now: float) -> Iterator[bytes]:
+def cat(
+    settings: Settings, store: Store | None, name: str | Session, now: float
+) -> Iterator[bytes]:
     """Yield the bytes of a session with its placeholders replaced by their values.
 
     Fields of brainsurgeon are kept. A session of an unknown format is yielded unchanged.

@@ -44,7 +44,7 @@ def rollback(
         reason = f"there is no run {number}"
         if store and number <= store.runs.last:
             reason = f"run {number} is kept no longer: nothing of it could be taken back"
-        raise NotFoundError(f"{reason}; `brainsurgeon runs` lists them")
+        raise NotFoundError(f"{reason}; `brainsurgeon history` lists them")
     run = _Rollback(settings, store, number, clock, dry_run=dry_run)
     chosen = run.chosen(sessions)
     if not dry_run:

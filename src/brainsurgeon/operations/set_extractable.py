@@ -1,4 +1,4 @@
-"""Set `_extractable` on an entry: pin it, force its extraction, or set its window."""
+"""Set `_extractable` on an entry: pin it, force its extraction, set its window, or unpin it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,16 +29,17 @@ LARGEST_WINDOW = 2**53
 
 
 def set_extractable(
-    settings: Settings, store: Store, entry: str, value: bool | int,
+    settings: Settings, store: Store, entry: str, value: bool | int | None,
     *, clock: Callable[[], float], session: str | Session | None = None,
 ) -> FieldAnswer:  # fmt: skip
     """Record the request, which all plans respect from now on, and set the field if possible.
 
+    With None as the value, the field that was set is removed, and the rules decide again.
     Raises UsageError for a window above LARGEST_WINDOW, NotFoundError or AmbiguousError if no
     entry or several match, ChangedError if the entry cannot be edited, GuardedError if the agent
     has moved its sessions elsewhere.
     """
-    if value > LARGEST_WINDOW:
+    if value is not None and value > LARGEST_WINDOW:
         raise UsageError(f"a window of {value} messages is no number that every reader keeps")
     wanted = id_named(entry)
     if session:
@@ -67,7 +68,7 @@ def set_extractable(
     with store.transaction():
         store.requests.add(Request(None, record.id, ident, "set", None, value, False, now, None))
     try:
-        with store.runs.run("set-extractable", now):
+        with store.runs.run("extract" if value is True else "pin", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
     except NotIdleError as why:
         out = _extracted(store, record.id, ident, value)
@@ -81,7 +82,7 @@ def set_extractable(
     )  # fmt: skip
 
 
-def _extracted(store: Store, session_id: int, ident: str, value: bool | int) -> int:
+def _extracted(store: Store, session_id: int, ident: str, value: bool | int | None) -> int:
     """Return how many values of an entry that is to keep them are out of it."""
     placed = store.placements.of_session(session_id)
     values = store.extractions.of_entry(ident) if value is not True else []

@@ -13,8 +13,8 @@ from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageErro
 from brainsurgeon.model.reports import Finding, Level, Purge, Replacement, StoreCopy
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_left, placeholders_put_away
-from brainsurgeon.store import backup, open_store, open_to_read
-from brainsurgeon.store.database import database_path, hold_sessions, hold_store, make_directory
+from brainsurgeon.store import backup, open_to_read
+from brainsurgeon.store.database import database_path, hold_store, make_directory
 from brainsurgeon.store.salvage import Salvaged, salvage
 
 
@@ -47,19 +47,6 @@ def replacing_store(
             return replace(replacement, kept=kept)
 
         yield replacement, carry_out
-
-
-def compact(settings: Settings) -> tuple[int, int]:
-    """Rewrite the database without its free pages; return its size in bytes before and after.
-
-    Raises StoreFullError if the disk is too full.
-    """
-    _check_exists(settings)
-    with open_store(settings.state_dir) as store, hold_sessions(settings.state_dir):
-        before = store.size
-        backup.refuse_without_room(settings.state_dir, 2 * before)
-        store.compact()
-        return before, store.size
 
 
 def _check_exists(settings: Settings) -> None:

@@ -242,14 +242,15 @@ class FieldRequests:
             for request in self._restores
             for value in back
         )
-        stays = {EXTRACTABLE} if chosen else set()
+        put = chosen is not None and chosen.value is not None
+        stays = {EXTRACTABLE} if put else set()
         stays |= {RESTORED} if marked else set()
         stays |= {REDACTED} if any(value.redacts for value in left) else set()
         edits = self._undone(parsed, rest, stays)
         if pristine is not None:
             for name in {RESTORED, REDACTED} - stays - {edit.name for edit in edits}:
                 edits += splice.take_out_marked(parsed, name)
-        if chosen:
+        if chosen and put:
             edits += splice.put(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
         if marked:
             line = parsed._replace(ident=parsed.ident or back[0].entry_id)
@@ -279,7 +280,9 @@ class FieldRequests:
         return any(self._newest_undo(ident, run_id) is not None for run_id in runs)
 
     def _undoes(self, record: FieldRecord) -> bool:
-        return self._newest_undo(record.entry_id, record.run_id) is not None
+        asked = self.sets.get(record.entry_id) if record.name == EXTRACTABLE else None
+        cleared = asked is not None and asked.value is None
+        return cleared or self._newest_undo(record.entry_id, record.run_id) is not None
 
     def missed(self) -> list[tuple[str, str]]:
         return self._missed + [

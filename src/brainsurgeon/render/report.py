@@ -174,8 +174,8 @@ def report(report: Report) -> str:
 {_figures(report)}
 {parts}
 </main>
-<footer class="small quiet">Made by <code>brainsurgeon report</code>. Nothing is loaded from
-anywhere and nothing is sent. {content}</footer>
+<footer class="small quiet">Made by <code>brainsurgeon status --format html</code>. Nothing is
+loaded from anywhere and nothing is sent. {content}</footer>
 </body>
 </html>
 """
@@ -293,7 +293,7 @@ def _left_out(report: Report) -> str:
         f"These are the {len(report.sessions):,} largest. "
         f"{counted(rest.number, 'smaller session')} ({bytes_(rest.size)}, "
         f"{bytes_(rest.saved)} saved) would make the page too long: "
-        "<code>brainsurgeon sessions</code> lists all, <code>brainsurgeon context SESSION</code> "
+        "<code>brainsurgeon sessions</code> lists all, <code>brainsurgeon sessions SESSION</code> "
         "shows what is in one. All figures above count them."
     )
 

@@ -1,6 +1,5 @@
 """Sessions, restores and copies of the store as text and JSON."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +43,7 @@ STILL_OUT = (
 _MOST = 20  # sessions with placeholders that are listed
 _BY = {
     "daemon": "The daemon restores it when the session is idle",
-    "scan --once": "No daemon runs: the next `brainsurgeon scan --once` that finds the session "
+    "scan --once": "No daemon runs: the next `brainsurgeon scan` that finds the session "
     "idle restores it",
 }
 
@@ -197,11 +196,20 @@ def set_json(answer: FieldAnswer) -> dict[str, Any]:
 
 
 def set_(answer: FieldAnswer) -> str:
-    value = json.dumps(answer.value)
-    name = f"{safe(answer.session)} {safe(answer.entry_id)}"
-    text = f"{name}: _extractable is {value}" + (f"; {answer.reason}" if answer.reason else "")
+    match answer.value:
+        case None:
+            done = "the rules decide again"
+        case True:
+            done = "to be extracted by the next scan"
+        case False:
+            done = "pinned"
+        case _:
+            done = f"pinned while among the last {counted(answer.value, 'message')}"
+    text = f"{safe(answer.session)} {safe(answer.entry_id)}: {done}"
     if answer.pending:
-        text = f"{name}: _extractable {value} noted; it holds from now on ({answer.reason})"
+        text += f"; noted, and heeded from now on ({answer.reason})"
+    elif answer.reason:
+        text += f"; {answer.reason}"
     if answer.extracted:
         text += f"\n{counted(answer.extracted, 'value')} of it still out of the session: "
         text += f"`brainsurgeon restore {safe(answer.entry_id)}` puts them back"

@@ -101,7 +101,7 @@ class Talk:
         assert calls == [one["toolCallId"] for one in live if one["role"] == "toolResult"]
         roles = [one["role"] for one in live if one["role"] in ("user", "assistant")]
         assert ("user", "user") not in list(pairwise(roles))
-        self.check_lines(self.runs("cat", str(self.path)))
+        self.check_lines(self.runs("show", str(self.path)))
 
     def check_lines(self, data):
         """Check that these are the lines as the agent wrote them, but for fields of ours.
