@@ -263,15 +263,15 @@ def test_a_bad_expression_is_a_problem_of_the_configuration(tmp_path, key):
 
 
 def test_scans_run_by_the_interval():
-    """Without `auto_cron` a scan follows the last by `scan_interval_seconds`."""
-    trigger = scan_trigger(config.Settings(scan_interval_seconds=45))
+    """Without `auto_cron` a scan follows the last by `scan_interval`."""
+    trigger = scan_trigger(config.Settings(scan_interval=45))
 
     assert trigger.get_next_fire_time(SATURDAY, SATURDAY) == SATURDAY + timedelta(seconds=45)
 
 
 def test_cron_takes_the_place_of_the_interval():
     """With `auto_cron` scans run when cron says, in local time."""
-    trigger = scan_trigger(config.Settings(auto_cron="15 4 * * *", scan_interval_seconds=45))
+    trigger = scan_trigger(config.Settings(auto_cron="15 4 * * *", scan_interval=45))
 
     assert trigger.get_next_fire_time(None, SATURDAY) == datetime(2026, 11, 22, 4, 15, tzinfo=ZONE)
     assert trigger.get_next_fire_time(None, SATURDAY.astimezone(UTC)) == datetime(

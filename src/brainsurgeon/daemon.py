@@ -23,16 +23,14 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import BrainsurgeonError, ConfigError, StoppedError, StoreUnusableError
+from brainsurgeon.errors import ConfigError, StoppedError, StoreUnusableError
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import LOG
-from brainsurgeon.log import READABLE, write_whole
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.status import BLOCKED, doubtful_roots, metrics
-from brainsurgeon.render.status import metrics as render
+from brainsurgeon.operations.status import BLOCKED, doubtful_roots
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
@@ -169,12 +167,6 @@ class _Daemon:
             if not only:
                 report.problems += doubtful_roots(self._settings)
             log.scanned(report, set(self._reported) if only else self._reported)
-            if self._settings.metrics_file and not only:
-                text = render(metrics(self._settings, self._store, report))
-                try:
-                    write_whole(self._settings.metrics_file, text, READABLE)
-                except BrainsurgeonError as error:
-                    self._log.warning("metrics_failed", module="daemon", reason=log.reason(error))
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
@@ -272,7 +264,7 @@ class _Daemon:
                 return
 
     def _due(self, path: str) -> None:
-        due = datetime.now(UTC) + timedelta(seconds=self._settings.quiet_seconds + 0.5)
+        due = datetime.now(UTC) + timedelta(seconds=self._settings.quiet + 0.5)
         self._scheduler.add_job(
             self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True
         )

@@ -16,7 +16,7 @@ def scan_trigger(settings: Settings) -> Any:
     """Return the trigger of scans: by cron if it is set, else by interval."""
     if settings.auto_cron:
         return cron_trigger(settings.auto_cron)
-    return IntervalTrigger(seconds=settings.scan_interval_seconds)
+    return IntervalTrigger(seconds=settings.scan_interval)
 
 
 def cron_trigger(expression: str) -> Any:

@@ -4,11 +4,24 @@ What agents make of their files.
 """
 
 import json
+from contextlib import contextmanager
 
+import pytest
+
+from brainsurgeon.planning import archive
 from building.world import Conversation
 
 # Settings under which turns are archived.
 ON = {"archive": {"enabled": True}}
+
+
+@contextmanager
+def folding(after, depth=3):
+    """Archive more than `after` archives in a row once more, up to a depth."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "FOLD_AFTER", after)
+        patch.setattr(archive, "DEPTH_CAP", depth)
+        yield
 
 
 def long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):

@@ -53,8 +53,8 @@ def test_every_setting_is_shown_with_where_it_comes_from(shown, tmp_path, monkey
     assert one["keep_purge_control_calls"].source == f"{file}:6"
     assert one["rules"].source == f"{file}:9"
     assert one["roots"].source == f"{file}:14"
-    assert one["quiet_seconds"].source == "$BRAINSURGEON_QUIET_SECONDS"
-    assert (one["quiet_seconds"].value, one["watch"].source) == ("7", "default")
+    assert one["quiet"].source == "$BRAINSURGEON_QUIET_SECONDS"
+    assert (one["quiet"].value, one["watch"].source) == ('"7s"', "default")
 
 
 def test_a_key_whose_line_is_not_found_has_its_file(shown, tmp_path):

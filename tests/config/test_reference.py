@@ -41,7 +41,7 @@ def test_the_schema_takes_what_the_program_takes():
     ["keep_recent = -1", "keep_recent = true", 'retention = "1"', 'retention = "0h"',
      "retention = 24", 'min_reclaim = "1 %%"', 'min_session_bytes = "many"', "enabled = 1",
      'trigger_types = ["tools"]', 'signed_thinking = "keep"',
-     "keep_recnt = 3", "scan_interval_seconds = 0",
+     "keep_recnt = 3", "scan_interval = '30'",
      '[[roots]]\nformat = "auto"', '[[roots]]\npath = "/x"\nformt = "auto"', 'databases = "on"',
      '[[rules]]\nkind = "all"'],
 )  # fmt: skip
@@ -61,7 +61,7 @@ def test_the_schema_says_each_default_as_a_file_would_have_it():
 
     assert defaults["retention"] == "24h"
     assert made.keys() == Settings.model_fields.keys()
-    assert schema()["$defs"]["ArchiveTable"]["properties"]["command_timeout"]["default"] == "5m"
+    assert defaults["keep_after_restore"] == "10m"
     assert Settings.model_validate(defaults) == Settings()
     assert json.loads(json.dumps(schema())) == schema()
 

@@ -17,7 +17,7 @@ from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.operations.status import metrics, status
 from brainsurgeon.render.runs import did, of_session
-from building.turns import ON, branch, long_turn, roles, texts, turns
+from building.turns import ON, branch, folding, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
 # Turns archive, and nothing else goes.
@@ -249,8 +249,8 @@ def test_a_fork_is_undone_though_its_parent_archived_on_unseen(world, three):
     header, *rest = path.read_bytes().splitlines(keepends=True)
     header = {**json.loads(header), "id": "99999999-0000-4000-8000-000000000001",
               "parentSession": str(path)}  # fmt: skip
-    rows = {**NEVER, "archive": {"enabled": True, "fold_after": 2, "depth_cap": 4}}
-    assert archived(world.scan(**rows)) != []
+    with folding(2, depth=4):
+        assert archived(world.scan(**NEVER)) != []
     fork = world.put("fork.jsonl", b"".join([dump(header), *rest]))
     whole = b"".join(cat(world.settings(), world.store, str(fork), 0.0))
     world.scan(**NEVER)
@@ -280,13 +280,14 @@ def test_a_history_written_anew_gets_the_texts_back(world, three):
 
 
 def test_many_archives_in_a_row_become_one(world):
-    """More than `fold_after` archives in a row archive once more, as is said.
+    """More than FOLD_AFTER archives in a row archive once more, as is said.
 
     Come back whole.
     """
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
-    report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
+    with folding(4):
+        report = world.scan(archive={"enabled": True}, trigger_types=[])
     (outcome,) = report.sessions
 
     assert [(one.prompt_id, one.entry_id, one.depth) for one in outcome.plan.archives] == [
@@ -307,7 +308,8 @@ def test_archives_that_stand_archive_once_more_and_all_come_back(world):
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**NEVER)
-    report = world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
+    with folding(4):
+        report = world.scan(archive={"enabled": True}, trigger_types=[])
 
     assert archived(report) == [ends[2][1]]
     assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
@@ -557,8 +559,9 @@ def test_turns_that_archive_into_one_are_asked_for_no_more(world):
     """Of turns that were asked for and became one archive, none still waits."""
     talk, _ = turns(8)
     world.put("s.jsonl", talk.bytes())
-    keys = {"archive": {"fold_after": 4}, "trigger_types": []}
-    done = archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
+    keys = {"archive": {}, "trigger_types": []}
+    with folding(4):
+        done = archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
     listed = archives(world.settings(), world.store, "main/s")
 
     assert len(done.archived) == 6
@@ -577,7 +580,8 @@ def test_an_archive_counts_its_calls_and_those_that_failed(world):
         world.settings(), world.store, "main/s")}  # fmt: skip
     assert (counted[ends[0][1]].calls, counted[ends[0][1]].failed) == (5, 1)
 
-    world.scan(archive={"enabled": True, "fold_after": 4}, trigger_types=[])
+    with folding(4):
+        world.scan(archive={"enabled": True}, trigger_types=[])
     (taken_in,) = [one.archive for one in archives(world.settings(), world.store, "main/s")
                    if one.archive.depth == 2]  # fmt: skip
     assert (taken_in.turns, taken_in.calls, taken_in.failed) == (3, 15, 1)

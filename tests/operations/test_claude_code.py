@@ -235,7 +235,7 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, conversation):
     conversation.assistant()
     path = world.put(f"{SESSION}.jsonl", conversation.bytes(), age=60)
     world.clock = Clock()
-    wide = {"dead_kinds": ["assistant", "tool_result"]}
+    wide = {"trigger_types": ["assistant", "tool_result"], "keep_recent": 20}
 
     def text():
         return entries_of(path)[left]["message"]["content"][0]["text"]

@@ -45,15 +45,14 @@ def parsed(text):
 
 def test_the_figures_are_those_of_the_store(world, pruned):
     """What stands extracted, what ever was, and the sessions by outcome."""
-    report = world.scan()
+    world.scan()
     world.restore(pruned)
-    found = parsed(render(metrics(world.settings(), world.store, report)))
+    found = parsed(render(metrics(world.settings(), world.store)))
 
     assert found["brainsurgeon_extractions_total", None] == 1
     assert found["brainsurgeon_extracted_values", None] == 0
     assert found["brainsurgeon_store_bytes", None] == world.store.size
     assert found["brainsurgeon_last_run_timestamp_seconds", None] == world.clock()
-    assert found["brainsurgeon_last_run_sessions_seen", None] == 1
     assert sum(number for (name, _), number in found.items()
                if name == "brainsurgeon_sessions") == 1  # fmt: skip
 
@@ -66,20 +65,18 @@ def test_before_the_first_run_there_are_figures_too(world):
     assert len(found) == 4
 
 
-def test_each_run_writes_them_where_that_is_configured(world, pruned):
-    """`scan --once` leaves a whole file that others may read, and nothing beside it."""
+def test_a_file_of_figures_is_whole_and_readable_by_all(world, pruned):
+    """`--output` leaves one file that others may read, and nothing beside it."""
     world.close()
     place = world.base / "figures" / "brainsurgeon.prom"
     place.parent.mkdir()
-    world.config_file(metrics_file=str(place))
     program = bound(world)
-    config = world.config_file(metrics_file=str(place))
-    done = program("scan", "--once", "--config", config)
-    by_hand = program("status", "--format", "prometheus").stdout.decode()
+    done = program("status", "--format", "prometheus", "--output", place)
+    printed = program("status", "--format", "prometheus").stdout.decode()
 
     assert done.returncode == 0
-    assert parsed(place.read_text())["brainsurgeon_last_run_sessions_seen", None] == 1
-    assert parsed(by_hand)["brainsurgeon_extracted_values", None] == 1
+    assert place.read_text() == printed
+    assert parsed(printed)["brainsurgeon_extracted_values", None] == 1
     assert stat.S_IMODE(place.stat().st_mode) == 0o644
     assert os.listdir(place.parent) == ["brainsurgeon.prom"]
 

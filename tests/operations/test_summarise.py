@@ -6,22 +6,23 @@ import sys
 import pytest
 
 from brainsurgeon.hosts.processes import lives
+from brainsurgeon.rewrite import turns as turns_room
 from brainsurgeon.sessions.reading import RefusedError
 from building.turns import texts, turns
 
 SUMMARY = """
-import json, os, pathlib, sys
+import json, pathlib, sys
 lines = [json.loads(line) for line in sys.stdin]
 with open(sys.argv[1], "a") as noted:
     noted.write(json.dumps([one["id"] for one in lines]) + "\\n")
 size = max(len(one["message"]["content"][0]["text"]) for one in lines
            if one["message"]["role"] == "toolResult")
-print(f"{os.environ['BRAINSURGEON_STYLE']}: {len(lines)} lines, {size}")
+print(f"{len(lines)} lines, {size}")
 """
 
 
 @pytest.fixture
-def archiving(world):
+def archiving(world, monkeypatch):
     """Give a session of five turns.
 
     A run that lets a program summarise those that are archived.
@@ -31,9 +32,10 @@ def archiving(world):
         line["message"]["content"].insert(0, {"type": "text", "text": "so " * 600})
     path = world.put("s.jsonl", talk.bytes())
 
-    def scan(program, *words, timeout="1m", **keys):
+    def scan(program, *words, timeout=60.0, **keys):
         command = [sys.executable, "-c", program, *words]
-        archive = {"enabled": True, "command": command, "command_timeout": timeout}
+        monkeypatch.setattr(turns_room, "_PATIENCE", timeout)
+        archive = {"enabled": True, "command": command}
         return world.scan(archive=archive, **keys)
 
     return path, talk, ends, scan
@@ -52,7 +54,7 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
 
     assert report.sessions[0].plan.warnings == ()
     (text,) = texts(path.read_bytes(), ends[0][1])
-    assert text == f"[archived turn]\narchive: {ends[0][1]}\n\nstructured: 12 lines, 910"
+    assert text == f"[archived turn]\narchive: {ends[0][1]}\n\n12 lines, 910"
     read = [json.loads(line) for line in noted.read_text().splitlines()]
     assert [(one[0], one[-1], len(one)) for one in read] == [(*pair, 12) for pair in ends[:3]]
     world.restore_all(pristine=True)
@@ -85,7 +87,7 @@ def test_a_command_that_takes_too_long_is_ended(archiving):
     The turn is archived with our summary.
     """
     path, _, ends, scan = archiving
-    report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout="1s")
+    report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout=1.0)
 
     assert "took too long" in report.sessions[0].plan.warnings[0]
     assert b"archive: " + ends[0][1].encode() in path.read_bytes()
@@ -109,7 +111,7 @@ def test_a_command_that_hangs_is_not_called_again_in_that_run(world, archiving):
     _, talk, _, scan = archiving
     world.put("t.jsonl", talk.bytes())
     noted = world.base / "noted"
-    report = scan(HANGING, str(noted), timeout="2s")
+    report = scan(HANGING, str(noted), timeout=2.0)
 
     warnings = [text for one in report.sessions for text in one.plan.warnings]
     assert [text.rpartition(", ")[2] for text in warnings] == [
@@ -120,7 +122,7 @@ def test_a_command_that_hangs_is_not_called_again_in_that_run(world, archiving):
     assert len(pids) == 3
     assert not any(map(lives, pids))
     world.put("u.jsonl", talk.bytes())
-    again = scan("import time; time.sleep(9)", timeout="1s").sessions
+    again = scan("import time; time.sleep(9)", timeout=1.0).sessions
     assert [one.plan.warnings[0][-13:] for one in again if one.plan.warnings] == ["took too long"]
 
 

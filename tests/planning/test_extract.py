@@ -54,10 +54,9 @@ UNSENT = replace(PART, kind="assistant", tool=None, dead=True)
 def test_what_is_never_sent_goes_whatever_its_kind(kind):
     """Only the agent's own screen shows it, so that no kind is spared."""
     part = replace(UNSENT, kind=kind)
-    rules = replace(RULES, dead_kinds=("user",))
 
     assert decide(part) == Extract(f"{kind} of 501 characters, never sent")
-    assert decide(part, rules=rules, dead=BEFORE_COMPACTION) == decide(part)
+    assert decide(part, dead=BEFORE_COMPACTION) == decide(part)
 
 
 @pytest.mark.parametrize(
@@ -85,20 +84,6 @@ def test_a_dead_entry_is_in_no_window(why):
     assert decide(replace(PART, kind="assistant"), dead=why).reason == "kind not among the triggers"
     assert decide(replace(PART, chars=500), dead=why).reason == "short"
     assert decide(extractable=False, dead=why).reason == "pinned"
-
-
-def test_the_kinds_that_go_from_dead_entries_can_be_chosen():
-    """`dead_kinds` stands in for the triggers there, and nowhere else."""
-    rules = replace(RULES, dead_kinds=("assistant",), min_value_length=700)
-    reply = replace(PART, kind="assistant", tool=None, chars=701)
-
-    assert decide(reply, rules=rules, dead=OFF_BRANCH) == Extract(
-        "assistant of 701 characters, off the active branch"
-    )
-    assert decide(replace(reply, chars=700), rules=rules, dead=OFF_BRANCH).reason == "short"
-    assert decide(reply, rules=rules).reason == "kind not among the triggers"
-    assert decide(rules=rules, dead=OFF_BRANCH).reason == "kind not among the dead kinds"
-    assert decide(rules=rules) == decide()
 
 
 def test_no_line_that_may_hold_an_unsent_value_is_passed_over():

@@ -11,18 +11,17 @@ from brainsurgeon.planning.archive import GatheredTurn, Offsets, TurnEntry, Weig
 from brainsurgeon.planning.summaries import SummaryFacts, closing_facts, outcomes_of, summary_of
 
 WORDS = st.text("ab ü.?\n", max_size=700)
-STYLES = st.sampled_from(["structured", "paragraph"])
 
 
-@given(WORDS, st.none() | WORDS, st.integers(1, 120), STYLES)
-def test_what_is_kept_of_a_turn_says_the_same(text, note, chars, style):
+@given(WORDS, st.none() | WORDS, st.integers(1, 120))
+def test_what_is_kept_of_a_turn_says_the_same(text, note, chars):
     """A summary of what is kept is that of the whole text, alone and in a row of turns."""
     kept = replace(closing_facts(text, chars), note=note)
     whole = SummaryFacts(text, questions=kept.questions, note=note)
 
     assert kept.questions == closing_facts(text, 700).questions
-    assert summary_of(kept, style, chars) == summary_of(whole, style, chars)
-    assert outcomes_of([kept, whole], style, chars) == outcomes_of([whole, whole], style, chars)
+    assert summary_of(kept, chars) == summary_of(whole, chars)
+    assert outcomes_of([kept, whole], chars) == outcomes_of([whole, whole], chars)
 
 
 def step(turn, number, said):

@@ -230,7 +230,7 @@ def test_a_resumed_look_finds_what_a_look_at_everything_finds(data):
     lines = session(data.draw(st.lists(steps(), min_size=4, max_size=36)))
     habits = Habits(remembers=data.draw(st.booleans()))
     rules = data.draw(st.sampled_from([
-        RULES, Rules((), 2, 60), Rules(RULES.rules, 2, 60, dead_kinds=("assistant", "user")),
+        RULES, Rules((), 2, 60),
         Rules(RULES.rules, 2, 60, signed_thinking="defer"),
     ]))  # fmt: skip
     check_growth(data, lines, "openclaw", rules, habits)

@@ -24,7 +24,7 @@ TURN = replace(
 
 def test_the_keys_stand_in_order():
     """A structured summary is one JSON object with five keys, always in the same order."""
-    said = json.loads(summary_of(TURN, "structured", 2000))
+    said = json.loads(summary_of(TURN))
 
     assert list(said) == [
         "outcome", "key_findings", "files_touched", "tools_used", "open_questions",
@@ -40,8 +40,7 @@ def test_a_note_of_the_agent_is_the_outcome():
     """What the agent says of a task stands before what it said last."""
     noted = SummaryFacts("Done?", note="the parser is fixed")
 
-    assert json.loads(summary_of(noted, "structured", 2000))["outcome"] == "the parser is fixed"
-    assert summary_of(noted, "paragraph", 2000) == "the parser is fixed"
+    assert json.loads(summary_of(noted))["outcome"] == "the parser is fixed"
 
 
 def test_a_long_answer_keeps_its_two_ends():
@@ -58,19 +57,9 @@ def test_at_most_five_questions_are_quoted():
     """Of an answer that asks more, the first five count."""
     asks = closing_facts("".join(f"Is it {n}? " for n in range(9)), 2000)
 
-    said = json.loads(summary_of(asks, "structured", 2000))
+    said = json.loads(summary_of(asks))
 
     assert said["open_questions"] == [f"Is it {n}?" for n in range(5)]
-
-
-def test_a_paragraph_is_one_line_and_the_answer():
-    """Tools, files and failures stand in one line, and behind it what was said last."""
-    head, _, rest = summary_of(TURN, "paragraph", 2000).partition("\n")
-
-    assert head == (
-        "Tools: read 2, write 1, exec 2, exec! 1. Files: /b, /c, /a. Failed: exit 1; no such file."
-    )
-    assert rest == TURN.closing
 
 
 def test_the_text_names_its_archive():
@@ -81,11 +70,10 @@ def test_the_text_names_its_archive():
 
 def test_a_row_of_archives_tells_their_outcomes():
     """What several turns came to is listed in order, each taken from its own archive's text."""
-    first = archive_text("a", summary_of(SummaryFacts("first"), "structured", 2000))
+    first = archive_text("a", summary_of(SummaryFacts("first")))
     several = [SummaryFacts(first), SummaryFacts("second"), SummaryFacts("third", note="noted")]
 
-    said = outcomes_of(several, "structured", 2000)
+    said = outcomes_of(several)
 
     assert json.loads(said) == {"outcomes": ["first", "second", "noted"]}
     assert outcome_in(archive_text("b", said)) == "first; second; noted"
-    assert outcomes_of(several, "paragraph", 2000) == "- first\n- second\n- noted"

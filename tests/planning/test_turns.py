@@ -90,12 +90,8 @@ def test_the_text_may_grow_by_half_of_what_leaves():
 
 
 def test_a_turn_that_was_cut_short_archives_whatever_its_size():
-    """Length, error, aborted and `[Max turns reached]` archive a turn.
-
-    Unless that is switched off.
-    """
+    """Length, error, aborted and `[Max turns reached]` archive a turn."""
     assert verdict(SMALL, cut_short=True).reason == "it was cut short"
-    assert not verdict(SMALL, replace(ON, on_failed=False), cut_short=True).archived
 
 
 def test_8000_tokens_stay_and_8001_archive():

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.cat import cat
-from building.turns import branch, long_turn
+from building.turns import branch, folding, long_turn
 from building.world import Clock, Conversation, World, dump, pin
 
 OURS = re.compile(rb',"_(?:restored|extractable)":(?:"[^"]*"|true|false|[0-9]+)')
 ANY = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 1}}
-ROWS = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 0, "fold_after": 2}}
+ROWS = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 0}}
 STEPS = (
     "scan", "archive", "rows", "by hand", "turn", "restore", "restore", "pin", "restore all",
     "pristine",
@@ -44,6 +44,10 @@ class Life:
         with open(self.path, "ab") as handle:
             handle.write(b"".join(map(dump, self.talk.lines[since:])))
 
+    def _rows(self):
+        with folding(2):
+            self.world.scan(**ROWS)
+
     def step(self, what, at):
         """Do one thing; what cannot be done then is refused, and changes nothing."""
         world, later = self.world, self.world.clock.now - 7200
@@ -52,7 +56,7 @@ class Life:
         acts = {
             "scan": world.scan,
             "archive": lambda: world.scan(**ANY),
-            "rows": lambda: world.scan(**ROWS),
+            "rows": self._rows,
             "by hand": lambda: archive(
                 world.settings(), world.store, str(self.path), clock=world.clock
             ),

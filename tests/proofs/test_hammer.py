@@ -35,7 +35,6 @@ HELD = "somebody has the file open"
 ARCHIVES = {
     "archive": {
         "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
-        "fold_after": 3,
     },
 }  # fmt: skip
 GOOD = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}

@@ -141,7 +141,7 @@ def test_turns_archive_while_their_agent_runs(tmp_path, start, kind):
             f'state_dir = "{tmp_path}/state"\nquiet_seconds = {agent.quiet}\nkeep_recent = 2\n'
             f"min_reclaim = 0\nkeep_after_restore_seconds = {PROTECTION}\n"
             f'[[roots]]\npath = "{agent.roots}"\n'
-            "[archive]\nenabled = true\ntoken_threshold = 0\nfold_after = 4\n"
+            "[archive]\nenabled = true\ntoken_threshold = 0\n"
         )
         if kind is OfOpenClaw:
             agent.open()

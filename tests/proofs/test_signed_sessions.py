@@ -312,7 +312,7 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, talk):
     talk.assistant()
     path = world.put("s.jsonl", talk.bytes(), age=60)
     world.clock = Clock()
-    told = {"trigger_types": ["user"], "dead_kinds": ["tool_result"]}
+    told = {"keep_recent": 20}
 
     assert world.scan(**told).sessions_changed == 0
     world.clock.now += 3600

@@ -68,7 +68,7 @@ def test_the_figures_in_a_skill_are_the_programs(skill):
     assert f"longer than {settings.min_value_length} characters" in text
     assert settings.keep_recent == 3
     assert "more than three messages ago" in text
-    assert settings.keep_after_restore_seconds == 600
+    assert settings.keep_after_restore == 600
     assert "ten minutes" in text
     assert f"{LIMIT:,}" in text
     assert NOT_HERE.removesuffix(".") in text

@@ -48,6 +48,7 @@ from brainsurgeon.store import open_store
 from brainsurgeon.store.columns import key_path_text
 from building.rows_machine import WithRows
 from building.swaps import differences
+from building.turns import folding
 from building.world import World, dump
 
 DAY = 86_400
@@ -58,7 +59,6 @@ KEYS = {
 ARCHIVES = {
     "archive": {
         "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
-        "fold_after": 2,
     },
 }  # fmt: skip
 ARCHIVED = b'"[archived turn]'
@@ -507,7 +507,8 @@ class Agents(RuleBasedStateMachine):
     @rule()
     def archive(self):
         """Do a run in which turns are archived, the newest too, and rows of archives once more."""
-        report = self._verb(self.world.scan, **KEYS, **ARCHIVES)
+        with folding(2):
+            report = self._verb(self.world.scan, **KEYS, **ARCHIVES)
         if report is not None:
             self._seen(report)
             written = b"".join(path.read_bytes() for path in self._files())

@@ -7,7 +7,7 @@ import pytest
 from brainsurgeon.model.turns import PICTURE, RATE
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.requests import SESSIONS, said, thought
-from building.turns import long_turn
+from building.turns import folding, long_turn
 from building.world import SAMPLES, Conversation, sql
 from proofs.agent_readers import AGENTS, LOOK, reader
 
@@ -121,14 +121,15 @@ def request(path):
 
 def test_archives_of_archives_add_up(world, look):
     """An archive that takes in others counts what is new; taken back, nothing is saved any more."""
-    keys = {"archive": {"enabled": True, "fold_after": 2, "depth_cap": 4}, "trigger_types": []}
+    keys = {"archive": {"enabled": True}, "trigger_types": []}
     talk, path = Conversation(), None
     for _ in range(12):
         written = len(talk.bytes()) if path else 0
         long_turn(talk)
         before = path.read_bytes() if path else b""
         path = world.put(NAME, before + talk.bytes()[written:])
-        world.scan(**keys)
+        with folding(2, depth=4):
+            world.scan(**keys)
     first, after = (look(data)["requests"][0] for data in (talk.bytes(), path.read_bytes()))
     saved = world.store.sums.standing()[3]
 

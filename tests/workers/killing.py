@@ -254,7 +254,7 @@ def moved(world, store):
 def asked(world, store):
     """Prepare: cut, then asked for by the agent in a turn, and answered; nothing is done yet."""
     prune(world, store)
-    busy = world.settings.model_copy(update={"quiet_seconds": 10**9})
+    busy = world.settings.model_copy(update={"quiet": 10**9})
     answer = restore(busy, store, "00000003", clock=clock, session="0")
     text = json.dumps(restored_json(answer))
     note_answer(store, answer, text)

@@ -84,12 +84,6 @@ def scan(
                 settings, store, clock=time.time, dry_run=dry_run, only=only,
                 named=bool(only), progress=progress,
             )  # fmt: skip
-        if settings.metrics_file and not (dry_run or session):
-            from brainsurgeon.log import READABLE, write_whole
-            from brainsurgeon.operations.status import metrics
-            from brainsurgeon.render.status import metrics as render
-
-            write_whole(settings.metrics_file, render(metrics(settings, store, report)), READABLE)
         if not (dry_run or session):
             from brainsurgeon.operations.retention import is_due, retention
 

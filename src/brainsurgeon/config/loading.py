@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from brainsurgeon.config.problems import ALIASES, contradictions, problem_text, quoted
-from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.problems import contradictions, problem_text, quoted
+from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import InvalidValueError, closest
 from brainsurgeon.errors import ConfigError
 
@@ -44,11 +44,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     problems: list[str] = []
     warnings = _override(table, problems)
     warnings += [_remembered(key) for key in REMEMBERED if table.pop(key, None) is not None]
-    names = {}
-    for alias, key in ALIASES.items():
-        if alias in table:
-            names[key] = alias
-            table.setdefault(key, table.pop(alias))
+    names = {key: alias for alias, key in ALIASES.items() if alias in table}
     table.setdefault("state_dir", default_state_dir())
     if table.get("rules") and "trigger_types" in table:
         problems.append("rules and trigger_types: give one of the two")

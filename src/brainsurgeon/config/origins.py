@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from brainsurgeon.config.loading import PREFIX, config_path
-from brainsurgeon.config.problems import ALIASES
-from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import SettingsTable
 
 _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
@@ -19,15 +18,11 @@ _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 
 
 class Setting(Struct, frozen=True):
-    """One setting: its key, its value as TOML (None: not set), and its source.
-
-    `table` has the lines of each table where the value is a list of tables.
-    """
+    """One setting: its key, its value as TOML (None: not set), and its source."""
 
     key: str
     value: str | None
     source: str
-    table: tuple[str, ...] = ()
 
 
 def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
@@ -35,8 +30,7 @@ def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
     file = config_path(path)
     given, lines = _given(file) if file else ({}, {})
     return [
-        Setting(key, text, _source(key, given, lines, file), table)
-        for key, text, table in _written(settings)
+        Setting(key, text, _source(key, given, lines, file)) for key, text in _written(settings)
     ]
 
 
@@ -52,27 +46,28 @@ def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]
 
 
 def toml(value: Any) -> str | None:
-    """Return a value as TOML, in one line; None for None."""
+    """Return a value as TOML, in one line but for a list of tables; None for None."""
     if value is None:
         return None
     if isinstance(value, dict):
         inner = ", ".join(_lines(value))
         return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        return "\n".join(["[", *(f"  {toml(one)}," for one in value), "]"])
     if isinstance(value, list):
         return f"[{', '.join(str(toml(one)) for one in value)}]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _written(settings: Settings) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
-    """Yield each key, its value as TOML, and the lines of each table in a list of tables."""
+def _written(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Yield each key and its value as TOML."""
     for key, original, _ in flat(settings):
         value = original
         if key == "roots" and not value:
             value = [{"path": root.path} for root in settings.root_directories()]
         if key == "trigger_types" and settings.rules:  # a file may give only one of the two
             value = None
-        tables = isinstance(value, list) and all(isinstance(one, dict) for one in value)
-        yield key, toml(value), tuple("\n".join(_lines(one)) for one in value) if tables else ()
+        yield key, toml(value)
 
 
 def _lines(table: dict[str, Any]) -> list[str]:

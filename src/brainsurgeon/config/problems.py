@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-from brainsurgeon.config.settings import Settings
+from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.tables import (
     ArchiveTable,
     BudgetTable,
@@ -17,12 +17,6 @@ from brainsurgeon.config.tables import (
 )
 from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
 
-ALIASES = {
-    "keep_restore_calls": "keep_purge_control_calls",
-    "sealed": "signed_thinking",
-    "sealed_models": "signed_models",
-}
-"""Other names of keys."""
 MOST = 120
 """Characters of a value that a problem quotes."""
 _TABLES: dict[str | int, type[SettingsTable]] = {

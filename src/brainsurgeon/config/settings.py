@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, model_validator
 
 from brainsurgeon.config.tables import Profiled, ProfileTable, RootTable, RuleTable, UseTable, given
 from brainsurgeon.config.values import (
@@ -18,9 +18,9 @@ from brainsurgeon.config.values import (
     Interval,
     Pattern,
     Reclaim,
-    Seconds,
     Size,
     Switch,
+    Wait,
     key,
 )
 from brainsurgeon.hosts.home_paths import openclaw_agents
@@ -29,6 +29,16 @@ from brainsurgeon.model.sessions import Root
 if TYPE_CHECKING:
     from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
 
+ALIASES = {
+    "abandoned_after_seconds": "abandoned_after",
+    "keep_after_restore_seconds": "keep_after_restore",
+    "keep_restore_calls": "keep_purge_control_calls",
+    "quiet_seconds": "quiet",
+    "scan_interval_seconds": "scan_interval",
+    "sealed": "signed_thinking",
+    "sealed_models": "signed_models",
+}
+"""Other names of keys. A number alone is seconds."""
 _BUILT_IN: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
     "implement": {"budget": {"threshold": 0.70}},
@@ -52,15 +62,13 @@ class Settings(Profiled):
         0.01,
         'least saving for which a session is rewritten: a share of it (`"1%"`) or bytes (`"64KB"`)',
     )
-    quiet_seconds: Seconds = key(30, "seconds without a change before a session is rewritten")
-    abandoned_after_seconds: Seconds = key(
-        3600, "seconds without a change after which an open turn counts as abandoned"
+    quiet: Wait = key(30, "how long a session is unchanged before it is rewritten")
+    abandoned_after: Wait = key(
+        3600, "how long an open turn is unchanged before it counts as abandoned"
     )
-    keep_after_restore_seconds: Seconds = key(
-        600, "seconds during which a restored value is not extracted again"
-    )
+    keep_after_restore: Wait = key(600, "how long a restored value is not extracted again")
     keep_purge_control_calls: Switch = key(False, "keep the agent's own restore calls whole")
-    scan_interval_seconds: Interval = key(30, "seconds between the scans of the daemon")
+    scan_interval: Interval = key(30, "time between the scans of the daemon")
     auto_cron: Cron = key(None, 'cron schedule of these scans instead (`"*/2 * * * *"`)')
     watch: Switch = key(True, "scan soon after a change, too")
     retention: Duration = key(
@@ -93,9 +101,14 @@ class Settings(Profiled):
     log_format: Literal["auto", "console", "json"] = key(
         "auto", "`console`, `json`; `auto`: console on a terminal"
     )
-    metrics_file: AbsolutePath | None = key(None, "file for Prometheus, written after each scan")
     _threshold: float | None = PrivateAttr(None)
     _under: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_other_names(cls, table: dict[str, Any]) -> dict[str, Any]:
+        renamed = {ALIASES[name]: value for name, value in table.items() if name in ALIASES}
+        return renamed | {name: value for name, value in table.items() if name not in ALIASES}
 
     @property
     def judged_whole(self) -> bool:
@@ -135,8 +148,10 @@ class Settings(Profiled):
             values.setdefault("rules", ())
         budget = given(profile.budget)
         threshold = budget.pop("threshold", None)
-        by_tier = self.budget.threshold_by_tier | budget.pop("threshold_by_tier", {})
-        values["budget"] = self.budget.model_copy(update=budget | {"threshold_by_tier": by_tier})
+        if isinstance(threshold, dict):
+            budget["threshold"] = self.budget.by_tier() | threshold
+            threshold = None
+        values["budget"] = self.budget.model_copy(update=budget)
         values["archive"] = self.archive.under(profile.archive)
         # The first glob that matches a model counts, so the globs of the profile come first.
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
@@ -173,11 +188,10 @@ class Settings(Profiled):
             ),
             keep_recent=self.keep_recent,
             min_value_length=self.min_value_length,
-            dead_kinds=self.dead_kinds,
             signed_thinking=self.signed_thinking,
             signed_models=self.signed_models,
             enabled=self.enabled,
-            keep_after_restore=float(self.keep_after_restore_seconds),
+            keep_after_restore=float(self.keep_after_restore),
             exclude_tools=tuple(
                 pattern.removeprefix("tool:") for pattern in self.exclude
                 if pattern.startswith("tool:")
@@ -193,9 +207,11 @@ class Settings(Profiled):
     def budget_rules(self) -> Budget:
         from brainsurgeon.model.rules import Budget  # noqa: PLC0415  `show` needs no budget
 
+        threshold = self.budget.threshold
         return Budget(
             self.budget.enabled, self.budget.max_step, self.budget.max_messages,
-            self.budget.threshold, self._threshold, tuple(self.budget.threshold_by_tier.items()),
+            threshold if isinstance(threshold, float) else 0.75, self._threshold,
+            tuple(self.budget.by_tier().items()),
             tuple(self.windows.items()), tuple(self.tiers.items()),
         )  # fmt: skip
 

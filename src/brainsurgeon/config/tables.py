@@ -9,19 +9,18 @@ from pydantic import Field
 from brainsurgeon.config.values import (
     Command,
     Count,
-    Duration,
     Names,
     Positive,
     RootPath,
     SessionGlobs,
     SettingsTable,
-    Share,
     Switch,
+    Threshold,
     key,
     wants,
 )
 from brainsurgeon.model.entries import Kind
-from brainsurgeon.model.turns import LAST_STEP, Tier
+from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
 
 if TYPE_CHECKING:
     from brainsurgeon.model.rules import ArchiveRules
@@ -67,30 +66,16 @@ class ArchiveTable(SettingsTable):
     )
     token_threshold: Count = key(8000, "archive a turn of more tokens than this")
     tool_call_threshold: Count = key(5, "archive a turn of at least this many tool calls")
-    on_failed: Switch = key(True, "archive a turn that was interrupted")
     keep_turns: Count = key(2, "number of latest turns that are never archived")
-    depth_cap: Count = key(3, "how many times archived turns are archived again")
-    fold_after: Positive = key(
-        20, "number of consecutive archived turns above which they become one"
-    )
-    style: Literal["structured", "paragraph"] = key(
-        "structured", "form of a summary: `structured` (JSON) or `paragraph`"
-    )
-    summary_chars: Positive = key(
-        2000, "maximum number of characters that a summary quotes of the outcome"
-    )
     command: Command = key((), "a program of yours that writes the summary instead")
-    command_timeout: Duration = key(300, "time limit of that program")
 
     def decision_rules(self, *, enabled: bool, keep_recent: int) -> ArchiveRules:
         from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  `show` archives nothing
 
-        values = {
-            key: getattr(self, key) for key in type(self).model_fields if "command" not in key
-        }
         return ArchiveRules(
-            **values | {"enabled": enabled and self.enabled}, keep_recent=keep_recent
-        )
+            enabled and self.enabled, self.token_threshold, self.tool_call_threshold,
+            self.keep_turns, keep_recent,
+        )  # fmt: skip
 
     def under(self, profile: ArchiveTable) -> ArchiveTable:
         return self.model_copy(update=given(profile))
@@ -101,11 +86,18 @@ class BudgetTable(SettingsTable):
 
     enabled: Switch = key(False, "extract more from a session whose context is too full")
     max_step: MaxStep = key(3, "last (strongest) step of relief that a scan may take")
-    threshold: Share = key(
-        0.75, "share of the window above which a session is too full, for models of no known tier"
+    threshold: Threshold = key(
+        None,
+        "share of the window above which a session is too full, or a table of shares for "
+        "`frontier`, `mid` and `small` models; not set: 0.85, 0.65, 0.35, and 0.75 for others",
     )
-    threshold_by_tier: dict[Tier, Share] = key(dict, "the same for `frontier`, `mid`, `small`")
     max_messages: Count = key(0, "extract every value further back than this many messages; 0: off")
+
+    def by_tier(self) -> dict[Tier, float]:
+        """Return the thresholds that are set for tiers; a single one is set for all of them."""
+        if isinstance(self.threshold, float):
+            return dict.fromkeys(TIERS, self.threshold)
+        return self.threshold or {}
 
 
 class Profiled(SettingsTable):
@@ -122,11 +114,6 @@ class Profiled(SettingsTable):
         (),
         "the long form of `trigger_types`: `[[rules]]` with `kind`, `tool` (globs), "
         "`min_value_length`, `keep_recent`",
-    )
-    dead_kinds: tuple[Kind, ...] = key(
-        (),
-        "kinds to extract from entries that requests no longer contain; "
-        "empty: the same kinds as from other entries",
     )
     signed_thinking: Literal["take", "defer"] = key(
         "take",

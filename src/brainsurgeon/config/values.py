@@ -17,6 +17,8 @@ from pydantic import (
     WrapValidator,
 )
 
+from brainsurgeon.model.turns import TIERS, Tier
+
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS))
@@ -123,10 +125,32 @@ def seconds_of(value: Any) -> int | None:
     return seconds
 
 
+def _wait(value: Any) -> int:
+    """Return the seconds of `30s` and the like; a number alone is seconds, too."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= CENTURY:
+        return value
+    try:
+        seconds = 0 if value in ("0s", "0") else seconds_of(value)
+    except InvalidValueError:
+        seconds = None
+    if seconds is None:
+        raise InvalidValueError('a whole number with s, m, h, d or w ("30s")')
+    return seconds
+
+
+def _interval(value: Any) -> int:
+    seconds = _wait(value)
+    if not 1 <= seconds <= YEAR:
+        raise InvalidValueError('from "1s" to "365d"')
+    return seconds
+
+
 def _duration_text(seconds: int | None) -> str:
     """Return a duration in its largest unit, but one day in hours."""
     if seconds is None:
         return "never"
+    if seconds == 0:
+        return "0s"
     unit, size = next(
         (unit, size) for unit, size in reversed(_UNITS.items())
         if seconds % size == 0 and (seconds != size or unit not in "wd")
@@ -158,6 +182,17 @@ def _reclaim(value: Any) -> float | int:
 
 def _reclaim_text(value: Any) -> Any:
     return f"{value * 100:g}%" if isinstance(value, float) else value
+
+
+def _threshold(value: Any) -> Any:
+    shares = value if isinstance(value, dict) else {"": value}
+    fit = all(type(share) in (int, float) and 0 < share <= 1 for share in shares.values())
+    if value is None or (fit and shares.keys() <= {"", *TIERS}):
+        return value if value is None or isinstance(value, dict) else float(value)
+    raise InvalidValueError(
+        "a share of the window, above 0 and up to 1 (0.75), or a table of shares for frontier, mid "
+        "and small"
+    )
 
 
 def _cron(value: Any) -> str | None:
@@ -230,6 +265,7 @@ _WrittenSize = (
     Annotated[int, Field(ge=0, le=LARGEST)]
     | Annotated[str, Field(pattern=r"^[0-9]{1,15} ?([KMGkmg]?[Bb])?$")]
 )
+_Share = Annotated[float, Field(gt=0, le=1)]
 _WrittenShare = Annotated[str, Field(pattern=rf"^{_SHARE.pattern}$")]
 
 Switch = StrictBool
@@ -237,16 +273,14 @@ Count = Annotated[int, Field(strict=True, ge=0, le=LARGEST), wants("a whole numb
 Positive = Annotated[
     int, Field(strict=True, ge=1, le=LARGEST), wants("a whole number from 1 to 2^53")
 ]
-Seconds = Annotated[
-    int, Field(strict=True, ge=0, le=CENTURY), wants(f"a whole number from 0 to {CENTURY:,}")
-]
-Interval = Annotated[
-    int, Field(strict=True, ge=1, le=YEAR), wants(f"a whole number from 1 to {YEAR:,}")
-]
+_AS_TEXT = PlainSerializer(_duration_text, return_type=str, when_used="json")
+_WrittenWait = (
+    Annotated[int, Field(ge=0, le=CENTURY)] | Annotated[str, Field(pattern="^[0-9]{1,12}[smhdw]$")]
+)
+Wait = Annotated[int, BeforeValidator(_wait, json_schema_input_type=_WrittenWait), _AS_TEXT]
+Interval = Annotated[int, BeforeValidator(_interval, json_schema_input_type=_WrittenWait), _AS_TEXT]
 Duration = Annotated[
-    int | None,
-    BeforeValidator(seconds_of, json_schema_input_type=_WrittenDuration),
-    PlainSerializer(_duration_text, return_type=str, when_used="json"),
+    int | None, BeforeValidator(seconds_of, json_schema_input_type=_WrittenDuration), _AS_TEXT
 ]
 Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=_WrittenSize)]
 Reclaim = Annotated[
@@ -254,10 +288,10 @@ Reclaim = Annotated[
     BeforeValidator(_reclaim, json_schema_input_type=_WrittenSize | _WrittenShare),
     PlainSerializer(_reclaim_text, when_used="json"),
 ]
-Share = Annotated[
-    float, Field(strict=True, gt=0, le=1),
-    wants("a share of the window, above 0 and up to 1 (0.75)"),
-]  # fmt: skip
+Threshold = Annotated[
+    float | dict[Tier, float] | None,
+    BeforeValidator(_threshold, json_schema_input_type=_Share | dict[Tier, _Share]),
+]
 Cron = Annotated[str | None, BeforeValidator(_cron, json_schema_input_type=str)]
 AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
 RootPath = Annotated[str, BeforeValidator(_root)]

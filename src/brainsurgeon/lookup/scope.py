@@ -173,7 +173,7 @@ def _is_active(settings: Settings, session: Session, now: float) -> bool:
     """Check whether a session changed too recently for an open turn to count as abandoned."""
     if session.file is None:
         return False
-    return silence(session.file.fingerprint, now, now) < settings.abandoned_after_seconds
+    return silence(session.file.fingerprint, now, now) < settings.abandoned_after
 
 
 def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:

@@ -143,7 +143,7 @@ def _get_context(asked: _Asked) -> str:
         "would_extract": whole["would_extract"][:most],
         "would_archive": [turn for turn in whole["turns"] if turn["archivable"]][:most],
         "gain_bytes": content.gain,
-        "keep_after_restore_seconds": settings.keep_after_restore_seconds,
+        "keep_after_restore_seconds": settings.keep_after_restore,
     })  # fmt: skip
 
 

@@ -28,10 +28,9 @@ class Rules(Struct, frozen=True):
     """All rules of a configuration, in order; the first that matches a part decides.
 
     `keep_recent` and `min_value_length` apply if no rule matches. `keep_after_restore` is in
-    seconds. `dead_kinds` are the kinds that may be extracted from entries that no request contains
-    any more; empty means the kinds of the rules. If a signature would break, the thinking is
-    extracted (`signed_thinking` is `take`) or the session left alone (`defer`). `signed_models` are
-    globs of the models that sign their thinking together with its prefix.
+    seconds. If a signature would break, the thinking is extracted (`signed_thinking` is `take`) or
+    the session left alone (`defer`). `signed_models` are globs of the models that sign their
+    thinking together with its prefix.
 
     A result of more than `giant` characters is extracted at any position, a value more than
     `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
@@ -41,7 +40,6 @@ class Rules(Struct, frozen=True):
     rules: tuple[Rule, ...]
     keep_recent: int = 3
     min_value_length: int = 500
-    dead_kinds: tuple[str, ...] = ()
     signed_thinking: str = "take"
     signed_models: tuple[str, ...] = ()
     enabled: bool = True
@@ -80,19 +78,13 @@ class Rules(Struct, frozen=True):
 class ArchiveRules(Struct, frozen=True):
     """The rules by which turns are archived.
 
-    `keep_recent` is in messages, `keep_turns` in live turns. A summary quotes up to
-    `summary_chars`.
+    `keep_recent` is in messages, `keep_turns` in live turns.
     """
 
     enabled: bool = False
     token_threshold: int = 8000
     tool_call_threshold: int = 5
-    on_failed: bool = True
     keep_turns: int = 2
-    depth_cap: int = 3
-    fold_after: int = 20
-    style: str = "structured"
-    summary_chars: int = 2000
     keep_recent: int = 3
 
 

@@ -1,6 +1,6 @@
 """Turns of a session, the load of its requests, and how full its context is."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -116,7 +116,6 @@ class Archive(Struct, frozen=True):
     tokens_before: int
     tokens_after: int
     depth: int
-    style: str
     note: str | None
     digest: bytes
     prompts: tuple[str, ...] = ()
@@ -146,7 +145,6 @@ class ArchiveRecord(Struct, frozen=True):
     tokens_before: int
     tokens_after: int
     depth: int
-    style: str
     note: str | None
     digest: bytes
     run_id: int | None
@@ -206,6 +204,7 @@ class ModelCall(Struct, frozen=True):
 TOO_LONG, SIGNATURE = "too long", "signature"
 Method = Literal["session", "agent", "default"]
 Tier = Literal["frontier", "mid", "small"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
 # The highest step of the ladder that relieves a session.
 LAST_STEP = 6
 

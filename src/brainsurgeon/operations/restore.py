@@ -241,7 +241,7 @@ def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -
 
 
 def _patience(settings: Settings) -> float:  # until a pending restore lapses and waiting ends
-    return max(float(settings.keep_after_restore_seconds), LONGEST_WAIT)
+    return max(float(settings.keep_after_restore), LONGEST_WAIT)
 
 
 def _has_originals(

@@ -26,7 +26,6 @@ from brainsurgeon.model.reports import (
     Leaving,
     Metric,
     RootStatus,
-    ScanReport,
     Status,
 )
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
@@ -244,13 +243,10 @@ def check(now: Status, moment: float, *, max_age: float) -> list[str]:
     return troubles
 
 
-def metrics(
-    settings: Settings, store: Store | None, report: ScanReport | None = None
-) -> list[Metric]:  # fmt: skip
-    """Return the metrics of the store, and of the run in `report`, if there was one."""
-    problems = report.problems if report else list_rows(settings.root_directories())
+def metrics(settings: Settings, store: Store | None) -> list[Metric]:
+    """Return the metrics of the store, its roots and the databases of agents."""
     databases = [
-        problem for problem in problems
+        problem for problem in list_rows(settings.root_directories())
         if isinstance(problem, Unreadable) and os.path.basename(problem.path) == NAME
     ]  # fmt: skip
     listed = [
@@ -261,20 +257,6 @@ def metrics(
     ]  # fmt: skip
     if store:
         listed += _of_store(store)
-    if report:
-        unreadable = sum(problem.failed for problem in report.problems)
-        listed += [
-            Metric("last_run_duration_seconds", "How long the last run took.",
-                   report.duration_seconds),
-            Metric("last_run_sessions_seen", "Sessions that the last run saw.", report.files_seen),
-            Metric("last_run_sessions_changed", "Sessions that it changed.",
-                   report.sessions_changed),
-            Metric("last_run_sessions_deferred", "Sessions that it deferred.",
-                   report.files_deferred),
-            Metric("last_run_sessions_failed", "Sessions with which something went wrong in it.",
-                   report.files_failed),
-            Metric("last_run_unreadable_places", "Places that it could not look into.", unreadable),
-        ]  # fmt: skip
     return listed
 
 

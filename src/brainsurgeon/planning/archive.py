@@ -56,6 +56,10 @@ from brainsurgeon.planning.tail import Frontier
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
+# How many times archived turns are archived again, and the number of consecutive ones above which
+# they become one.
+DEPTH_CAP = 3
+FOLD_AFTER = 20
 _WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 # Characters kept of an answer: enough to see whether it was extracted.
 _BEGIN = 300
@@ -156,12 +160,12 @@ class Calls(Struct):
         elif result.failed:
             self._early.add(result.call_id)
 
-    def facts(self, closing: str, chars: int, note: str | None) -> SummaryFacts:
+    def facts(self, closing: str, note: str | None) -> SummaryFacts:
         """Return the facts of a turn that ends with the text `closing`."""
         files = list(self.written | self.touched)
         failed = {f"{tool}!": self.failed[tool] for tool in self.tools if self.failed[tool]}
         return replace(
-            closing_facts(closing, chars), note=note, failures=tuple(self.failures),
+            closing_facts(closing), note=note, failures=tuple(self.failures),
             files=tuple(files[:_FILES]), more=len(files[_FILES:]), tools={**self.tools, **failed},
         )  # fmt: skip
 
@@ -237,14 +241,14 @@ class GatheredTurn(Struct):
     def follows(self, last: int) -> bool:
         return self.broken is None or self.broken > last
 
-    def end(self, chars: int, note: str | None) -> None:
-        """Reduce the calls to the facts of a summary of up to `chars` characters."""
+    def end(self, note: str | None) -> None:
+        """Reduce the calls to the facts of a summary."""
         text = self.closing.step.text if self.closing else ""
         self.digest.update(text.encode("utf-8", "surrogatepass"))
         self.turn.open = self._open()
         self.called, self.failed = self.calls.tools.total(), self.calls.failed.total()
         self.closing_chars = len(text)
-        self.facts, self.calls = self.calls.facts(text, chars, note), _ENDED
+        self.facts, self.calls = self.calls.facts(text, note), _ENDED
         self.prompt = _short(self.prompt)
         self.closing = _short(self.closing) if self.closing else None
 
@@ -320,13 +324,13 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
         return f"referred to by {turn.referred}"
     if not turn.middle or turn.grows > turn.leaves * _WORTH:
         return "no gain"
-    if turn.depth >= rules.depth_cap:
+    if turn.depth >= DEPTH_CAP:
         return f"depth {turn.depth}"
     return None
 
 
 def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
-    if rules.on_failed and turn.cut_short:
+    if turn.cut_short:
         return "it was cut short"
     if turn.tokens > rules.token_threshold:
         return f"{turn.tokens:,} tokens"
@@ -446,7 +450,7 @@ class Conversation:
             return
         gathered, rules, asked = self.turns[-1], self._archiving.rules, self._archiving.asked
         turn, weight, closing = gathered.turn, gathered.weight, gathered.closing
-        gathered.end(rules.summary_chars, asked.get(turn.prompt_id))
+        gathered.end(asked.get(turn.prompt_id))
         if turn.dead:
             turn.position = OLD
         turn.middle = 0 if gathered.archived and not self.linked else gathered.middle
@@ -457,7 +461,7 @@ class Conversation:
         if closing is not None:
             turn.closing_id, turn.cut_short = closing.ident, closing.step.cut_short
         if gathered.facts and closing is not None and gathered.middle:
-            summary = summary_of(gathered.facts, rules.style, rules.summary_chars)
+            summary = summary_of(gathered.facts)
             turn.grows = len(archive_text(closing.ident or "", summary)) - gathered.closing_chars
         if not (
             gathered.archived or turn.asked or self._archiving.beyond > 0
@@ -617,12 +621,12 @@ class _Archiver(Conversation):
         return self._archives.get(gathered.turn.closing_id or "") if gathered.archived else None
 
     def _text(self, group: _Group) -> str:
-        last, chars, style = group[-1], self._rules.summary_chars, self._rules.style
+        last = group[-1]
         facts = [gathered.facts or SummaryFacts("") for gathered in group]
         if len(group) > 1:
-            return archive_text(last.turn.closing_id or "", outcomes_of(facts, style, chars))
+            return archive_text(last.turn.closing_id or "", outcomes_of(facts))
         made = self._archiving.summaries.get(last.digest_of(facts[0].note))
-        return archive_text(last.turn.closing_id or "", made or summary_of(facts[0], style, chars))
+        return archive_text(last.turn.closing_id or "", made or summary_of(facts[0]))
 
     def _archival(self, group: _Group, closing: TurnEntry) -> Archival:
         first, last = group[0], group[-1]
@@ -640,7 +644,7 @@ class _Archiver(Conversation):
             sum(end - begin for _, begin, end in _between(group)),
             whole.tokens(self._rate), 0,
             max(*(gathered.turn.depth for gathered in group), len(group) > 1) + 1,
-            self._rules.style, note, last.digest_of(note),
+            note, last.digest_of(note),
             prompts=tuple(gathered.turn.prompt_id for gathered in group),
             turns=turns, calls=calls, failed=failed,
         )  # fmt: skip
@@ -656,7 +660,7 @@ class _Archiver(Conversation):
         """Return the groups of two or more turns that become one archive each.
 
         The oldest live turns that end before the newest `beyond` messages are one group, or as many
-        of them as may be joined. In a row of adjacent archives longer than `fold_after`, the oldest
+        of them as may be joined. In a row of adjacent archives longer than FOLD_AFTER, the oldest
         half is merged until the row is short enough. `chosen` are the turns (by `id`) that are
         archived anyway.
         """
@@ -677,7 +681,7 @@ class _Archiver(Conversation):
         rows: list[list[tuple[_Group, int]]] = [[]]
         for gathered in live:
             depth = gathered.turn.depth or int(id(gathered) in chosen)
-            if not 0 < depth < self._rules.depth_cap or gathered.turn.held:
+            if not 0 < depth < DEPTH_CAP or gathered.turn.held:
                 rows.append([])
                 continue
             if rows[-1] and not self._may_join([*rows[-1][-1][0], gathered]):
@@ -687,12 +691,12 @@ class _Archiver(Conversation):
 
     def _merged(self, row: list[tuple[_Group, int]]) -> list[_Group]:
         done = []
-        while len(row) > max(1, self._rules.fold_after):
+        while len(row) > max(1, FOLD_AFTER):
             half = row[: max(2, len(row) // 2)]
             merged = [gathered for group, _ in half for gathered in group]
             depth = max(depth for _, depth in half) + 1
             row = row[len(half) :]
-            if depth < self._rules.depth_cap:
+            if depth < DEPTH_CAP:
                 row.insert(0, (merged, depth))
             else:
                 done.append(merged)
@@ -703,7 +707,7 @@ class _Archiver(Conversation):
         closing, at = last.closing, last.at or 0
         if closing is None or not closing.step.closes or closing.step.text_path is None:
             return False
-        if self._rules.depth_cap <= 1 or any(gathered.turn.held for gathered in group):
+        if DEPTH_CAP <= 1 or any(gathered.turn.held for gathered in group):
             return False
         if any(gathered.broken or gathered.fixed for gathered in inner) or not last.follows(at):
             return False

@@ -241,9 +241,7 @@ def steps_to(highest: int, *, in_rows: bool = False, linked: bool = False) -> tu
 
 def only_requested(rules: Rules) -> Rules:
     """Return rules that extract nothing by themselves."""
-    return replace(
-        rules, rules=(), dead_kinds=(), min_value_length=sys.maxsize, giant=0, max_messages=0
-    )
+    return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
 
 
 def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:

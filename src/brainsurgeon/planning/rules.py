@@ -84,11 +84,8 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
         if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
             return Keep("recent")
     # No model sees a dead part, so any kind may be extracted.
-    unsent = part.dead or (entry.dead is not None and part.kind in rules.dead_kinds)
-    if rule is None and not unsent:
+    if rule is None and not part.dead:
         return Keep("kind not among the triggers")
-    if entry.dead and not part.dead and rules.dead_kinds and part.kind not in rules.dead_kinds:
-        return Keep("kind not among the dead kinds")
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
     return Extract(_describe(part, entry))

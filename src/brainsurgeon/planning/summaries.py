@@ -9,6 +9,8 @@ from msgspec import Struct, field
 from brainsurgeon.model.entries import placeholder_id
 from brainsurgeon.model.turns import MARK
 
+# The maximum number of characters that a summary quotes of the outcome.
+QUOTED = 2000
 _QUESTIONS = 5
 _QUESTION = re.compile(r"[^\s.!?][^.!?\n]*\?")
 
@@ -32,7 +34,7 @@ class SummaryFacts(Struct, frozen=True):
     tools: Mapping[str, int] = field(default_factory=dict)
 
 
-def closing_facts(text: str, chars: int) -> SummaryFacts:
+def closing_facts(text: str, chars: int = QUOTED) -> SummaryFacts:
     """Return as much of a turn's last answer as summaries of up to `chars` characters quote."""
     questions = tuple(match.strip() for match in _QUESTION.findall(text)[:_QUESTIONS])
     # The text is kept only for a while: fewer than 200 further characters are not worth a cut.
@@ -46,14 +48,9 @@ def archive_text(entry_id: str, summary: str) -> str:
     return f"{MARK}\narchive: {placeholder_id(entry_id)}\n\n{summary}"
 
 
-def summary_of(facts: SummaryFacts, style: str, chars: int) -> str:
+def summary_of(facts: SummaryFacts, chars: int = QUOTED) -> str:
     outcome = _outcome(facts, facts.closing, chars)
     files = [*facts.files, f"+{facts.more}"] if facts.more else list(facts.files)
-    if style == "paragraph":
-        tools = ", ".join(f"{name} {count}" for name, count in facts.tools.items())
-        parts = {"Tools": tools, "Files": ", ".join(files), "Failed": "; ".join(facts.failures)}
-        head = ". ".join(f"{name}: {text}" for name, text in parts.items() if text)
-        return f"{head}.\n{outcome}" if head else outcome
     summary = {
         "outcome": outcome,
         "key_findings": facts.failures,
@@ -64,12 +61,10 @@ def summary_of(facts: SummaryFacts, style: str, chars: int) -> str:
     return json.dumps(summary, ensure_ascii=False)
 
 
-def outcomes_of(turns: Sequence[SummaryFacts], style: str, chars: int) -> str:
+def outcomes_of(turns: Sequence[SummaryFacts], chars: int = QUOTED) -> str:
     """List the outcomes of several turns, each with an equal share of the `chars`."""
     share = max(1, chars // len(turns))
     outcomes = [_outcome(facts, outcome_in(facts.closing), share) for facts in turns]
-    if style == "paragraph":
-        return "\n".join(f"- {outcome}" for outcome in outcomes)
     return json.dumps({"outcomes": outcomes}, ensure_ascii=False)
 
 

@@ -134,21 +134,19 @@ def _offer_json(offer: Offer) -> dict[str, Any]:
 
 
 def settings(listed: Iterable[Setting], source: str | None) -> str:
-    lines, tables, wide = [f"# {safe(source)}" if source else "# no file: the defaults"], [], 44
+    """Return the settings in force as a configuration file, first those that are no defaults."""
+    lines: dict[bool, list[str]] = {True: [], False: []}
     for setting in listed:
         origin = safe(setting.source.removeprefix(f"{source}:") if source else setting.source)
-        origin = f"# line {origin}" if origin.isdigit() else f"# {origin}"
-        head = f"[[{setting.key}]]"
-        for number, text in enumerate(setting.table):
-            body = [safe(line) for line in text.split("\n")]
-            tables += ["", head if number else f"{head.ljust(wide)} {origin}", *body]
-        if not setting.table:
-            lines.append(
-                f"# {setting.key} is not set"
-                if setting.value is None
-                else f"{safe(f'{setting.key} = {setting.value}').ljust(wide)} {origin}"
-            )
-    return "\n".join([*lines, *tables])
+        text = f"# {setting.key} is not set"
+        if setting.value is not None:
+            text = "\n".join(map(safe, f"{setting.key} = {setting.value}".split("\n")))
+            if setting.source != "default":
+                text = f"{text.ljust(44)} # {'line ' if origin.isdigit() else ''}{origin}"
+        lines[setting.source == "default"].append(text)
+    head = f"# {safe(source)}" if source else "# no file"
+    differ = lines[False] or ["# nothing differs from the defaults"]
+    return "\n".join([head, *differ, "", "# defaults", *lines[True]])
 
 
 def settings_json(

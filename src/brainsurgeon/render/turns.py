@@ -91,7 +91,7 @@ def record_json(record: ArchiveRecord) -> dict[str, Any]:
     return {
         "entry_id": record.entry_id, "prompt_id": record.prompt_id,
         "entries": record.entries, "tokens_before": record.tokens_before,
-        "tokens_after": record.tokens_after, "depth": record.depth, "style": record.style,
+        "tokens_after": record.tokens_after, "depth": record.depth,
         "turns_held": record.turns, "calls": record.calls, "calls_failed": record.failed,
         "archived_at": iso(record.made_at),
     }  # fmt: skip

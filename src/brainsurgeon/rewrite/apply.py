@@ -534,7 +534,7 @@ class _RowsAttempt:
         # None: there may be a process that we cannot see.
         owners = None if seen.owners is None else presence.owners
         presence = replace(presence, owners=owners, maintained=maintained)
-        gate = Gate(self._change.examined.settings.quiet_seconds, presence, self._own)
+        gate = Gate(self._change.examined.settings.quiet, presence, self._own)
         return fence(gate, self._window, self._session.schema, self._clock)
 
     @contextmanager

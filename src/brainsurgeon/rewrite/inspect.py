@@ -65,7 +65,7 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 
 def is_held(settings: Settings, file: SessionFile, now: float) -> bool:
     """Check whether a resting process of Claude Code has a session in memory."""
-    place, abandoned = claude_code.place(file.path), settings.abandoned_after_seconds
+    place, abandoned = claude_code.place(file.path), settings.abandoned_after
     return place is not None and claude_code.presence(place, now, abandoned).beside is not None
 
 
@@ -141,7 +141,7 @@ class Examination(Struct, frozen=True):
     def check_idle(self) -> None:
         check_touchable(self.session, self.settings)
         check_alone(self.session)
-        _raise(idleness.restless(self.silent, self.settings.quiet_seconds))
+        _raise(idleness.restless(self.silent, self.settings.quiet))
         self.check_turn()
 
     def check_turn(self) -> None:
@@ -150,7 +150,7 @@ class Examination(Struct, frozen=True):
             return
         if isinstance(self.session, OpenRows):
             # All signs are in the database; silence closes no turn.
-            quiet = self.settings.quiet_seconds
+            quiet = self.settings.quiet
             if shut := self.session.closed(quiet, self.now):
                 raise NotIdleError(
                     shut.reason, shut.until, idle=not shut.watched, given_up=shut.given_up
@@ -158,16 +158,16 @@ class Examination(Struct, frozen=True):
             if self.survey.open_turn and not self.session.is_killed(quiet, self.now):
                 raise NotIdleError(self.survey.open_turn, idle=True)
             return
-        abandoned = self.settings.abandoned_after_seconds
+        abandoned = self.settings.abandoned_after
         _raise(idleness.restless(self.silent, self.survey.quiet))
         _raise(idleness.open_turn(self.survey, self.silent, abandoned))
         _raise(self.signs(self.session, lambda: self.now).read())
 
     def signs(self, session: OpenSession, clock: Callable[[], float]) -> Signs:
-        place, abandoned = self._place, self.settings.abandoned_after_seconds
+        place, abandoned = self._place, self.settings.abandoned_after
         if place is None:
             return openclaw.signs(session.directory, session.file.name, clock, abandoned)
-        return claude_code.signs(place, clock, self.settings.quiet_seconds, abandoned)
+        return claude_code.signs(place, clock, self.settings.quiet, abandoned)
 
     @property
     def _place(self) -> claude_code.Place | None:
@@ -176,8 +176,8 @@ class Examination(Struct, frozen=True):
 
     @property
     def forgotten_at(self) -> float:
-        """When the session will have been silent for `abandoned_after_seconds`."""
-        return self.now + max(0.0, self.settings.abandoned_after_seconds - self.silent)
+        """When the session will have been silent for `abandoned_after`."""
+        return self.now + max(0.0, self.settings.abandoned_after - self.silent)
 
     @property
     def context_tokens(self) -> int | None:
@@ -203,7 +203,7 @@ class Examination(Struct, frozen=True):
         None without one, or if the session has been silent for so long that its next user will
         probably read it again.
         """
-        place, abandoned = self._place, self.settings.abandoned_after_seconds
+        place, abandoned = self._place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
             return None
         if not claude_code.presence(place, self.now, abandoned).beside:
@@ -225,7 +225,7 @@ class Examination(Struct, frozen=True):
         survey = self.format.survey(lines, by.window) if wider else self.survey
         session = Snapshot(
             lines, self.format, survey, records, self.now, changed_at=self.now - self.silent,
-            patience=max(LONGEST_WAIT, self.settings.abandoned_after_seconds),
+            patience=max(LONGEST_WAIT, self.settings.abandoned_after),
             branches_die_at=self.forgotten_at, habits=self.habits,
         )  # fmt: skip
         return plan(
@@ -279,7 +279,7 @@ def open_quiet(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
-    _raise(idleness.restless(_silence(file, state, now), settings.quiet_seconds))
+    _raise(idleness.restless(_silence(file, state, now), settings.quiet))
     with open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
             raise NotIdleError("changed just now")

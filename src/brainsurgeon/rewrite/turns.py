@@ -1,6 +1,5 @@
 """Read archived turns as the agent wrote them, and run the command that summarises turns."""
 
-import os
 import subprocess
 import time
 from collections import deque
@@ -145,7 +144,8 @@ def _offsets(
 LONGEST = 8000  # most characters of a summary; an empty or longer one is refused
 _MOST_BYTES = 4 * LONGEST
 _GLANCE = 0.02  # seconds between two checks of time and length: `cat /dev/zero` writes 2 MB
-STYLE = "BRAINSURGEON_STYLE"
+# Seconds that the command may take.
+_PATIENCE = 300.0
 
 
 class SummaryFailedError(Exception):
@@ -209,7 +209,6 @@ def _summarise(settings: Settings, turn: bytes, check_stop: Callable[[], None]) 
         process = subprocess.Popen(  # noqa: S603  it is the operator's own
             table.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, STYLE: table.style},
         )  # fmt: skip
     except OSError as error:
         raise SummaryFailedError(f"its command cannot be run: {error.strerror}") from None
@@ -219,8 +218,7 @@ def _summarise(settings: Settings, turn: bytes, check_stop: Callable[[], None]) 
         try:
             while output is None:
                 check_stop()
-                timeout = table.command_timeout
-                if timeout is not None and time.monotonic() > begun + timeout:
+                if time.monotonic() > begun + _PATIENCE:
                     raise CommandHungError("its command took too long")
                 try:
                     output, _ = process.communicate(rest, timeout=_GLANCE)

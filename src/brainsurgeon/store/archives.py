@@ -12,7 +12,9 @@ from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.columns import Table, columns, key_path_text, storable
 from brainsurgeon.store.history import Events
 
-_NOTHING = dict.fromkeys(("entries", "tokens_before", "tokens_after", "depth"), 0)
+# The form of all summaries; the column is from when there was a choice.
+_STYLE = {"style": "structured"}
+_NOTHING = dict.fromkeys(("entries", "tokens_before", "tokens_after", "depth"), 0) | _STYLE
 
 
 class Archives(Table):
@@ -48,7 +50,8 @@ class Archives(Table):
         more = {"session_id": session_id, "run_id": run_id, "state": "made", "made_at": now}
         ids = {}
         for archive in archives:
-            row = asdict(archive) | more | {"note": archive.note and storable(archive.note)}
+            row = asdict(archive) | more | _STYLE
+            row["note"] = archive.note and storable(archive.note)
             del row["prompts"]  # an archive of several turns names the first
             ids[archive.entry_id] = self._insert("archives", row)
         return ids
@@ -61,7 +64,7 @@ class Archives(Table):
         """Record a request to archive a turn; it replaces an earlier one and its note."""
         self._forget_asked(session_id, prompt_id)
         self._insert("archives", _NOTHING | {
-            "session_id": session_id, "entry_id": "", "prompt_id": prompt_id, "style": "",
+            "session_id": session_id, "entry_id": "", "prompt_id": prompt_id,
             "note": note and storable(note), "digest": b"", "state": "asked", "made_at": now,
         })  # fmt: skip
 

@@ -89,7 +89,7 @@ def restored(settings, store, clock):
 def ask(settings, store, clock):
     """Ask for an entry while its session is not idle: the request is noted."""
     recover(store)
-    busy = settings.model_copy(update={"quiet_seconds": 10**9})
+    busy = settings.model_copy(update={"quiet": 10**9})
     restore(busy, store, ENTRY, clock=clock)
 
 
