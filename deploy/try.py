@@ -10,6 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from brainsurgeon.hosts.homes import homes
+
 SAMPLES = Path(__file__).parent.parent / "tests" / "samples"
 PROGRAM = Path(sys.executable).parent / "brainsurgeon"
 
@@ -21,6 +23,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="brainsurgeon-try-") as scratch:
         code = demonstrate(Path(scratch))
     dry_run_of_your_own()
+    next_step()
     return code
 
 
@@ -59,10 +62,17 @@ def dry_run_of_your_own() -> None:
     """Say what a scan would do with the user's own sessions, touching nothing."""
     home = os.environ.get("OPENCLAW_STATE_DIR") or os.path.expanduser("~/.openclaw")
     if not os.path.isdir(os.path.join(home, "agents")):
-        say("You have no OpenClaw sessions of your own here, so that is all.")
+        say("You have no OpenClaw sessions of your own here.")
         return
     say("Your own OpenClaw sessions, only looking; nothing is written:")
     run(None, "scan", "--dry-run")
+
+
+def next_step() -> None:
+    """Say how to go on with the agents that have sessions on this machine."""
+    found = list(dict.fromkeys(home.agent for home in homes()))
+    say(f"To use it for {' and '.join(found)}:" if found else "To use it, once an agent is here:")
+    print("$ pipx install '.[mcp]'\n$ brainsurgeon init")
 
 
 def run(config: Path | None, *words: str, head: int | None = None) -> None:

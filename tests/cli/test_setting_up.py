@@ -385,16 +385,44 @@ def test_what_fails_is_said_with_the_last_words_of_the_command(newcomer):
 # --- being refused -------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_done_here_is_said_before_anything_is(newcomer):
-    """No manager of services, and no such agent: what to do instead, exit code 2, no file."""
+def test_an_agent_that_is_not_there_is_named_before_anything_is_done(newcomer):
+    """No such agent: exit code 2, no file."""
     before = newcomer.files()
-    service = newcomer.types("--yes", "--systemd")
     tool = newcomer.types("--yes", "--mcp", "claude")
 
-    assert (service.returncode, tool.returncode) == (2, 2)
-    assert "let cron call `brainsurgeon scan --once`" in complaint(service)
+    assert tool.returncode == 2
     assert "there is no command claude in PATH" in complaint(tool)
     assert newcomer.files() == before
+
+
+def test_without_systemd_everything_else_is_done(newcomer):
+    """The configuration is written; what could not be done is named, with exit code 1."""
+    done = newcomer.types("--yes", "--systemd")
+
+    assert done.returncode == 1
+    assert "no systemd runs for this user" in done.stdout.decode()
+    assert newcomer.config.exists()
+
+
+def test_a_line_for_cron_is_added_once_and_taken_back(newcomer):
+    """However often it runs, one line stands in the crontab; others stay, also when undone."""
+    table = newcomer.home / "table"
+    table.write_text("0 5 * * * backup\n")
+    newcomer.tools.mkdir()
+    (newcomer.tools / "crontab").write_text(
+        f"#!/bin/sh\ncase $1 in -l) cat {table};; -) cat > {table}.new && mv {table}.new {table};;"
+        " esac\n"
+    )
+    (newcomer.tools / "crontab").chmod(0o755)
+    done = [newcomer.types("--yes", "--cron") for _ in range(3)]
+
+    assert [one.returncode for one in done] == [0, 0, 0]
+    first, ours = table.read_text().splitlines()
+    assert first == "0 5 * * * backup"
+    assert ours.startswith("*/2 * * * * ")
+    assert ours.endswith("scan --once")
+    assert newcomer.types("--undo", "--yes").returncode == 0
+    assert table.read_text() == "0 5 * * * backup\n"
 
 
 def test_a_configuration_with_problems_is_named_as_ever(newcomer):

@@ -8,6 +8,7 @@ import pytest
 from brainsurgeon.config import load
 from brainsurgeon.hosts.homes import homes, uncovered
 from brainsurgeon.operations.init import unused_homes
+from brainsurgeon.operations.report import report
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
@@ -111,6 +112,21 @@ def test_codex_is_recognised_sized_and_explained(everywhere, settings, tmp_path)
     fresh, _ = load(str(tmp_path / "config.toml"))
     [one] = sessions(fresh, None, time.time())
 
-    assert (one.session, one.format, one.state) == ("codex:21/rollout-1", "codex", "skipped")
+    assert (one.session, one.format, one.state) == ("codex:-w/rollout-1", "codex", "skipped")
     assert one.size == len(dump(META))
     assert one.reason.startswith("Codex sessions are only read: a running Codex keeps its file")
+
+
+def test_a_session_of_codex_is_named_by_its_working_directory(everywhere):
+    """Not by the day on which it began; and the report does not say that it waits."""
+    rollout = everywhere / ".codex/sessions/2026/11/21/rollout-1.jsonl"
+    meta = {"type": "session_meta", "payload": {"id": "1", "cwd": "/home/dev/demo"}}
+    rollout.write_bytes(dump(meta))
+    config = everywhere / "codex.toml"
+    config.write_text(f'[[roots]]\npath = "{everywhere}/.codex/sessions"\n')
+    settings, _ = load(str(config))
+
+    assert [one.session for one in sessions(settings, None, time.time())] == [
+        "codex:-home-dev-demo/rollout-1"
+    ]
+    assert report(settings, None, time.time()).waiting == ()

@@ -146,37 +146,32 @@ def test_everything_is_installed_by_its_hash(account):
 
 
 def test_the_second_block_lets_it_run(account):
-    """The user's unit and the lines for cron name a program that stands there."""
+    """The user's unit and the line for cron name a program that stands there."""
     done = account.types(IN_PATH + commands(section("Keep it running"))[0])
     own = account.home / ".config/systemd/user/brainsurgeon.service"
 
     assert done.returncode == 0, done.stderr
     assert f"ExecStart={account.home}/.local/bin/brainsurgeon run\n" in own.read_text()
     assert account.said("systemctl") == ["--user", "enable", "--now", "brainsurgeon"]
-    jobs = [line for line in account.read("crontab").splitlines() if not line.startswith("#")]
-    assert len(jobs) == 2
-    for job in jobs:
-        ran = subprocess.run(
-            ["/bin/sh", "-c", job.split(None, 5)[5]], capture_output=True, check=False,
-            env={"HOME": str(account.home), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"},
-        )  # fmt: skip
-        assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b""), job
+    [job] = account.read("crontab").splitlines()
+    ran = subprocess.run(
+        ["/bin/sh", "-c", job.split(None, 5)[5]], capture_output=True, check=False,
+        env={"HOME": str(account.home), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"},
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b""), job
     assert account.said("sudo") == ["systemctl", "enable", "--now", "brainsurgeon"]
 
 
 def test_the_systems_unit_is_made_for_its_user(account):
     """User, home and program in the unit are those of who types the command."""
-    block = commands(section("Keep it running"))[0]
-    lines = [line for line in block.splitlines() if line.startswith(("as_me=", "sed "))]
-    unit = account.types("\n".join(lines).replace("sudo tee ", "cat; #")).stdout
+    own, other = account.home / ".openclaw", account.home / ".pi/agent/sessions"
+    unit = account.types(IN_PATH + "brainsurgeon init --systemd --system").stdout
 
     assert f"User={getpass.getuser()}\n" in unit
-    assert f"ExecStart={account.home}/.local/bin/brainsurgeon run\n" in unit
-    assert f"ReadWritePaths=-{account.home}/.openclaw " in unit
+    assert f"ExecStart={account.home}/.local/bin/brainsurgeon run --config " in unit
+    assert f"ReadWritePaths=-{own}\n" in unit
+    assert str(other) not in unit
     assert f"-o {getpass.getuser()} {account.home}/.local/state/brainsurgeon" in unit
-    assert "agent " not in "".join(re.findall(r"^[^#].*$", unit, re.MULTILINE)).replace(
-        "agent sessions", ""
-    )
     assert "/home/agent" not in unit
 
 

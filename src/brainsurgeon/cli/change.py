@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -23,6 +23,8 @@ from brainsurgeon.cli.options import (
     print_json,
     recovered_store,
     say,
+    seconds_given,
+    session_titles,
     settings_of,
     store_to_read,
 )
@@ -60,13 +62,10 @@ def restore(
         bool,
         typer.Option("--wait", help="Wait until the session is idle; with --all, 10m by default."),
     ] = False,
-    number: Annotated[
-        int | None,
+    run: Annotated[
+        str | None,
         typer.Option(
-            "--run",
-            metavar="RUN",
-            min=1,
-            help="Undo this run, as listed by `history`: restore what it extracted.",
+            "--run", help="Undo this run, as listed by `history`: restore what it extracted."
         ),
     ] = None,
     dry_run: Annotated[
@@ -86,16 +85,20 @@ def restore(
       brainsurgeon restore --all --pristine          undo everything
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    if number is not None:
+    if run is not None:
         if entry or everything or key or pristine or values or wait:
             raise UsageError("--run goes with --session and --dry-run only")
-        _roll_back(settings, number, session, dry_run=dry_run)
+        if not (run.isascii() and run.isdigit() and int(run[:18]) > 0):
+            raise UsageError(
+                f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
+            )
+        _roll_back(settings, int(run), session, dry_run=dry_run)
         return
     if dry_run:
         raise UsageError("--dry-run goes with --run")
     patience = 0.0
     if everything and wait:
-        patience, entry = _patience(entry or "10m"), None
+        patience, entry = seconds_given("--wait", entry or "10m"), None
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
     if everything and (key or values):
@@ -140,21 +143,11 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
     if given.json:
         text, values = render.document(sessions.restored_json(answer)), ""
     else:
-        text = readable_lines(sessions.restored(answer))
+        text = readable_lines(sessions.restored(answer, to_person=sys.stdout.isatty()))
         values = values_text(answer.content, answer.same_as) if answer.delivers else ""
     note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     print_raw(values)
-
-
-def _patience(duration: str) -> float:
-    from brainsurgeon.config.values import InvalidValueError, seconds_of
-
-    try:
-        seconds = seconds_of(duration)
-    except InvalidValueError as error:
-        raise UsageError(f"--wait {duration}: not a duration; it takes {error}") from error
-    return math.inf if seconds is None else seconds
 
 
 def _restore_all(
@@ -184,7 +177,11 @@ def _restore_all(
 
 def archive(
     session: Annotated[
-        str | None, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
+        str | None,
+        typer.Argument(
+            help="Path, id, prefix of the id, agent/id, or session key.",
+            autocompletion=session_titles,
+        ),
     ] = None,
     listing: Annotated[
         bool, typer.Option("--list", help="List the archived turns of SESSION, or of all.")

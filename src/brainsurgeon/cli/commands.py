@@ -139,6 +139,7 @@ def _of_wrong_words(error: Any) -> str | None:
     if message.startswith("Usage: "):
         return None
     text = message.replace("Value error, ", "").strip().rstrip(".")
+    text = re.sub(r"\. Did you mean ('.*?')\?", r"; did you mean \1?", text)
     return f"{text[:1].lower()}{text[1:]}; `{words} --help` says more"
 
 

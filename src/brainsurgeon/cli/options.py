@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct, field
 
+from brainsurgeon.errors import UsageError
 from brainsurgeon.model.text import readable, readable_lines
 
 if TYPE_CHECKING:
@@ -17,14 +19,31 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+def session_titles(incomplete: str) -> list[str]:
+    """Return the sessions that the store knows and that begin so, for the shell's completion."""
+    try:
+        from brainsurgeon.config import load
+
+        with store_to_read(load(given.config)[0]) as store:
+            records = store.sessions.all() if store else ()
+            return sorted(one.title for one in records if one.title.startswith(incomplete))
+    except Exception:  # noqa: BLE001  a shell that completes shows no error
+        return []
+
+
 Config = Annotated[str | None, typer.Option("--config", help="Configuration file to use.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 OneSession = Annotated[
     str | None,
-    typer.Option("--session", help="Path, id, prefix of the id, agent/id, or session key."),
+    typer.Option(
+        "--session",
+        help="Path, id, prefix of the id, agent/id, or session key.",
+        autocompletion=session_titles,
+    ),
 ]
 Sessions = Annotated[
-    list[str] | None, typer.Option("--session", help="Only this session. Repeatable.")
+    list[str] | None,
+    typer.Option("--session", help="Only this session. Repeatable.", autocompletion=session_titles),
 ]
 Keys = Annotated[
     list[str] | None,
@@ -36,7 +55,10 @@ Entry = Annotated[
     str, typer.Argument(help="Entry id, its beginning, or a whole pasted [[extracted-…]].")
 ]
 SessionName = Annotated[
-    str, typer.Argument(help="Path, id, prefix of the id, agent/id, or session key.")
+    str,
+    typer.Argument(
+        help="Path, id, prefix of the id, agent/id, or session key.", autocompletion=session_titles
+    ),
 ]
 
 
@@ -60,6 +82,17 @@ def settings_of(config: str | None, *, json: bool = False) -> Settings:
     for warning in given.warnings:
         print(f"brainsurgeon: {readable(warning)}", file=sys.stderr)
     return settings
+
+
+def seconds_given(option: str, text: str) -> float:
+    """Return the seconds of a duration that an option has; infinity for `never`."""
+    from brainsurgeon.config.values import InvalidValueError, seconds_of
+
+    try:
+        seconds = seconds_of(f"{text}s" if text.isdecimal() else text)
+    except InvalidValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
+    return math.inf if seconds is None else seconds
 
 
 def store_to_write(settings: Settings) -> Store:

@@ -21,6 +21,7 @@ from brainsurgeon.cli.options import (
     print_answer,
     print_json,
     say,
+    seconds_given,
     settings_of,
     store_to_read,
     store_to_write,
@@ -223,8 +224,8 @@ def status(
         bool, typer.Option("--check", help="For monitors: one line; exit code 1 on trouble.")
     ] = False,
     max_age: Annotated[
-        int, typer.Option("--max-age", min=1, help="Seconds after which a run is too old.")
-    ] = 900,
+        str, typer.Option("--max-age", help="With --check, how old the last run may be.")
+    ] = "15m",
     form: Annotated[
         Form,
         typer.Option("--format", help="html: a report page; prometheus: metrics for a monitor."),
@@ -269,7 +270,7 @@ def status(
     moment = time.time()
     with store_to_read(settings) as store:
         now = operation(settings, store, moment)
-    troubles = judge(now, moment, max_age=max_age)
+    troubles = judge(now, moment, max_age=seconds_given("--max-age", max_age))
     if json:
         print_json(standing.status_json(now) | standing.check_json(troubles))
     else:

@@ -32,12 +32,23 @@ class Agent(StrEnum):
 NEXT = """
 to prune now: brainsurgeon scan; how it stands: brainsurgeon status
 to take this back: brainsurgeon init --undo"""
+INSTALL = """\
+to install it: brainsurgeon init --systemd --system |
+  sudo tee /etc/systemd/system/brainsurgeon.service && sudo systemctl enable --now brainsurgeon"""
+NO_FILE = "there is no file: the defaults are in force; `brainsurgeon init` writes one"
 NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run to only look"
 
 
 def init(
     systemd: Annotated[
         bool, typer.Option("--systemd", help="Also run it as a service of your own.")
+    ] = False,
+    system: Annotated[
+        bool,
+        typer.Option("--system", help="With --systemd, only print the unit of a system service."),
+    ] = False,
+    cron: Annotated[
+        bool, typer.Option("--cron", help="Also let cron scan every two minutes.")
     ] = False,
     mcp: Annotated[
         list[Agent] | None,
@@ -70,6 +81,9 @@ def init(
     given.json = json
     config = config or given.config
     asks = not (yes or dry_run or json) and sys.stdin.isatty() and sys.stdout.isatty()
+    if system:
+        _print_system_unit(config, systemd=systemd)
+        return
     if undo:
         _undo(config, yes=yes, dry_run=dry_run, asks=asks)
         return
@@ -77,7 +91,8 @@ def init(
     from brainsurgeon.render import init as render
 
     setup = operation.set_up(
-        _program(), config, systemd=systemd, mcp=[one.value for one in mcp or ()], ask=asks
+        _program(), config, systemd=systemd, cron=cron, mcp=[one.value for one in mcp or ()],
+        ask=asks,
     )  # fmt: skip
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
@@ -89,13 +104,25 @@ def init(
     if json:
         print_json(render.init_json(setup.homes, setup.offers, report, done))
     elif done and not any(one.left for one in done):
-        say(NEXT)
+        keep = operation.keeps_running(setup)
+        say(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
     waits = any(one.waiting for one in setup.offers)
     if dry_run and waits and not json:
         say("\nnothing was done: this was a look; brainsurgeon init --yes does it")
     if waits and not (yes or dry_run or asks):
         raise UsageError(NO_ANSWER)
-    raise typer.Exit(1 if any(one.left for one in done) else 0)
+    impossible = any(offer.asked and not offer.steps for offer in setup.offers)
+    raise typer.Exit(1 if impossible or any(one.left for one in done) else 0)
+
+
+def _print_system_unit(config: str | None, *, systemd: bool) -> None:
+    from brainsurgeon.operations.init import system_unit
+
+    if not systemd:
+        raise UsageError("--system goes with --systemd")
+    print(system_unit(_program(), config), end="")
+    if sys.stdout.isatty():
+        typer.echo("\n" + INSTALL, err=True)
 
 
 def _program() -> tuple[str, ...]:
@@ -206,7 +233,7 @@ def config(
     settings = settings_of(config, json=json)
     source = config_path(config or given.config)
     if check and not json:
-        say(f"{source}: no problems" if source else "there is no file: the defaults are in force")
+        say(f"{source}: no problems" if source else NO_FILE)
         return
     from brainsurgeon.config.origins import settings_shown
     from brainsurgeon.render import init as render

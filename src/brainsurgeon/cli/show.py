@@ -18,6 +18,7 @@ from brainsurgeon.cli.options import (
     print_answer,
     print_json,
     say,
+    session_titles,
     settings_of,
     store_to_read,
 )
@@ -42,7 +43,10 @@ class Sort(StrEnum):
 def sessions(
     session: Annotated[
         str | None,
-        typer.Argument(help="Only this one, in detail: path, id, prefix of it, or session key."),
+        typer.Argument(
+            help="Only this one, in detail: path, id, prefix of it, or session key.",
+            autocompletion=session_titles,
+        ),
     ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", help="Only the sessions of this agent.")
@@ -110,7 +114,9 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ENTRY | SESSION]", help="Entry id or pasted placeholder; or a session."
+            metavar="[ENTRY | SESSION]",
+            help="Entry id or pasted placeholder; or a session.",
+            autocompletion=session_titles,
         ),
     ] = None,
     session: OneSession = None,
@@ -159,7 +165,7 @@ def show(
                 _print_turn(turn, index=index)
                 return
             if index:
-                raise UsageError(f"{name!r} is no archived turn")
+                raise UsageError(f"{name!r} is no archived turn: --index goes with one")
             shown = operation(settings, store, name, session, key or [])
         except NotFoundError as error:
             if session or key or index or type(error) is not NotFoundError:

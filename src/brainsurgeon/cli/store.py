@@ -125,9 +125,9 @@ def purge(
 def _ask(question: str) -> None:
     """Raise UsageError unless the user answers yes, or if there is no terminal."""
     if not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError("no terminal to ask for confirmation; pass --yes")
+        raise UsageError("nothing was done: no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):
-        raise UsageError("left as it was")
+        raise UsageError("nothing was done: the answer was no; --yes does it without asking")
 
 
 def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:

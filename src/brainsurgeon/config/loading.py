@@ -13,6 +13,8 @@ from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import InvalidValueError, closest
 from brainsurgeon.errors import ConfigError
 
+_KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
+_TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 PREFIX = "BRAINSURGEON_"
 """Prefix of the environment variables that override keys."""
 REMEMBERED = ("last_run_at", "last_retention_run_at")
@@ -52,11 +54,43 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
         settings = Settings.model_validate(table)
     except ValidationError as error:
         problems += [problem_text(problem, names) for problem in error.errors()]
-        raise ConfigError(source or "environment", problems) from None
+        raise _invalid(source, problems) from None
     problems += contradictions(settings, table)
     if problems:
-        raise ConfigError(source or "environment", problems)
+        raise _invalid(source, problems)
     return settings, warnings
+
+
+def _invalid(source: str | None, problems: list[str]) -> ConfigError:
+    """Return the error, each problem with the line of its key if that is found."""
+    if source is None or all(problem.startswith(PREFIX) for problem in problems):
+        return ConfigError("environment", problems)
+    lines = lines_of(_text_of(source))
+    numbered = []
+    for problem in problems:
+        keys = re.sub(r"\[[0-9]+\]", "", problem.partition(":")[0]).split(".")
+        places = (lines.get(".".join(keys[:end])) for end in range(len(keys), 0, -1))
+        line = next(filter(None, places), None)
+        numbered.append(f"{problem} (line {line})" if line else problem)
+    return ConfigError(source, numbered)
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Return the lines on which the keys and tables of a file probably are."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if table := _TABLE.match(line):
+            section = f"{table[1]}."
+            lines.setdefault(table[1], number)
+        elif key := _KEY.match(line):
+            lines.setdefault(f"{section}{key[1]}", number)
+    return lines
+
+
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8") as handle:
+        return handle.read()
 
 
 def _read_file(path: str) -> dict[str, Any]:

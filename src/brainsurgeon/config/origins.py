@@ -9,12 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.config.loading import PREFIX, config_path
+from brainsurgeon.config.loading import PREFIX, config_path, lines_of
 from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import SettingsTable
-
-_KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
-_TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 
 
 class Setting(Struct, frozen=True):
@@ -82,15 +79,7 @@ def _given(file: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the keys in a file, and the lines on which they probably are."""
     with open(file, encoding="utf-8") as handle:
         text = handle.read()
-    lines: dict[str, int] = {}
-    section = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        if table := _TABLE.match(line):
-            section = f"{table[1]}."
-            lines.setdefault(table[1], number)
-        elif key := _KEY.match(line):
-            lines.setdefault(f"{section}{key[1]}", number)
-    return tomllib.loads(text), lines
+    return tomllib.loads(text), lines_of(text)
 
 
 def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | None) -> str:

@@ -6,16 +6,30 @@ offsets shift, the conversation disappears from their lists (openai/codex, issue
 38341).
 """
 
+import json
+import re
 from collections.abc import Sequence
 
 from brainsurgeon.formats.base import dict_or_empty
 from brainsurgeon.model.entries import Entry
 
 NAME = "codex"
+HEAD = 65_536
+"""Bytes of a file within which its working directory stands."""
+_WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 ONLY_READ = (
     "Codex sessions are only read: a running Codex keeps its file open, and newer ones remember"
     " offsets in it"
 )
+
+
+def agent(head: bytes) -> str | None:
+    """Return the name of an agent, made of its working directory as Claude Code does it."""
+    found = _WORKING_DIRECTORY.search(head)
+    try:
+        return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
+    except ValueError:
+        return None
 
 
 def recognises(entries: Sequence[Entry]) -> bool:

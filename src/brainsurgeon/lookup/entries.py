@@ -57,7 +57,10 @@ def entry_named(
     """
     wanted = id_named(reference)
     if store is None:
-        raise NotFoundError(f"nothing is extracted from entry {wanted!r}: the store is still empty")
+        raise NotFoundError(
+            f"nothing is extracted from entry {wanted!r}: the store is still empty; "
+            "`brainsurgeon scan` fills it"
+        )
     if is_placeholder(reference):
         return _exactly(settings, store, reference, session, to_show=to_show)
     try:

@@ -114,7 +114,7 @@ def session_for(
     if name:
         return session_among(listed, name)
     if not listed or (scope.session and len(listed) > 1):
-        raise NotFoundError("no session is known here")
+        raise NotFoundError("no session of this agent is known here; name one as `session`")
     if scope.session:
         return listed[0]
     deadline = time.monotonic() + claude_code.LATEST_LINE
@@ -159,7 +159,7 @@ def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) 
     if holds is not None:
         sessions = list(filter(holds, sessions))
         if not sessions:
-            raise NotFoundError("no session here has that entry")
+            raise NotFoundError("no session of this agent has that entry; name another `entry`")
         if len(sessions) == 1:
             return sessions[0]
     newest = sorted(

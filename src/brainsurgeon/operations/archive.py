@@ -84,9 +84,11 @@ def _live_turns(
     """
     title, file = session.title, file_of(session)
     if not settings.enabled:
-        raise FailedError(f"{title}: nothing is archived while enabled = false")
+        raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
     if file.in_database:
-        raise FailedError(f"{title}: sessions in a database have no form for archives")
+        raise FailedError(
+            f"{title}: sessions in a database have no form for archives; nothing was changed"
+        )
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{title}: {why}; its file was left as it is")
     with examine_to_show(settings, store, file, session.record, now) as (examined, records):
@@ -120,7 +122,7 @@ def done(
     now = clock()
     with _live_turns(settings, store, session, now) as (examined, listed):
         if not listed or not listed[-1].turn.prompt_id:
-            raise UsageError("this session has no turn that could be closed")
+            raise UsageError("this session has no turn that could be closed; nothing was changed")
         prompt_id = listed[-1].turn.prompt_id
         _ask(store, examined, {prompt_id: text}, now)
     return prompt_id

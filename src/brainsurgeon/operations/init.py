@@ -7,12 +7,14 @@ crash leaves nothing unrecorded. Foreign and changed files are reported and kept
 import hashlib
 import json
 import os
+import pwd
 import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -37,6 +39,9 @@ from brainsurgeon.store.database import make_directory
 
 PATIENCE = 120  # seconds for a command of another program; an agent's own starts in a few
 _SYSTEMCTL = ("systemctl", "--user")
+_ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
+_REMOVE_LINE = ("sh", "-c", 'crontab -l | grep -vxF -- "$1" | crontab -', "sh")
+_SERVICE, _LINE = "a service of your own", "a line for cron"
 # The writable paths in the unit file as shipped.
 _WRITABLE = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
 
@@ -98,12 +103,13 @@ class Setup(Struct, frozen=True):
 
 
 def set_up(
-    program: Command, config: str | None, *, systemd: bool, mcp: Collection[str], ask: bool
-) -> Setup:
+    program: Command, config: str | None, *, systemd: bool, cron: bool, mcp: Collection[str],
+    ask: bool,
+) -> Setup:  # fmt: skip
     """Plan the requested steps and, with `ask`, further steps that may be useful.
 
-    `program` is the command that starts this program from any directory. Raises UsageError for a
-    requested step that is impossible on this machine.
+    `program` is the command that starts this program from any directory. A requested service that
+    is impossible on this machine is an offer without steps. Raises UsageError for a tool that is.
     """
     every_home = homes()
     own = [home for home in every_home if os.stat(home.path).st_uid == os.geteuid()]
@@ -125,6 +131,7 @@ def set_up(
     offers = (
         Offer("a configuration", (step,), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
+        *_cron(program, more, asked=cron, ask=ask),
         *_tools(program, more, record, asked=mcp, ask=ask),
     )
     foreign = tuple(home for home in every_home if home not in own)
@@ -137,23 +144,15 @@ def set_up(
 def _systemd(
     program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
 ) -> Iterator[Offer]:
-    """Offer the user unit and its start; raise UsageError if `asked` and no systemd runs."""
-    runs = shutil.which("systemctl") is not None and _systemctl("is-system-running") != "offline"
-    if asked and not runs:
-        raise UsageError(
-            "no systemd runs for this user (systemctl --user): let cron call `brainsurgeon scan"
-            " --once`, or run `brainsurgeon run` under what supervises programs here"
-        )
-    if not (runs and (asked or ask)):
+    """Offer the user unit and its start; without steps if it is `asked` for and no systemd runs."""
+    if asked and not _systemd_runs():
+        why = f"no systemd runs for this user (systemctl --user): {_without_systemd()}"
+        yield Offer(_SERVICE, (), asked, why)
+    if not ((asked or ask) and _systemd_runs()):
         return
-    # A root of OpenClaw's agents needs its state directory, too.
-    directories = [
-        os.path.dirname(root.path) if os.path.basename(root.path) == "agents" else root.path
-        for root in settings.root_directories()
-    ]
     shipped = [os.path.realpath(os.path.expanduser(path)) for path in _WRITABLE]
     writable = [
-        path for path in dict.fromkeys((*directories, settings.state_dir))
+        path for path in _written_by(settings)
         if not any(
             os.path.commonpath([os.path.realpath(path), directory]) == directory
             for directory in shipped
@@ -171,7 +170,71 @@ def _systemd(
         (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"), state, path=path,
     )  # fmt: skip
     note = "without a session at the desktop also: loginctl enable-linger"
-    yield Offer("a service of your own", (unit, start), asked, note)
+    yield Offer(_SERVICE, (unit, start), asked, note)
+
+
+def _written_by(settings: Settings) -> list[str]:
+    """Return the directories in which a service writes."""
+    # A root of OpenClaw's agents needs its state directory, too.
+    directories = [
+        os.path.dirname(root.path) if os.path.basename(root.path) == "agents" else root.path
+        for root in settings.root_directories()
+    ]
+    return list(dict.fromkeys((*directories, settings.state_dir)))
+
+
+def system_unit(program: Command, config: str | None) -> str:
+    """Return the unit of a system service that runs as this user, for its roots and its store."""
+    settings, _ = load(config)
+    path = config_path(config)
+    more = ("--config", os.path.abspath(path)) if path else ()
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    text = "[Unit]" + _packaged_text("systemd/brainsurgeon.service").partition("[Unit]")[2]
+    writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in _written_by(settings)]
+    for pattern, wanted in (
+        ("User=agent", f"User={user}"),
+        (r"ExecStart=\S+ run", f"ExecStart={_unit_command((*program, 'run', *more))}"),
+        (r"(?:ReadWritePaths=.*\n)+", "".join(writable)),
+        (r"-o agent \S+", f"-o {user} {_unit_word(settings.state_dir)}"),
+    ):
+        text = re.sub(pattern, wanted.replace("\\", r"\\"), text)
+    return f"# Made by `brainsurgeon init --systemd --system` for {user}.\n\n{text}"
+
+
+def _cron(program: Command, more: Command, *, asked: bool, ask: bool) -> Iterator[Offer]:
+    """Offer a line in the user's crontab; without steps if it is `asked` for and there is none."""
+    if shutil.which("crontab") is None:
+        if asked:
+            why = "there is no command crontab: run `brainsurgeon run` under what supervises here"
+            yield Offer(_LINE, (), asked, why)
+        return
+    if not (asked or (ask and not _systemd_runs())):
+        return
+    line = f"*/2 * * * * {shlex.join((*program, 'scan', '--once', *more))}".replace("%", r"\%")
+    listed = _call(("crontab", "-l"), 20).stdout.splitlines()
+    there = any(re.match(r"[^#].*brainsurgeon\S* +scan\b", job) for job in listed)
+    step = CommandStep("line for cron", (*_ADD_LINE, line), (*_REMOVE_LINE, line),
+                       "there" if there else "new")  # fmt: skip
+    yield Offer(_LINE, (step,), asked, "it prints nothing when nothing happened")
+
+
+def _without_systemd() -> str:
+    if shutil.which("crontab"):
+        return "`brainsurgeon init --cron` lets cron do it"
+    return "run `brainsurgeon run` under what supervises programs here, as in deploy/compose.yaml"
+
+
+def keeps_running(setup: Setup) -> str | None:
+    """Return how to keep it running on this machine, or None if a service or cron does."""
+    steps = [step for offer in setup.offers for step in offer.steps]
+    if any(step.what in ("user service", "line for cron") for step in steps):
+        return None
+    return "`brainsurgeon init --systemd`" if _systemd_runs() else _without_systemd()
+
+
+@cache
+def _systemd_runs() -> bool:
+    return shutil.which("systemctl") is not None and _systemctl("is-system-running") != "offline"
 
 
 def _systemctl(question: str) -> str:
@@ -265,11 +328,15 @@ def _configuration(homes: Iterable[Home]) -> str:
 def _user_unit(command: Iterable[str], writable: Iterable[str]) -> str:
     lines = _packaged_text("systemd/user/brainsurgeon.service").splitlines()
     start = lines.index("ExecStart=%h/.local/bin/brainsurgeon run")
-    lines[start] = "ExecStart=" + " ".join(map(_unit_word, command))
+    lines[start] = f"ExecStart={_unit_command(command)}"
     option = "ReadWritePaths="
     end = max(number for number, line in enumerate(lines, 1) if line.startswith(option))
     lines[end:end] = [f"{option}{_unit_word('-' + path)}" for path in writable]
     return "\n".join(lines) + "\n"
+
+
+def _unit_command(words: Iterable[str]) -> str:
+    return " ".join(map(_unit_word, words))
 
 
 def _unit_word(text: str) -> str:

@@ -46,7 +46,9 @@ def relieve(
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
     if moved_away(file):
-        raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
+        raise GuardedError(
+            f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
+        )
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:

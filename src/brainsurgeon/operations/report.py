@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.formats import codex
 from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import Context, Report, SessionPage, SessionSummary, Sum
@@ -16,6 +17,7 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import context, preview_of
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import status
+from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
@@ -71,9 +73,15 @@ def report(
         _added((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
         tuple(Counter(summary.state for summary in listed).most_common()), tuple(pages),
         smaller,
-        tuple(summary for summary in listed if summary.state not in ("idle", "gone")),
+        tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
         _largest(_unreached(known)), previews,
     )  # fmt: skip
+
+
+def _waits(about: SessionSummary, session: Session, settings: Settings) -> bool:
+    """Check whether a session is left alone for now, and not for ever."""
+    never = about.format == codex.NAME or (session.file and excluded(session.file, settings))
+    return about.state not in ("idle", "gone") and not never
 
 
 def _taken_apart(about: SessionSummary, content: Context) -> SessionPage:

@@ -82,7 +82,8 @@ class _Rollback:
         wanted = [session_among(known, name) for name in names] if names else known
         changed = [item for item in wanted if item.record and item.record.id in touched]
         if names and (untouched := next((item for item in wanted if item not in changed), None)):
-            raise NotFoundError(f"nothing of run {self._number} is found in {untouched.title}")
+            what = f"nothing of run {self._number} is found in {untouched.title}"
+            raise NotFoundError(f"{what}; `brainsurgeon history --events` says where it was")
         return changed
 
     def undo(self, session: Session) -> tuple[SessionRollback, Rewrite | None]:

@@ -33,9 +33,11 @@ def search(
     try:
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
     except re.error as error:
-        raise UsageError(f"{text!r} is no regular expression: {error}") from error
+        raise UsageError(
+            f"{text!r} is no regular expression ({error}); without --regex it is plain text"
+        ) from error
     if not text:
-        raise UsageError("search wants a text")
+        raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits: list[Hit] = []
     for item in listed:

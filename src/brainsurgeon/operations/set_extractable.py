@@ -40,7 +40,9 @@ def set_extractable(
     has moved its sessions elsewhere.
     """
     if value is not None and value > LARGEST_WINDOW:
-        raise UsageError(f"a window of {value} messages is no number that every reader keeps")
+        raise UsageError(
+            f"a window of {value} messages is no number that every reader keeps; give a smaller one"
+        )
     wanted = id_named(entry)
     if session:
         chosen = session_named(settings, store, session)
@@ -52,7 +54,9 @@ def set_extractable(
     places = [(item, ident) for item in listed for ident in _ids_in(item, wanted, ids)]
     places = [place for place in places if place[1] in ids] or places
     if not places:
-        raise NotFoundError(f"no entry {wanted!r} stands in {where}")
+        raise NotFoundError(
+            f"no entry {wanted!r} stands in {where}; `brainsurgeon show SESSION` prints all"
+        )
     if len({ident for _, ident in places}) > 1:
         names = [f"{item.title}  {ident}" for item, ident in places]
         raise AmbiguousError(f"entry {wanted!r}", names, "say more of its id")
@@ -62,7 +66,9 @@ def set_extractable(
     [(chosen, ident)] = places
     file = file_of(chosen)
     if moved_away(file):
-        raise GuardedError(f"{chosen.title}: its agent keeps its sessions in SQLite now")
+        raise GuardedError(
+            f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
+        )
     now = clock()
     record = recorded(noted(store, chosen))
     with store.transaction():

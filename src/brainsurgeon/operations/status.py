@@ -210,9 +210,10 @@ def check(now: Status, moment: float, *, max_age: float) -> list[str]:
     """Return the problems of a status; the last run must not be older than `max_age` seconds."""
     troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
     if now.last_run_at is None:
-        troubles.append("no run was ever made")
+        troubles.append("no run was ever made: `brainsurgeon scan` makes one")
     elif moment - now.last_run_at > max_age:
-        troubles.append(f"the last run was {lasting(moment - now.last_run_at)} ago")
+        ago = lasting(moment - now.last_run_at)
+        troubles.append(f"the last run was {ago} ago, more than --max-age {lasting(max_age)}")
     elif now.last_run_at - moment > max_age:
         ahead = lasting(now.last_run_at - moment)
         troubles.append(f"the last run is noted {ahead} ahead: the clock was set back since")

@@ -51,7 +51,9 @@ def replacing_store(
 
 def _check_exists(settings: Settings) -> None:
     if not os.path.lexists(database_path(settings.state_dir)):
-        raise UsageError(f"{settings.state_dir}: there is no store")
+        raise UsageError(
+            f"{settings.state_dir}: there is no store yet; `brainsurgeon scan` makes one"
+        )
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:

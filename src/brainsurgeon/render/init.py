@@ -144,7 +144,7 @@ def settings(listed: Iterable[Setting], source: str | None) -> str:
             if setting.source != "default":
                 text = f"{text.ljust(44)} # {'line ' if origin.isdigit() else ''}{origin}"
         lines[setting.source == "default"].append(text)
-    head = f"# {safe(source)}" if source else "# no file"
+    head = f"# {safe(source)}" if source else "# no file: `brainsurgeon init` writes one"
     differ = lines[False] or ["# nothing differs from the defaults"]
     return "\n".join([head, *differ, "", "# defaults", *lines[True]])
 

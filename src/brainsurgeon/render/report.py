@@ -11,6 +11,7 @@ from itertools import accumulate
 from brainsurgeon import __version__
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
+from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, counted, readable
 from brainsurgeon.render import bytes_, local
 from brainsurgeon.render.runs import WHAT_STAYS
@@ -128,11 +129,11 @@ def report(report: Report) -> str:
         f"<h3>Extracted, by tool</h3>{bars(report.tools, 'value')}</div></div>"
     )
     sections = (
+        ("largest", "Largest sessions", *_largest(report)),
         ("time", "Over time",
          "What stands outside the sessions today, by the day on which it was taken out.",
          over_time(report.days, int(report.made_at // _DAY))),
         ("sizes", "Sizes", "", sizes),
-        ("largest", "Largest sessions", *_largest(report)),
         ("waiting", "What waits", *_waiting(report)),
         ("unreached", "Not reached",
          ("Agents keep copies of values beside their sessions. No pruning reaches these; what is "
@@ -202,6 +203,8 @@ def _figures(report: Report) -> str:
     share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
     coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
+        ("Not sent any more", f"{rounded(now.tokens_saved)} tokens",
+         "less in the next requests of all sessions together"),
         ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of what they held"),
         ("Sessions now", bytes_(size),
          ", ".join(f"{number:,} {state}" for state, number in report.states) or "none"),

@@ -34,7 +34,7 @@ from brainsurgeon.render import (
 
 SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
-    "on the entry."
+    "on the entry: `set_extractable` with false in the tool, `brainsurgeon pin ENTRY` in a shell."
 )
 STILL_OUT = (
     "This keeps what stands in the entry. What was extracted from it stays out until it is "
@@ -92,7 +92,8 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
     return document
 
 
-def restored(answer: RestoreAnswer) -> str:
+def restored(answer: RestoreAnswer, *, to_person: bool = False) -> str:
+    """Return the answer as text; the id by which it is found in a session is not for a person."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
@@ -104,7 +105,7 @@ def restored(answer: RestoreAnswer) -> str:
         state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"
         lines = [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
-    lines.insert(0, f"{name}: {state} [answer {answer.answer_id}]")
+    lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
         lines.append(f"of its turn {counted(answer.others, 'value')} restored")
     lines += [f"undone: {safe(insertion)}" for insertion in answer.insertions_removed]
@@ -303,7 +304,10 @@ def purge_json(done: Purge) -> dict[str, Any]:
 
 def purge(done: Purge) -> str:
     if done.removed:
-        stays = f"; not ours, so it stays: {safe(', '.join(done.left))}" if done.left else ""
+        others = [name for name in done.left if name != "init.json"]
+        stays = f"; {safe(', '.join(others))} stays: it is not of brainsurgeon" if others else ""
+        if len(others) < len(done.left):
+            stays += "; what `init` did stays: `brainsurgeon init --undo` takes it back"
         return f"{safe(done.directory)}: the store is gone{stays}"
     return "\n".join([
         f"{safe(done.directory)}: the store stays, since placeholders of it stand",

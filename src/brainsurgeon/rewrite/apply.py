@@ -699,7 +699,9 @@ def changing(file: SessionFile, title: str) -> Iterator[None]:
             raise GuardedError(text) from why
         raise FailedError(f"{title}: {why}; its file was left as it is") from why
     except FileNotFoundError as why:
-        raise GoneError(f"{title}: its file went away") from why
+        raise GoneError(
+            f"{title}: its file went away; `brainsurgeon show` still prints what was extracted"
+        ) from why
     except OSError as why:
         raise failed(title, why) from why
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from msgspec import Struct, field
 
 from brainsurgeon import formats
+from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code, home_paths, openclaw
 from brainsurgeon.model.sessions import (
     Fingerprint,
@@ -252,8 +253,19 @@ class _Walk(Struct, frozen=True):
         place = claude_code.place(path) if form == claude_code.FORMAT else None
         if place is not None:
             return place.agent, place.directory
+        if form == codex.NAME and (agent := self._codex_agent(name, descriptor)):
+            return agent, directory
         host = openclaw.PI if form == "openclaw" else f"{form}:"
         return f"{host}{os.path.basename(directory)}", directory
+
+    def _codex_agent(self, name: str, descriptor: int) -> str | None:
+        with suppress(OSError):
+            opened = open_plain(name, descriptor)
+            try:
+                return codex.agent(os.pread(opened, codex.HEAD, 0))
+            finally:
+                os.close(opened)
+        return None
 
     def _format(self, name: str, descriptor: int) -> str:
         if openclaw.is_session_name(name):  # opening a temporary file would disturb its lease

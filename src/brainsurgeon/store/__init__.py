@@ -138,7 +138,9 @@ class Store:
         `check_stop` may raise an exception to end the wait.
         """
         if self._locks is None:
-            raise StoreUnusableError(f"{self.directory}: the store was opened for reading only")
+            raise StoreUnusableError(
+                f"{self.directory}: the store was opened for reading only; nothing was changed"
+            )
         busy = "another brainsurgeon is rewriting this session; try again"
         return database.hold_bytes(self._locks, session_id, 1, busy, patience, check_stop)
 

@@ -50,7 +50,9 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     _refuse_target(directory, target, force=force)
     opened = read_database(directory)
     if opened is None:
-        raise UsageError(f"{directory}: there is no store yet, so nothing to copy")
+        raise UsageError(
+            f"{directory}: there is no store yet to copy; `brainsurgeon scan` makes one"
+        )
     opened.close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
     try:
@@ -73,7 +75,7 @@ def take_copy(source: str, path: str) -> int:
     or of another version.
     """
     if not os.path.isfile(source):
-        raise UsageError(f"{source}: no such file")
+        raise UsageError(f"{source}: no such file; name another")
     try:
         with closing(connect(source, "ro")) as opened:
             refuse_unknown(opened, source)
@@ -185,7 +187,12 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
 
 
 def refuse_without_room(directory: str, needed: int) -> None:
-    """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory."""
+    """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory.
+
+    Raise UsageError if the directory cannot be written.
+    """
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UsageError(f"{directory}: cannot be written by this user; name another directory")
     left = free(directory)
     if left is not None and left < needed + NONE_LEFT:
         raise StoreFullError(

@@ -290,7 +290,7 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
     try:
         if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):
             pid = _pid_in(descriptor) or "unknown"
-            raise BusyError(f"a daemon is already running here (pid {pid}): {directory}")
+            raise BusyError(f"{directory}: a daemon (pid {pid}) runs on it already; stop it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -1,0 +1,64 @@
+"""Every message of an error says what happened, to what, and what to do or what was left."""
+
+import ast
+import re
+
+import pytest
+
+from brainsurgeon import errors
+from building.world import TOP
+
+ROOT = TOP / "src" / "brainsurgeon"
+# Errors for people; those of planning and rewriting are reasons inside a longer message.
+NAMES = {
+    name for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.BrainsurgeonError)
+    and name not in {"ConfigError", "AmbiguousError", "UntoldError", "ExpiredError"}
+}  # fmt: skip
+# What to do: a command, an option, a wish, another try; or that nothing was done.
+ADVICE = re.compile(
+    r"`|--\w|\bwants\b|\bgoes? with|; \w+ |try again|stop it|[Mm]ake |[Nn]ame |Install|Start this|"
+    r"as it (is|was)|nothing (more )?(is|was) |changed nothing|pip install|then: \{\}"
+)
+SUBJECT = re.compile(r"\{\}|--\w|`|\bthe \w|\bthis \w|\ba (?:\w+ )?value|[A-Z]{4,}|\w+ wants")
+
+
+def text(node):
+    """Return a message with `{}` in place of each value."""
+    match node:
+        case ast.Constant():
+            return str(node.value)
+        case ast.JoinedStr():
+            return "".join(map(text, node.values))
+        case ast.BinOp():
+            return text(node.left) + text(node.right)
+    return "{}"
+
+
+def messages():
+    """Yield the place and the message of each error that is raised."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=[first, *_])):
+                    if name in NAMES and not set(text(first)) <= set("{}: "):
+                        yield f"{path.relative_to(ROOT)}: {text(first)}"
+
+
+def test_enough_messages_are_found():
+    """The collection sees the messages of all rooms."""
+    assert len({one.partition("/")[0] for one in messages()}) >= 6
+    assert len(list(messages())) > 70
+
+
+@pytest.mark.parametrize("form", ["begins", "ends", "subject", "advice"])
+def test_every_message_has_the_form(form):
+    """It begins small, ends without a full stop, names its subject, and says what to do."""
+    holds = {
+        "begins": lambda said: not said[0].isupper() or said.split()[0].isupper(),
+        "ends": lambda said: not said.endswith("."),
+        "subject": SUBJECT.search,
+        "advice": ADVICE.search,
+    }[form]
+
+    assert [one for one in messages() if not holds(one.partition(": ")[2])] == []
