@@ -440,7 +440,7 @@ def test_a_misspelt_word_of_an_exclusion_is_told(problems):
     """A prefix that is almost one of ours is no glob: the one that was meant is named."""
     (found,) = problems('exclude = ["agnt:main"]')
 
-    assert found.endswith('but "agnt:main" is given; did you mean agent:main?')
+    assert found.endswith('but "agnt:main" is given; did you mean agent:main? (line 1)')
 
 
 def test_one_root_by_two_names_is_one_root(problems, tmp_path):
@@ -860,7 +860,7 @@ def test_the_example_says_the_defaults():
 
     assert warnings == []
     assert said.keys() <= Settings.model_fields.keys()
-    assert len(said) > 15
+    assert len(said) >= 9
     assert settings == load()[0]
 
 

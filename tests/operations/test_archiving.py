@@ -249,8 +249,8 @@ def test_a_fork_is_undone_though_its_parent_archived_on_unseen(world, three):
     header, *rest = path.read_bytes().splitlines(keepends=True)
     header = {**json.loads(header), "id": "99999999-0000-4000-8000-000000000001",
               "parentSession": str(path)}  # fmt: skip
-    with folding(2, depth=4):
-        assert archived(world.scan(**NEVER)) != []
+    with folding(2, depth=4):  # another setting: the session is looked at anew
+        assert archived(world.scan(**NEVER, min_session_bytes=1)) != []
     fork = world.put("fork.jsonl", b"".join([dump(header), *rest]))
     whole = b"".join(cat(world.settings(), world.store, str(fork), 0.0))
     world.scan(**NEVER)
@@ -309,7 +309,7 @@ def test_archives_that_stand_archive_once_more_and_all_come_back(world):
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**NEVER)
     with folding(4):
-        report = world.scan(archive={"enabled": True}, trigger_types=[])
+        report = world.scan(**NEVER, min_session_bytes=1)
 
     assert archived(report) == [ends[2][1]]
     assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
@@ -581,7 +581,7 @@ def test_an_archive_counts_its_calls_and_those_that_failed(world):
     assert (counted[ends[0][1]].calls, counted[ends[0][1]].failed) == (5, 1)
 
     with folding(4):
-        world.scan(archive={"enabled": True}, trigger_types=[])
+        world.scan(**NEVER, min_session_bytes=1)
     (taken_in,) = [one.archive for one in archives(world.settings(), world.store, "main/s")
                    if one.archive.depth == 2]  # fmt: skip
     assert (taken_in.turns, taken_in.calls, taken_in.failed) == (3, 15, 1)

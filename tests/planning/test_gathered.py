@@ -43,7 +43,7 @@ def test_an_entry_takes_little_room():
         step(turn, number, TurnStep("reply", f"e{number - 1}", text="x" * 5000, calls=called))
         answered = (ToolResult(f"c{number}"),)
         step(turn, number + 1, TurnStep("result", f"e{number}", results=answered))
-    turn.end(2000, None)
+    turn.end(None)
     turn.facts = None
     took = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -59,7 +59,7 @@ def test_a_failed_call_is_counted_whatever_comes_first():
     step(turn, 2, TurnStep("reply", "e1", calls=(ToolCall("a", "read"), ToolCall("b", "exec"))))
     step(turn, 3, TurnStep("result", "e2", results=(ToolResult("a"),)))
     step(turn, 4, TurnStep("reply", "e3", text="so", text_path=("content",), closes=True))
-    turn.end(2000, None)
+    turn.end(None)
 
     assert turn.turn.open is None
     assert (turn.called, turn.failed) == (2, 1)
@@ -75,7 +75,7 @@ def test_lists_are_capped():
     files = tuple(f"/{number}" for number in range(25))
     calls = (ToolCall("a", "read", files), ToolCall("b", "apply_patch", ("/24", "/c")))
     step(turn, 8, TurnStep("reply", "e7", calls=calls))
-    turn.end(2000, None)
+    turn.end(None)
 
     assert turn.facts.failures == tuple(f"{number}" * 160 for number in range(2, 7))
     assert turn.facts.files == ("/24", "/c", *files[:18])

@@ -4,7 +4,7 @@ from brainsurgeon.model.turns import Archive
 from building.turns import turns
 from building.world import sql
 
-ONE = Archive("c", "p", 3, 900, 90, 1, "structured", "so", b"digest")
+ONE = Archive("c", "p", 3, 900, 90, 1, "so", b"digest")
 
 
 def test_what_is_asked_for_waits_until_it_is_made(world):
