@@ -55,6 +55,7 @@ class Newcomer:
         self.home, self.tools = home, tools
         self.config = home / ".config/brainsurgeon/config.toml"
         self.unit = home / ".config/systemd/user/brainsurgeon.service"
+        self.page = home / ".local/share/man/man1/brainsurgeon.1"
         self.record = home / ".local/state/brainsurgeon/init.json"
         self._sessions(".openclaw/agents/main/sessions/s.jsonl", Conversation())
         self._sessions(".claude/projects/-w/t.jsonl", ClaudeConversation())
@@ -227,7 +228,8 @@ def test_a_configuration_that_is_there_is_never_written_over(newcomer):
     assert newcomer.config.read_text() == "keep_recent = 7\n"
     assert b"is there already" in done.stdout
     assert b"Claude Code keeps sessions in" in done.stdout
-    assert not newcomer.record.exists()
+    assert newcomer.types("--undo", "--yes").returncode == 0
+    assert newcomer.config.read_text() == "keep_recent = 7\n"
 
 
 def test_what_the_environment_moves_a_service_finds_too(newcomer, tmp_path):
@@ -343,7 +345,7 @@ def test_doing_it_twice_changes_nothing_more(newcomer):
     done = newcomer.types("--yes", "--mcp", "openclaw")
 
     assert done.returncode == 0
-    assert done.stdout.decode().count("is there already") == 3
+    assert done.stdout.decode().count("is there already") == 4
     assert (newcomer.files(), newcomer.called()) == (after, called)
 
 
@@ -486,11 +488,12 @@ def test_the_answer_to_a_program_is_one_document(newcomer):
     assert done.returncode == 0
     assert [one["agent"] for one in said["homes"]] == ["OpenClaw", "Claude Code", "Codex"]
     assert said["offers"][0]["steps"] == [
-        {"what": "configuration", "state": "new", "path": str(newcomer.config)}
+        {"what": "configuration", "state": "new", "path": str(newcomer.config)},
+        {"what": "man page", "state": "new", "path": str(newcomer.page)},
     ]
     assert said["sessions_changed"] == 2
     assert said["steps"][0]["outcome"] == "done"
-    assert document(newcomer.types("--undo", "--json", "--yes"))["steps"][0]["what"] == (
+    assert document(newcomer.types("--undo", "--json", "--yes"))["steps"][1]["what"] == (
         "configuration"
     )
     assert Path(said["offers"][0]["steps"][0]["path"]).exists() is False

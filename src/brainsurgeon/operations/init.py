@@ -129,7 +129,7 @@ def set_up(
     usual = os.path.expanduser("~/.config/brainsurgeon/config.toml")
     more = () if path == usual or path.startswith("/etc/") else ("--config", path)
     offers = (
-        Offer("a configuration", (step,), asked=True),
+        Offer("a configuration, and the man page", (step, _man_page(record)), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_cron(program, more, asked=cron, ask=ask),
         *_tools(program, more, record, asked=mcp, ask=ask),
@@ -139,6 +139,12 @@ def set_up(
     return Setup(
         tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused
     )  # fmt: skip
+
+
+def _man_page(record: Record) -> FileStep:
+    path = os.path.expanduser("~/.local/share/man/man1/brainsurgeon.1")
+    text = _packaged_text("deploy/brainsurgeon.1")
+    return FileStep("man page", path, text, _state_of(path, text, record))
 
 
 def _systemd(
@@ -205,8 +211,8 @@ def _cron(program: Command, more: Command, *, asked: bool, ask: bool) -> Iterato
     """Offer a line in the user's crontab; without steps if it is `asked` for and there is none."""
     if shutil.which("crontab") is None:
         if asked:
-            why = "there is no command crontab: run `brainsurgeon run` under what supervises here"
-            yield Offer(_LINE, (), asked, why)
+            why = "run `brainsurgeon run` under what supervises programs here"
+            yield Offer(_LINE, (), asked, f"there is no command crontab: {why}")
         return
     if not (asked or (ask and not _systemd_runs())):
         return

@@ -210,7 +210,7 @@ def check(now: Status, moment: float, *, max_age: float) -> list[str]:
     """Return the problems of a status; the last run must not be older than `max_age` seconds."""
     troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
     if now.last_run_at is None:
-        troubles.append("no run was ever made: `brainsurgeon scan` makes one")
+        troubles.append("no run was ever made")
     elif moment - now.last_run_at > max_age:
         ago = lasting(moment - now.last_run_at)
         troubles.append(f"the last run was {ago} ago, more than --max-age {lasting(max_age)}")
