@@ -113,8 +113,8 @@ def test_it_prunes_what_an_agent_writes_and_leaves(world, daemon):
 
 
 def test_it_prunes_by_the_interval_without_watching(world, daemon):
-    """`scan` is `run`; without watching the schedule finds what changed; SIGINT ends it too."""
-    one = daemon("scan", watch=False, **EACH_SECOND)
+    """Without watching the schedule finds what changed; SIGINT ends it too."""
+    one = daemon(watch=False, **EACH_SECOND)
     one.wait_for("scan_finished", files_seen=0)
     path, ident = idle(world)
     one.wait_for("scan_finished", sessions_changed=1)
@@ -130,13 +130,12 @@ def test_it_prunes_by_the_interval_without_watching(world, daemon):
 
 def test_only_one_runs_at_a_time(world, daemon):
     """A second one exits with 6 and names the first; when the first is killed the next may run."""
-    one = daemon("scan", **HOURLY)
+    one = daemon(**HOURLY)
     pid = one.started()
-    for words in ("run", "scan"):
-        second = command(world, words)
+    second = command(world, "run")
 
-        assert second.returncode == 6
-        assert f"pid {pid}".encode() in second.stderr
+    assert second.returncode == 6
+    assert f"pid {pid}".encode() in second.stderr
 
     one.kill()
     second = daemon(**HOURLY)

@@ -18,7 +18,9 @@ def test_a_fresh_run_without_failures_is_well(world, pruned, clock):
 
 def test_a_run_that_is_too_old_is_said(world, pruned, clock):
     """A scheduler that stopped shows in the age of the last run."""
-    assert troubles(world, clock() + 7300) == ("the last run was 2 h ago, more than --max-age 15 min",)
+    assert troubles(world, clock() + 7300) == (
+        "the last run was 2 h ago, more than --max-age 15 min",
+    )
 
 
 def test_before_the_first_run_there_is_no_comfort(world):

@@ -225,28 +225,6 @@ def test_what_the_screen_shows_goes_whatever_the_triggers(world, path, conversat
     assert entries_of(path)[recent]["toolUseResult"]["stdout"].startswith("4 xxx")
 
 
-def test_a_branch_left_just_now_is_not_dead_yet(world, conversation):
-    """Its user may step forward again; after an hour of silence it is dead."""
-    conversation.turn("y" * 2000)
-    parting = conversation.last
-    conversation.user()
-    left = conversation.assistant({"type": "text", "text": "z" * 2000})
-    conversation.user(parent=parting)
-    conversation.assistant()
-    path = world.put(f"{SESSION}.jsonl", conversation.bytes(), age=60)
-    world.clock = Clock()
-    wide = {"trigger_types": ["assistant", "tool_result"], "keep_recent": 20}
-
-    def text():
-        return entries_of(path)[left]["message"]["content"][0]["text"]
-
-    world.scan(**wide)
-    assert text() == "z" * 2000
-    world.clock.now += HOUR
-    world.scan(**wide)
-    assert text() == placeholder(left)
-
-
 # Who is at work.
 
 

@@ -447,7 +447,7 @@ def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversatio
 def test_an_unknown_entry_is_an_error(world, pruned, session):
     """Of an entry that nobody knows it is said where ids are, and nothing changes."""
     before = state(world.root)
-    with pytest.raises(NotFoundError, match=r"deadbeef.*; `brainsurgeon context SESSION`"):
+    with pytest.raises(NotFoundError, match=r"deadbeef.*; `brainsurgeon sessions SESSION`"):
         world.restore("deadbeef", session=session)
 
     assert state(world.root) == before

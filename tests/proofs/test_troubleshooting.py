@@ -119,8 +119,8 @@ def test_a_refused_signature_leaves_with_the_others(world, cli):
 
 @row("nothing is pruned")
 def test_why_nothing_is_pruned_is_said(world):
-    """`status` names what blocks, and `context` the reason of each value that stays."""
-    advice("nothing is pruned", "`brainsurgeon status`", "`brainsurgeon context SESSION`")
+    """`status` names what blocks, and `sessions SESSION` the reason of each value that stays."""
+    advice("nothing is pruned", "`brainsurgeon status`", "`brainsurgeon sessions SESSION`")
     path, ident = idle(world)
     off = bound(world, enabled=False)
     shown(off("scan", "--once"))

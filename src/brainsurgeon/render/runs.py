@@ -92,6 +92,8 @@ def report(done: ScanReport, *, verbose: bool = False) -> str:
     ]
     lines += databases(done.databases)
     for outcome in done.sessions:
+        if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # these are never changed
+            continue
         lines += _outcome(outcome, done.dry_run, verbose=verbose)
     if not done.enabled:
         lines.append(DISABLED)

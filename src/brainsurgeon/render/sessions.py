@@ -244,7 +244,7 @@ def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = Fal
     ]
     why = [
         f"{safe(one.session)}: {safe(in_local_time(one.reason))}"
-        for one in listed if one.state != "idle"
+        for one in listed if one.state != "idle" and one.format != "codex"
     ]  # fmt: skip
     return "\n".join([*lines, *([""] if why else []), *why])
 
