@@ -873,7 +873,7 @@ def test_the_example_names_few_keys():
     }  # fmt: skip
 
     assert known >= set(found)
-    assert len(found) - found.count("path") + 1 <= 30
+    assert len(found) <= 30
 
 
 def test_the_names_of_the_design_are_taken(loaded, monkeypatch):
@@ -909,7 +909,7 @@ def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
     })  # fmt: skip
 
     assert settings.rules
-    assert len(settings.roots) > 1
+    assert settings.roots
     assert settings.archive.command == ("/usr/local/bin/summarise", "--short")
     assert defaults.items() <= settings.model_dump().items()
     assert os.path.isabs(settings.roots[0].path)
