@@ -116,7 +116,7 @@ def purge(
     from brainsurgeon.render import sessions
 
     if not yes:
-        _ask(f"Remove the store in {settings.state_dir}, every stored value with it?")
+        _ask(f"Remove {settings.state_dir} and every stored value?")
     done = purge(settings, even_so=even_so)
     print_answer(sessions.purge_json, sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)

@@ -129,7 +129,11 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         last_retention_run_at=store.facts.get("last_retention_run_at") if store else None,
         next_retention_run_at=_next(retention, None, now) if retention else None,
         sessions_by_state=dict(Counter(item.state for item in listed)),
-        reasons=dict(Counter(item.reason for item in listed if item.state != "idle")),
+        reasons=dict(
+            Counter(
+                item.reason for item in listed if item.state != "idle" and item.format != "codex"
+            )
+        ),
         values_extracted=sum(item.extracted for item in listed),
         bytes_saved=sum(item.saved for item in listed),
         store_path=settings.state_dir,

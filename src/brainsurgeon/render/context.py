@@ -58,7 +58,7 @@ def context_json(context: Context, extracted: list[dict[str, Any]]) -> dict[str,
 
 
 def _extracted(value: dict[str, Any]) -> list[str]:
-    expires = f", expires {in_local_time(value['expires_at'])}" if value["expires_at"] else ""
+    expires = f", expires {in_local_time(value['expires_at'])[:10]}" if value["expires_at"] else ""
     gone = ", expired" if value["expired"] else ""
     place = f"{value['tool'] or value['kind']}, {bytes_(value['size_bytes'])}"
     lines = [f"  # {safe(value['entry_id'])} {safe(value['path'])}: {safe(place)}{expires}{gone}"]
