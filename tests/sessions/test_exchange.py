@@ -275,6 +275,29 @@ def test_a_late_opener_who_only_looks_changes_nothing(session, path, puppet, rac
     assert names(path) == [NAME]
 
 
+def test_a_late_reader_does_not_shorten_the_wait_for_a_late_writer(
+    session, path, puppet, second_puppet, race, patient, monkeypatch
+):
+    """A writer that opens the old file after a reader did has its line moved before the end."""
+    second_puppet.ask(f"globals().update(found=os.open({str(path)!r}, os.O_PATH))")
+    monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 10.0)
+    sleep = time.sleep
+
+    def following(_):
+        monkeypatch.setattr(time, "sleep", sleep)
+        puppet.hear()
+        second_puppet.ask(f"globals().update(fd=os.open(f'/proc/self/fd/{{found}}', {APPEND}))")
+        second_puppet.ask(f"os.write(fd, {LATE!r})")
+        second_puppet.ask("os.close(fd)")
+        monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
+
+    race.before = lambda: race.opens(puppet, session.descriptor, path, "os.O_RDONLY")
+    race.after = lambda: monkeypatch.setattr(time, "sleep", following)
+    replace(session)
+
+    assert path.read_bytes() == NEW + LATE
+
+
 REWRITTEN = {
     "the same and a line": OLD + LATE,
     "shorter": b'{"id":1,"compacted":true}\n' + LATE,

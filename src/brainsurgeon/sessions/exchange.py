@@ -185,6 +185,9 @@ class Successor(Struct):
             return False
         return True
 
+    def openers_may_come(self) -> bool:
+        return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
+
     def move_late_lines(self, deadline: float, gone_by: float) -> None:
         """Move the lines that a late opener appends to the old file; the new one is still leased.
 
@@ -193,7 +196,8 @@ class Successor(Struct):
         is removed by `gone_by`, or stays for the next recovery.
         """
         old, new = self.session.descriptor, self.descriptor
-        while not leases.no_writers(old):  # a pager that came late may go on reading the old file
+        # A pager that came late may go on reading the old file; other late openers may follow.
+        while self.openers_may_come() or not leases.no_writers(old):
             if time.monotonic() > deadline:
                 self._exchange_back("somebody keeps the file open", gone_by)
             time.sleep(0.0005)
@@ -457,7 +461,7 @@ def await_openers(successors: Sequence[Successor]) -> list[Successor]:
             if not leases.held(successor.session.descriptor):
                 leases.drop(successor.session.descriptor)
                 late.append(successor)
-            elif time.monotonic() > successor.exchanged_at + WAIT_FOR_OPENERS:
+            elif not successor.openers_may_come():
                 successor.drop_leases()
             else:
                 undecided.append(successor)
