@@ -360,6 +360,22 @@ def test_lines_of_a_session_that_is_gone_after_a_crash_are_kept(world, path):
     assert waiting(world.store) == []
 
 
+def test_lines_written_while_a_file_is_displaced_follow_it(world, path):
+    """Killed with the agent's own new file under our name: lines by name since then are moved."""
+    new = path.with_name(TEMPORARY)
+    new.write_bytes(NEW)
+    interrupted(world, path, new)
+    swap(path, ANEW)
+    directory = os.open(path.parent, os.O_RDONLY)
+    leases.exchange(directory, TEMPORARY, NAME)
+    os.close(directory)
+    append(path, NEXT)
+    recover.recover(world.store)
+
+    assert path.read_bytes() == ANEW + NEXT
+    assert names(path) == [NAME]
+
+
 def test_a_session_deleted_while_displaced_stays_deleted(world, path):
     """Killed with the agent's own new file under our name; then the session was deleted."""
     new = path.with_name(TEMPORARY)

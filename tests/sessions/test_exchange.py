@@ -398,6 +398,21 @@ def test_a_file_put_in_place_in_the_last_moment_stays(session, path, race):
     assert names(path) == [NAME]
 
 
+def test_a_line_behind_a_file_put_in_place_in_the_last_moment_is_kept(
+    session, path, second_puppet, race
+):
+    """Who opens the new file before the agent's own has its name back has its line moved there."""
+    race.before = lambda: swap(path, OLD + LATE)
+    race.after = lambda: race.opens(
+        second_puppet, race.leased[0], path, APPEND, "os.write(fd, b'{}\\n')", "os.close(fd)"
+    )
+    with pytest.raises(RefusedError, match="the file was replaced meanwhile"):
+        replace(session)
+
+    assert path.read_bytes() == OLD + LATE + b"{}\n"
+    assert names(path) == [NAME]
+
+
 def test_a_session_deleted_in_the_last_moment_stays_deleted(session, path, race):
     """A session whose name is gone when the names are exchanged never comes back."""
     race.before = lambda: os.unlink(path)

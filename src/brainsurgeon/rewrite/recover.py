@@ -145,7 +145,10 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     )
     if name == "new" and temporary == "other":  # the agent replaced the file: restore its name
         pair.exchange_names()
+        pair = pair.turned_back()  # lines in the new file came after that file
         name, temporary = "other", "new"
+    elif temporary != "old":
+        pair = replace(pair, ends=rewrite.ends[::-1], mate=rewrite.inode)
     # If neither file is here any more, their directory was moved: in doubt the exchange counts.
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
@@ -156,8 +159,6 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
         retire.remove(directory, rewrite.temporary)
     else:
         swapped = temporary == "old"
-        if not swapped:
-            pair = replace(pair, ends=rewrite.ends[::-1], mate=rewrite.inode)
         deadline = time.monotonic() + (0.0 if rewrite.stays else _WAIT)
         try:
             with noting_what_stays(store, rewrite.id):

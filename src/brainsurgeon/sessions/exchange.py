@@ -240,8 +240,8 @@ class Successor(Struct):
     def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
         """Give the old file its name back, and move lines written to the new one over to it.
 
-        If the agent has put a file of its own in the session's place, that file keeps the name,
-        and lines written to the old one are moved over to it.
+        If the agent has put a file of its own in the place of the old one, that file gets the name;
+        if in the place of the new one, it keeps the name, and lines in the old one stay there.
         """
         session, old, new = self.session, self.session.descriptor, self.descriptor
         pair = FilePair(
@@ -253,17 +253,15 @@ class Successor(Struct):
             leases.exchange(pair.directory, pair.temporary, pair.name)
         os.fsync(pair.directory)
         time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
-        old_end, new_end = self.ends
-        if ours:  # its own lines so far: none was moved to it from the new file, still leased
-            old_end = retire.end_now(old)
+        if ours:
+            leases.drop(old)  # which is opened by its name, unless the agent's own file has that
+            pair = pair.turned_back()  # now: no line has come from the new file, still leased
         self.drop_leases()  # otherwise moving the lines would wait for our own lease
         if ours:
             # A descriptor for reading only can get a lease even if other processes read the file.
             reading = os.open(pair.temporary, os.O_RDONLY | CAREFULLY, dir_fd=pair.directory)
             os.dup2(reading, new, inheritable=False)
             os.close(reading)
-            ends, mate = (new_end, old_end), session.fingerprint.inode
-            pair = msgspec.structs.replace(pair, ends=ends, mate=mate)
         retire.retire(
             pair, leased=new if ours else old,
             deadline=gone_by or time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,

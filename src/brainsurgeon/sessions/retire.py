@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Self
 
 import msgspec.structs
 from msgspec import Struct, field
@@ -109,6 +110,15 @@ class FilePair(Struct, frozen=True):
     def exchange_names(self) -> None:
         leases.exchange(self.directory, self.temporary, self.name)
         os.fsync(self.directory)
+
+    def turned_back(self) -> Self:
+        """Return the pair after the names were exchanged back, with the named file as it is now."""
+        named = os.open(self.name, os.O_RDONLY | CAREFULLY, dir_fd=self.directory)
+        try:
+            ends, mate = (self.ends[1], end_now(named)), os.fstat(named).st_ino
+            return msgspec.structs.replace(self, ends=ends, mate=mate)
+        finally:
+            os.close(named)
 
 
 def append(descriptor: int, data: bytes) -> None:
