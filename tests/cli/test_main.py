@@ -190,7 +190,7 @@ def test_a_former_name_leads_to_the_present_one(world, session, cli):
         assert done.returncode == 2 or former == "unpin" or words.encode() in done.stderr, former
     for former, now in (
         (("cat", "main/s"), ("show", "main/s")), (("runs",), ("history",)),
-        (("context", "main/s", "--json"), ("sessions", "main/s", "--json")),
+        (("archives",), ("archive", "--list")),
         (("rollback", "1", "--dry-run"), ("restore", "--run", "1", "--dry-run")),
     ):  # fmt: skip
         before, after = cli(*former), cli(*now)
