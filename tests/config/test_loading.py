@@ -823,7 +823,10 @@ def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
         ("", None, "claude-sonnet-4-5", 0.65),
         ("", None, "claude-haiku-4-5", 0.35),
         ("", None, "house-1", 0.75),
-        ("", "implement", "claude-haiku-4-5", 0.70),
+        ("", "chat", "claude-haiku-4-5", 0.35),
+        ("", "chat", "house-1", 0.85),
+        ("", "implement", "claude-opus-4-5", 0.70),
+        ("[budget.threshold]\nsmall = 0.9", "chat", "claude-haiku-4-5", 0.9),
         ("[budget]\nthreshold = 0.5", None, "house-1", 0.5),
         ("[budget]\nthreshold = 0.5", None, "claude-opus-4-5", 0.5),
         ("[budget]\nthreshold = 0.5", "debug", "house-1", 0.65),
@@ -833,10 +836,10 @@ def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
         ("[profiles.debug.budget]\nthreshold = 0.1", "debug", "house-1", 0.1),
     ],
 )
-def test_the_users_tier_comes_before_the_profile_and_that_before_the_rest(
+def test_the_users_tier_wins_and_else_the_lower_of_profile_and_tier(
     loaded, text, profile, model, threshold
 ):
-    """A tier's threshold of the user, the profile's, the tier's own, and last the common one."""
+    """A profile never lifts the threshold of a tier; without a tier it precedes the common one."""
     budget = loaded(text).under(profile).budget_rules()
 
     assert budget.threshold_of(budget.tier(model)) == threshold

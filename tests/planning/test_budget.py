@@ -14,10 +14,14 @@ RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9
 @pytest.mark.parametrize(
     ("model", "threshold"),
     [
-        ("claude-opus-4-5-20251101", 0.85), ("gpt-5.3-codex", 0.85), ("gemini-2.5-pro", 0.85),
-        ("anthropic/Claude-Sonnet-4-5", 0.65), ("gpt-4o", 0.65), ("gemini-2.0", 0.65),
-        ("claude-haiku-4-5", 0.35), ("gpt-5-mini", 0.35), ("gemini-2.5-flash", 0.35),
-        ("mock-1", 0.75), ("", 0.75), (None, 0.75),
+        ("claude-opus-4-5-20251101", 0.85), ("claude-3-opus-20240229", 0.85),
+        ("claude-fable-5", 0.85), ("claude-mythos-5-1", 0.85), ("gpt-5.3-codex", 0.85),
+        ("gemini-3-pro-preview", 0.85), ("gemini-3.1-pro", 0.85), ("o3", 0.85), ("openai/o3", 0.85),
+        ("anthropic/Claude-Sonnet-4-5", 0.65), ("gpt-4.1", 0.65), ("gpt-5-mini", 0.65),
+        ("gpt-5.4-mini", 0.65), ("gemini-2.5-pro", 0.65),
+        ("claude-haiku-4-5", 0.35), ("gemini-2.5-flash", 0.35), ("gemini-3-flash-preview", 0.35),
+        ("gpt-4o-mini", 0.35), ("gpt-5-nano", 0.35),
+        ("mock-1", 0.75), ("turbo3", 0.75), ("", 0.75), (None, 0.75),
     ],
 )  # fmt: skip
 def test_the_id_of_a_model_tells_its_tier(model, threshold):
@@ -25,6 +29,16 @@ def test_the_id_of_a_model_tells_its_tier(model, threshold):
     budget = Budget()
 
     assert budget.threshold_of(budget.tier(model)) == threshold
+
+
+def test_the_longest_name_of_the_user_decides_about_a_tier():
+    """A longer name goes before a shorter one, in any order, and any of the user's before ours."""
+    budget = Budget(tiers=(("gpt", "small"), ("GPT-5", "mid"), ("house-*-xl", "frontier")))
+
+    assert budget.tier("gpt-5-nano") == "mid"
+    assert budget.tier("gpt-4.1") == "small"
+    assert budget.tier("House-7-XL") == "frontier"
+    assert budget.tier("o3") == "frontier"
 
 
 def test_the_window_is_what_the_agent_noted_else_as_configured_else():

@@ -91,15 +91,13 @@ class ArchiveRules(Struct, frozen=True):
 # The window in tokens if it is not known.
 WINDOW = 200_000
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
-# Parts of model ids; the first that is in an id decides.
+# Parts of model ids as globs, matched against the id behind a slash; the longest decides.
 _NAMES: tuple[tuple[str, Tier], ...] = (
-    *((name, "small") for name in (
-        "haiku", "-mini", "-nano", "flash", "-lite", "small", "gemma", "phi-", "-3b", "-7b", "-8b",
+    *((name, "frontier") for name in (
+        "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",
     )),
-    *((name, "frontier") for name in ("opus", "mythos", "gpt-5", "grok-4", "gemini-3", "-pro")),
-    *((name, "mid") for name in (
-        "sonnet", "gpt-4", "gemini", "deepseek", "kimi", "glm", "qwen", "grok", "llama", "mistral",
-    )),
+    *((name, "mid") for name in ("claude*sonnet", "gpt-4.1", "gpt-5*-mini", "gemini-2.5-pro")),
+    *((name, "small") for name in ("claude*haiku", "gemini*flash", "gpt-4o-mini", "gpt-5*-nano")),
 )  # fmt: skip
 
 
@@ -108,7 +106,7 @@ class Budget(Struct, frozen=True):
 
     `threshold` is the default, `of_profile` the threshold of the session's profile, `by_tier` are
     the thresholds that the user set. `windows` are globs of models with their windows in tokens,
-    `tiers` parts of model ids with their tiers; they take precedence over the built-in ones.
+    `tiers` parts of model ids (globs) with their tiers; they precede the built-in ones.
     """
 
     enabled: bool = False
@@ -121,20 +119,27 @@ class Budget(Struct, frozen=True):
     tiers: tuple[tuple[str, Tier], ...] = ()
 
     def tier(self, model: str | None) -> Tier | None:
-        name = (model or "").lower()
-        known = (*((part.lower(), tier) for part, tier in self.tiers), *_NAMES)
-        return next((tier for part, tier in known if name and part in name), None)
+        """Return the tier of the longest name in a model's id; the user's names come first."""
+        known = _longest_first(self.tiers) + _longest_first(_NAMES)
+        ident = f"/{model}".lower()
+        return next((tier for name, tier in known if fnmatchcase(ident, f"*{name}*")), None)
 
     def threshold_of(self, tier: Tier | None) -> float:
-        """Return the share of the window above which a session is too full."""
-        # The user's value for the tier takes precedence over the profile's, and that over the
-        # default.
-        usual = THRESHOLDS[tier] if tier else self.threshold
-        of_profile = usual if self.of_profile is None else self.of_profile
-        return dict(self.by_tier).get(tier, of_profile) if tier else of_profile
+        """Return the share of the window above which a session is too full.
+
+        The user's value for the tier takes precedence; otherwise the profile can only lower it.
+        """
+        usual = THRESHOLDS[tier] if tier else self.of_profile or self.threshold
+        lower = min(usual, self.of_profile or usual)
+        return dict(self.by_tier).get(tier, lower) if tier else lower
 
     def window(self, model: str | None, recorded: int | None) -> int:
         """Return the window of a model: as its agent recorded it, as configured, or the default."""
         name = (model or "").lower()
         sizes = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
         return recorded or next(sizes, WINDOW)
+
+
+def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]]:
+    lowered = [(name.lower(), tier) for name, tier in names]
+    return sorted(lowered, key=lambda named: -len(named[0]))
