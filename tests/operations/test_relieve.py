@@ -23,7 +23,7 @@ from brainsurgeon.rewrite.budget import Ladder, Planner, Wanted, relieve_by
 from brainsurgeon.rewrite.inspect import examine_to_show
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, ClawWorld
-from building.turns import long_turn
+from building.turns import branch, long_turn, roles, texts
 from building.world import SAMPLES, Clock, Conversation, pin, text_of
 
 BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
@@ -610,16 +610,46 @@ def test_another_profile_makes_a_session_be_looked_at_as_a_whole(world, clock):
     assert len(met) == 3
 
 
-def test_51_messages_become_50_live_ones(world, clock):
-    """A cap of fifty takes the values of the 51st, whatever its length, and of no other."""
+@pytest.mark.parametrize(("turns", "calls"), [(18, 1), (3, 11), (1, 35), (37, 0), (13, 1)])
+def test_at_most_50_messages_means_at_most_50(world, clock, turns, calls):
+    """Whole turns archive, of any shape, until it holds; another scan finds nothing to do."""
     one = Conversation()
-    idents = [
-        one.user(f"{n:02} " + "q" * 90) if n % 2 == 0 else one.assistant(f"{n:02} " + "a" * 90)
-        for n in range(50)
-    ]
-    idents.append(one.assistant("z" * 90))
+    for _ in range(turns):
+        long_turn(one, question="q" * 90, calls=calls, text="y" * 300)
+    path = world.put("s.jsonl", one.bytes())
+    cap = {"budget": {"max_messages": 50}}
+    world.scan(**cap)
+    written = path.read_bytes()
+
+    assert 0 < len(roles(written)) <= 50
+    assert texts(written, branch(written)[0]["id"]) == ["q" * 90]
+    assert world.scan(**cap).sessions_changed == 0
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == one.bytes()
+
+
+def test_a_turn_that_may_not_archive_stays_and_the_cap_holds_around_it(world, clock):
+    """What is pinned keeps its turn; the turns before and after it archive in its place."""
+    one = Conversation()
+    for number in range(20):
+        long_turn(one, calls=1)
+        if number == 3:
+            one.lines[-2]["_extractable"] = False
+    path = world.put("s.jsonl", one.bytes())
+    world.scan(budget={"max_messages": 50})
+    written = path.read_bytes()
+
+    assert len(roles(written)) <= 50
+    assert written.count(b'"[archived turn]') == 2
+    assert world.scan(budget={"max_messages": 50}).sessions_changed == 0
+
+
+def test_in_a_form_without_links_older_messages_lose_their_values(world, clock):
+    """A cap of fifty takes the values of what stands fifty back, and of nothing nearer."""
+    one = ClaudeConversation()
+    idents = [one.user("q" * 90) if n % 2 == 0 else one.assistant("a" * 90) for n in range(51)]
     world.put("s.jsonl", one.bytes())
-    world.scan(use=[{"sessions": "main/*", "profile": "ephemeral"}])
+    world.scan(budget={"max_messages": 50})
     cut = [ident for ident in idents if world.store.extractions.of_entry(ident)]
 
     assert cut == idents[:1]

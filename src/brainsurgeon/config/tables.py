@@ -91,7 +91,11 @@ class BudgetTable(SettingsTable):
         "share of the window above which a session is too full, or a table of shares for "
         "`frontier`, `mid` and `small` models; not set: 0.85, 0.65, 0.35, and 0.75 for others",
     )
-    max_messages: Count = key(0, "extract every value further back than this many messages; 0: off")
+    max_messages: Count = key(
+        0,
+        "at most this many messages are sent: older turns are archived or, where they cannot be, "
+        "lose their values; 0: off",
+    )
 
     def by_tier(self) -> dict[Tier, float]:
         """Return the thresholds that are set for tiers; a single one is set for all of them."""

@@ -93,7 +93,7 @@ def _live_turns(
         raise FailedError(f"{title}: {why}; its file was left as it is")
     with examine_to_show(settings, store, file, session.record, now) as (examined, records):
         asking = without_thresholds(examined.settings.archive_rules())
-        archiving = replace(archiving_of(examined, records, asking), beyond=0)
+        archiving = replace(archiving_of(examined, records, asking), most=0)
         turns = examined.plan(records, archiving=archiving).turns
         yield examined, [_for_request(verdict) for verdict in turns if verdict.turn.dead is None]
 

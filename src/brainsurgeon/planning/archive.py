@@ -11,7 +11,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import compress, pairwise
 from typing import NamedTuple
@@ -72,24 +72,25 @@ class Weight(NamedTuple):
     """The size of some entries.
 
     `chars` are the characters of all values, `going` those of the values that leave in the flat
-    form. `sent` is what a request contains. `calls` are tool calls.
+    form. `sent` is what a request contains. `calls` are tool calls, `messages` live messages.
     """
 
     chars: int = 0
     going: int = 0
     sent: Sent = NOTHING
     calls: int = 0
+    messages: int = 0
 
     def plus(self, other: Weight) -> Weight:
         return Weight(
             self.chars + other.chars, self.going + other.going, self.sent + other.sent,
-            self.calls + other.calls,
+            self.calls + other.calls, self.messages + other.messages,
         )  # fmt: skip
 
     def less(self, other: Weight) -> Weight:
         return Weight(
             self.chars - other.chars, self.going - other.going, self.sent - other.sent,
-            self.calls - other.calls,
+            self.calls - other.calls, self.messages - other.messages,
         )  # fmt: skip
 
 
@@ -279,8 +280,9 @@ class Archiving(Struct, frozen=True):
     `asked` are the notes of requested turns by the ids of their prompts, None without a note.
     `summaries` are texts made elsewhere, by the digests of their turns. `refused` are closing
     entries whose lines cannot be edited with certainty. In the linked form the live turns that end
-    before the newest `beyond` messages become one archive, whatever their size; 0 means off. The
-    newest `spared` live turns are archived by the rules `before`.
+    before the newest `beyond` messages become one archive, whatever their size, and so do as many
+    of the oldest as leave at most `most` live messages; 0 switches either off. The newest `spared`
+    live turns are archived by the rules `before`.
     """
 
     rules: ArchiveRules
@@ -288,8 +290,15 @@ class Archiving(Struct, frozen=True):
     summaries: Mapping[bytes, str] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     beyond: int = 0
+    most: int = 0
     spared: int = 0
     before: ArchiveRules = ArchiveRules()
+
+
+    @property
+    def joins(self) -> bool:
+        """Whether turns may be archived because of the number of messages."""
+        return self.beyond > 0 or self.most > 0
 
 
 NOTHING_ASKED = Archiving(ArchiveRules())
@@ -340,7 +349,10 @@ def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
 
 
 class Conversation:
-    """The turns of a session, oldest first, and the hashes of ids that occur `twice` in it."""
+    """The turns of a session, oldest first, and the number of its live messages.
+
+    `twice` are the hashes of ids that occur twice in it.
+    """
 
     def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
         self._session, self._archiving = session, archiving
@@ -353,6 +365,7 @@ class Conversation:
         # continues it in its turn or off the active branch.
         self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self.turns: list[GatheredTurn] = []
+        self.messages = 0
         self._gather()
 
     def _gather(self) -> None:
@@ -371,6 +384,7 @@ class Conversation:
             if dead == OFF_BRANCH:
                 aside = parsed.ident
                 continue
+            self.messages += dead is None and self._form.counts(parsed.entry)
             if step.role == "prompt":
                 self._end_turn()
                 number += dead is None
@@ -411,7 +425,7 @@ class Conversation:
                 part.chars for part in parts
                 if part.kind in ("thinking", "tool_result") and part.locked is None
             ),
-            sent, len(step.calls),
+            sent, len(step.calls), int(dead is None and self._form.counts(entry)),
         )  # fmt: skip
         kind = value_at(entry, ("message", "role")) or entry.get("type")
         gathered.add(turn_entry, str(kind)[:_LONGEST_NAME], weight)
@@ -464,7 +478,7 @@ class Conversation:
             summary = summary_of(gathered.facts)
             turn.grows = len(archive_text(closing.ident or "", summary)) - gathered.closing_chars
         if not (
-            gathered.archived or turn.asked or self._archiving.beyond > 0
+            gathered.archived or turn.asked or self._archiving.joins
             or (gathered.middle and worth_archiving(turn, rules))
         ):  # fmt: skip
             gathered.facts = None
@@ -539,13 +553,18 @@ class Archivals(Struct, frozen=True):
     """All archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
 
     The entries at the offsets in `left` leave the active branch, those in `emptied` lose thinking
-    and results of any length.
+    and results of any length. At most `most` live messages remain; None means that more do.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     left: Offsets = field(default_factory=Offsets)
     emptied: Offsets = field(default_factory=Offsets)
+    most: int | None = None
+
+    def farthest(self, offset: int) -> int:
+        """Return the largest position that the entry at an offset can have afterwards."""
+        return OLD if self.most is None or offset in self.left else self.most - 1
 
     def at(self, offset: int, ident: str | None, *, hindered: bool) -> Archival | None:
         """Return the archive made in this line, if any; raise ArchiveRefusedError if `hindered`."""
@@ -561,7 +580,7 @@ class ArchiveRefusedError(Exception):
 
 def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
     """Decide which turns of a session are archived. Reads nothing if none may be."""
-    if not (archiving.rules.enabled or archiving.asked or archiving.beyond > 0):
+    if not (archiving.rules.enabled or archiving.asked or archiving.joins):
         return Archivals()
     return _Archiver(session, rules, archiving).archivals()
 
@@ -580,7 +599,7 @@ class _Archiver(Conversation):
     def archivals(self) -> Archivals:
         verdicts = self._verdicts()
         chosen = list(compress(self.turns, (verdict.archived for verdict in verdicts)))
-        joined = self._joined({id(gathered) for gathered in chosen}) if self.linked else []
+        joined, excess = self._joined(chosen) if self.linked else ([], 1)
         inside = {id(gathered): len(group) for group in joined for gathered in group}
         groups = [*([gathered] for gathered in chosen if id(gathered) not in inside), *joined]
         made = {
@@ -599,6 +618,7 @@ class _Archiver(Conversation):
             ),
             left=middles if self.linked else Offsets(),
             emptied=Offsets() if self.linked else middles,
+            most=self._archiving.most if excess <= 0 < self._archiving.most else None,
         )
 
     def _verdicts(self) -> list[Verdict]:
@@ -656,14 +676,27 @@ class _Archiver(Conversation):
             weight.sent if self.linked else NOTHING,
         )  # fmt: skip
 
-    def _joined(self, chosen: set[int]) -> list[_Group]:
-        """Return the groups of two or more turns that become one archive each.
+    def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
+        """Return the groups of turns that become one archive each, and the messages above `most`.
 
         The oldest live turns that end before the newest `beyond` messages are one group, or as many
-        of them as may be joined. In a row of adjacent archives longer than FOLD_AFTER, the oldest
-        half is merged until the row is short enough. `chosen` are the turns (by `id`) that are
-        archived anyway.
+        of them as may be joined. Further groups are made of the oldest turns until at most `most`
+        messages remain. In a row of adjacent archives longer than FOLD_AFTER, the oldest half is
+        merged until the row is short enough. `chosen` are the turns that are archived anyway.
         """
+        alone = {id(gathered): _messages_between([gathered]) for gathered in chosen}
+        excess = self.messages - self._archiving.most - sum(alone.values())
+        first = self._before_newest()
+        excess -= _saved(first, alone)
+        capped, excess = self._capped(self._live[len(first) :], alone, excess)
+        groups = [first, *capped] if len(first) > 1 else capped
+        taken = {id(gathered) for group in groups for gathered in group}
+        left = [gathered for gathered in self._live if id(gathered) not in taken]
+        merged = (group for row in self._rows(left, alone) for group in self._merged(row))
+        return [*groups, *(group for group in merged if len(group) > 1)], excess
+
+    def _before_newest(self) -> _Group:
+        """Return the oldest live turns that end before the newest `beyond` messages."""
         live, beyond = self._live, self._archiving.beyond
         oldest = sum(0 < beyond <= gathered.turn.position for gathered in live)
         for count, gathered in enumerate(live[:oldest]):
@@ -671,12 +704,33 @@ class _Archiver(Conversation):
                 oldest = count + (not gathered.turn.held)
                 break
         starts = (live[:count] for count in range(oldest, 1, -1))
-        groups = [next(filter(self._may_join, starts), [])]
-        for row in self._rows(live[len(groups[0]) :], chosen):
-            groups += self._merged(row)
-        return [group for group in groups if len(group) > 1]
+        return next(filter(self._may_join, starts), [])
 
-    def _rows(self, live: _Group, chosen: set[int]) -> list[list[tuple[_Group, int]]]:
+    def _capped(
+        self, live: _Group, alone: Mapping[int, int], excess: int
+    ) -> tuple[list[_Group], int]:
+        """Return groups of the oldest turns that save the messages in `excess`, and what is left.
+
+        A turn that may not be joined stays, and the next group begins behind it.
+        """
+        groups, begin = [], 0
+        while self._archiving.most and excess > 0 and begin < len(live):
+            counts = range(1, len(live) - begin)
+            count = 1 + bisect_left(
+                counts, True, key=lambda n: _saved(live[begin : begin + n], alone) >= excess
+            )
+            group = live[begin : begin + count]
+            count = next((n for n, gathered in enumerate(group) if gathered.turn.held), count)
+            while count and not self._may_join(group[:count]):
+                count //= 2
+            group = group[:count]
+            begin += max(1, count)
+            if (saved := _saved(group, alone)) > 0:
+                groups.append(group)
+                excess -= saved
+        return groups, excess
+
+    def _rows(self, live: _Group, chosen: Container[int]) -> list[list[tuple[_Group, int]]]:
         """Return the rows of adjacent archives that could be archived again, with their depths."""
         rows: list[list[tuple[_Group, int]]] = [[]]
         for gathered in live:
@@ -732,6 +786,15 @@ def _between(group: Sequence[GatheredTurn]) -> Iterator[tuple[GatheredTurn, int,
         yield gathered, int(gathered is group[0]), end or 0
 
 
+def _messages_between(group: _Group) -> int:
+    return _weight_between(group).messages if group else 0
+
+
+def _saved(group: _Group, alone: Mapping[int, int]) -> int:
+    """Return the messages that an archive of the group saves, compared with the turns `alone`."""
+    return _messages_between(group) - sum(alone.get(id(gathered), 0) for gathered in group)
+
+
 def _weight_between(group: _Group) -> Weight:
     weight = group[-1].to_reply
     for gathered in group[:-1]:
@@ -743,7 +806,8 @@ def _joined_verdict(verdict: Verdict, gathered: GatheredTurn, turns: int) -> Ver
     """Return the verdict on a turn in an archive of `turns` turns; 0 means that it is in none."""
     if verdict.archived or not turns:
         return verdict
-    why = "taken into a larger archive" if gathered.archived else f"with {turns - 1:,} other turns"
+    why = f"with {turns - 1:,} other turns" if turns > 1 else "too many messages"
+    why = "taken into a larger archive" if gathered.archived else why
     return replace(verdict, archived=True, reason=why, until=None)
 
 

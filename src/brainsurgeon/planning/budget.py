@@ -273,18 +273,18 @@ def archiving_at(taken: Sequence[int], archiving: Archiving, room: Room) -> Arch
     """
     configured = archiving
     off = replace(archiving.rules, enabled=False)
-    archiving = replace(archiving, rules=off, before=off, beyond=0)
+    archiving = replace(archiving, rules=off, before=off, most=0)
     for step in taken:
         before, newest = archiving.rules, room.newest if step == taken[-1] else 0
         archiving = replace(archiving, spared=0)
         match step:
             case 0:
-                beyond = 0 if newest else configured.beyond
-                archiving = replace(configured, before=before, spared=newest, beyond=beyond)
+                most = 0 if newest else configured.most
+                archiving = replace(configured, before=before, spared=newest, most=most)
             case 3:
                 rules = without_thresholds(before)
                 rules = replace(rules, keep_turns=min(rules.keep_turns, KEPT_TURNS))
                 archiving = replace(archiving, rules=rules, before=before, spared=newest)
             case 6:
-                archiving = replace(archiving, beyond=room.at_most_half(archiving.beyond))
+                archiving = replace(archiving, beyond=room.at_most_half(archiving.most))
     return archiving

@@ -13,6 +13,7 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
+    OLD,
     REDACTED,
     RESTORED,
     Entry,
@@ -97,12 +98,13 @@ class Judge:
     def judge(
         self, parsed: ParsedLine, standing: Iterable[Extraction],
         signatures: Container[KeyPath] = (), taken: Container[KeyPath] = (), *,
-        emptied: bool = False,
+        emptied: bool = False, farthest: int = OLD,
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
         The paths in `taken` have, or are about to get, another text of ours. An `emptied` entry
-        belongs to a turn that is archived in place.
+        belongs to a turn that is archived in place. The archives of the same plan leave at most
+        `farthest` messages after the entry.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         parts = list(form.parts(parsed.entry, survey, parsed.offset))
@@ -110,7 +112,8 @@ class Judge:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
         if not parts:
             return []
-        here = replace(self.state(parsed, standing), emptied=emptied)
+        here = self.state(parsed, standing)
+        here = replace(here, emptied=emptied, position=min(here.position, farthest))
         going: Going = []
         judged = []
         for part in parts:

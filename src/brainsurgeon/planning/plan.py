@@ -237,7 +237,10 @@ class _Planner:
             taken = {value.path for value in standing if value.archive_id is not None}
             taken |= {archival.text_path} if archival else set()
             emptied = parsed.offset in self._archivals.emptied
-            going = self._judge.judge(parsed, standing, signatures, taken, emptied=emptied)
+            going = self._judge.judge(
+                parsed, standing, signatures, taken, emptied=emptied,
+                farthest=self._archivals.farthest(parsed.offset),
+            )  # fmt: skip
         named = ident is not None and (
             self._fields.concern(ident) or self._fields.cleans(ident, entry)
         )

@@ -244,7 +244,7 @@ def archiving_of(
     if not settings.enabled or examined.session.file.in_database:
         return NOTHING_ASKED
     return Archiving(
-        rules or settings.archive_rules(), records.to_archive, beyond=settings.budget.max_messages
+        rules or settings.archive_rules(), records.to_archive, most=settings.budget.max_messages
     )
 
 
