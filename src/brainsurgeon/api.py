@@ -50,11 +50,13 @@ from brainsurgeon.errors import (
     StoreUnusableError,
     UntoldError,
 )
+from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.model.reports import (
     ArchiveAnswer,
     ArchivedTurn,
     Context,
     Event,
+    EvidenceReport,
     FieldAnswer,
     Finding,
     Hit,
@@ -76,6 +78,7 @@ from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.events import events, follow
+from brainsurgeon.operations.evidence import evidence, mount
 from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.restore import restore, restore_all
 from brainsurgeon.operations.retention import retention
@@ -92,14 +95,14 @@ from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
     "AmbiguousError", "ArchiveAnswer", "ArchivedTurn", "BrainsurgeonError", "BusyError",
-    "ChangedError", "ConfigError", "Context", "DamagedError", "Event", "ExpiredError",
-    "FailedError", "FieldAnswer", "Finding", "GoneError", "GuardedError", "Hit",
+    "ChangedError", "ConfigError", "Context", "DamagedError", "Event", "EvidenceReport",
+    "ExpiredError", "FailedError", "FieldAnswer", "Finding", "GoneError", "GuardedError", "Hit",
     "NoSuchKeyError", "NotFoundError", "Relief", "RestoreAnswer", "RetentionReport",
-    "RollbackReport", "Run", "ScanReport", "SessionRestore", "SessionRollback",
+    "RollbackReport", "Run", "ScanReport", "Scope", "SessionRestore", "SessionRollback",
     "SessionSummary", "Settings", "ShownValues", "StandingArchive", "Status", "Store",
     "StoreDamagedError", "StoreFullError", "StoreUnusableError", "UntoldError", "Wanted",
-    "archive", "archives", "cat", "context", "doctor", "events", "follow", "load",
-    "open_store", "open_to_read", "recover", "relieve", "restore", "restore_all",
+    "archive", "archives", "cat", "context", "doctor", "events", "evidence", "follow", "load",
+    "mount", "open_store", "open_to_read", "recover", "relieve", "restore", "restore_all",
     "retention", "rollback", "runs", "scan", "search", "sessions", "set_extractable",
     "show", "show_turn", "status", "would_relieve",
 ]  # fmt: skip

@@ -90,7 +90,7 @@ def _documents(world, conversation):
     said += [
         call("archive", "main/u", "--dry-run"), call("archive", "main/u", "--turns", "1..1"),
         call("archive", "--list", "main/u"), call("show", ends[0][1], "--session", "main/u"),
-        call("show", "main/u", "--search", "number 0"),
+        call("show", "main/u", "--search", "number 0"), call("evidence", "main/u"),
         call("archive", "main/u", "--turns", "2..9"),
     ]  # fmt: skip
     config.write_text(config.read_text() + "[archive]\nenabled = true\n")

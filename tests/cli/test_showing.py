@@ -530,3 +530,18 @@ def test_sessions_are_chosen_and_sorted(world, session, conversation, cli):
     assert b"2 sessions, " in told[asked["age"]].stdout
     assert b"no session is such" in told[asked["none"]].stdout
     assert told[asked["wrong"]].returncode == 2
+
+
+# --- evidence ------------------------------------------------------------------------------------
+
+
+def test_evidence_is_printed_between_two_lines(world, cli, session):
+    """The index of the calls comes first; what stands between the lines keeps to the budget."""
+    done = cli("evidence", "main/s", "--budget", "1500")
+    index, _, rest = done.stdout.decode().partition("--- evidence ---\n")
+
+    assert done.returncode == 0
+    assert index == "1. exec [2,000 B]\n2. exec [2,000 B]\n"
+    assert rest.endswith("y\n--- end ---\n")
+    assert len(rest.removesuffix("--- end ---\n").encode()) <= 1500
+    assert cli("evidence", "main/s", "--last", "--turn", session).returncode == 2

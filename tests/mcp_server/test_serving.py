@@ -42,7 +42,7 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
 
     assert [tool.name for tool in tools] == ["purge_control"]
     assert tools[0].input_schema["properties"]["action"]["enum"] == [
-        "get_context", "restore", "show", "set_extractable", "done", "search"
+        "get_context", "restore", "show", "set_extractable", "done", "search", "evidence"
     ]  # fmt: skip
     assert tools[0].description.index("show:") < tools[0].description.index("restore:")
     assert json.loads(shown.content[0].text)["content"] == {"message.content.0.text": VALUE}

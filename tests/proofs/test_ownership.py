@@ -101,6 +101,10 @@ def asked_for(world, path):
         session = {} if name is None else {"session": name}
         yield {"action": "get_context", **session}
         yield {"action": "search", "text": "of the owner", **session}
+        for budget in (1, 2048, 32_000, 1_000_000):
+            yield {"action": "evidence", "budget": budget, **session}
+        for turn in ("last", SESSION, *(f"{number:08x}" for number in range(1, 12))):
+            yield {"action": "evidence", "turn": turn, **session}
         for entry in entries:
             for named in (entry, f"[[extracted-{entry}]]"):
                 yield {"action": "show", "entry": named, **session}
@@ -120,7 +124,7 @@ def test_nothing_of_another_agent_is_given(world, owner, lies, scanned, monkeypa
     world.close()
     told = [answer(world.settings(), scope, call, time.time)[0] for call in asked_for(world, owner)]
 
-    assert len(told) > 250
+    assert len(told) > 400
     assert not [text for text in told if "of the owner" in text]
     after = {path: path.read_bytes() for path in world.root.rglob("*.jsonl")}
     own = strangers(world) / "own.jsonl"

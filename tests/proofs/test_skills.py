@@ -32,7 +32,7 @@ def test_every_call_in_a_skill_is_one_that_the_tool_takes(skill):
     calls = [understood(json.loads(one)) for one in re.findall(r'\{"action".*?\}', text)]
 
     assert {call.action for call in calls} == {
-        "show", "restore", "set_extractable", "get_context", "done", "search",
+        "show", "restore", "set_extractable", "get_context", "done", "search", "evidence",
     }  # fmt: skip
     assert next(call.action for call in calls) == "show"
 

@@ -14,6 +14,7 @@ from brainsurgeon.cli.options import (
     Json,
     Keys,
     OneSession,
+    SessionName,
     given,
     print_answer,
     print_json,
@@ -210,4 +211,39 @@ def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
         say("\n".join(turn.index))
     else:
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in turn.lines))
+        sys.stdout.buffer.flush()
+
+
+def evidence(
+    session: SessionName,
+    budget: Annotated[
+        int, typer.Option("--budget", min=0, help="Most bytes of results to print.")
+    ] = 32_000,
+    last: Annotated[bool, typer.Option("--last", help="Only the last turn.")] = False,
+    turn: Annotated[
+        str | None, typer.Option("--turn", help="Only the turn with this entry, or this archive.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Print a session's tool calls and their results, extracted or not, failed ones first.
+
+    \b
+    Examples:
+      brainsurgeon evidence main/0f3c
+      brainsurgeon evidence main/0f3c --last --budget 8000
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    if last and turn:
+        raise UsageError("evidence takes --last or --turn, not both")
+    from brainsurgeon.operations.evidence import evidence as operation
+    from brainsurgeon.render import turns as render
+
+    with store_to_read(settings) as store:
+        now = time.time()
+        report = operation(settings, store, session, now, budget=budget, last=last, turn=turn)
+    if json:
+        print_json(render.evidence_json(report))
+    else:
+        sys.stdout.buffer.write(render.evidence(report).encode())
         sys.stdout.buffer.flush()

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import closing
 from typing import Any, BinaryIO
 
@@ -207,6 +207,11 @@ def keyed(directory: str, key: str) -> list[dict[str, Any]]:
 def keys_of(directory: str, name: str) -> list[str]:
     """Return the keys of a session file in `sessions.json`; [] if it is unreadable or malformed."""
     return [key for key, entry in _entries(directory) if names_session(entry, name)]
+
+
+def started_by(directory: str, keys: Container[str]) -> list[dict[str, Any]]:
+    """Return the entries of the sub-agents that the sessions with these keys started."""
+    return [entry for _, entry in _entries(directory) if entry.get("spawnedBy") in keys]
 
 
 def context_tokens(directory: str, name: str) -> int | None:

@@ -113,6 +113,13 @@ def context_tokens(connection: sqlite3.Connection, session: str) -> int | None:
     return row[0] if row and type(row[0]) is int and row[0] > 0 else None
 
 
+def started_by(connection: sqlite3.Connection, key: str) -> list[str]:
+    """Read the ids of the sessions of the sub-agents that the session with a key started."""
+    spawned = f"coalesce(n.spawned_by, {_ENTRY.format('spawnedBy')})"
+    rows = connection.execute(f"SELECT w.session_id{_FROM} WHERE {spawned} = ?", (key,))
+    return [str(ident) for (ident,) in rows]
+
+
 def _select(connection: sqlite3.Connection) -> str:
     table = "SELECT 1 FROM sqlite_master WHERE name = 'session_transcript_cold_archives'"
     known = connection.execute(table).fetchone()

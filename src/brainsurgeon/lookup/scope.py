@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
 from brainsurgeon.formats.base import Format
-from brainsurgeon.hosts import claude_code, openclaw
+from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
+from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
@@ -25,6 +26,7 @@ from brainsurgeon.model.parsing import parse
 from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_listing import open_database
 from brainsurgeon.store import Store
 
 
@@ -152,6 +154,52 @@ def holder_beside(
     place = claude_code.place(session.path)
     started_by = (item for item in beside if place and item.title == place.started_by)
     return next(filter(holds, started_by), None) or _only_one(beside, holds)
+
+
+def own_session(
+    settings: Settings, store: Store | None, scope: Scope, name: str | None, call: Entry,
+    clock: Callable[[], float] = time.time,
+) -> Session:  # fmt: skip
+    """Return the calling session or, if it is named, the session of one of its sub-agents.
+
+    Raises NotFoundError for any other session, UntoldError if it is unknown which one calls.
+    """
+    own = session_for(settings, store, scope, None, call, clock)
+    if not name:
+        return own
+    others = [
+        replace(item, only_owned=own.only_owned)
+        for item in sessions_in(settings, store, Scope(scope.agent))
+        if item.agent_directory == own.agent_directory
+    ]
+    return session_among([own, *_started_by(own, others)], name)
+
+
+def _started_by(own: Session, others: list[Session]) -> list[Session]:
+    """Return the sessions that sub-agents of a session have, by the records of its agent."""
+    file, where = own.file, claude_code.place(own.path)
+    if where is not None:
+        main = f"{where.agent}/{where.session}"
+        places = ((item, claude_code.place(item.path)) for item in others)
+        return [
+            item for item, place in places
+            if place and place.started_by == main and place.home == where.home
+            and where.subagent is None
+        ]  # fmt: skip
+    if file is None:
+        return []
+    if file.key is not None:
+        state = Database.of(file).state_directory
+        with open_database(state, file.directory) as database:
+            started = openclaw_gate.started_by(database, file.key)
+        paths_of = {f"{file.directory}/{ident}" for ident in started}
+        return [item for item in others if item.path in paths_of]
+    entries = openclaw.started_by(file.directory, openclaw.keys_of(file.directory, file.name))
+    return [
+        item for item in others
+        if item.file and item.file.directory == file.directory
+        and any(openclaw.names_session(entry, item.file.name) for entry in entries)
+    ]  # fmt: skip
 
 
 def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:

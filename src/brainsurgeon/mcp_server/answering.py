@@ -18,11 +18,13 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.lookup.entries import entry_named
-from brainsurgeon.lookup.scope import Scope, holder_beside, session_for
+from brainsurgeon.lookup.scope import Scope, holder_beside, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, Call, understood
+from brainsurgeon.model.reports import BUDGET
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
+from brainsurgeon.operations.evidence import evidence
 from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
@@ -207,6 +209,18 @@ def _search(asked: _Asked) -> str:
     return _text(turns.hits_json(hits))
 
 
+def _evidence(asked: _Asked) -> str:
+    settings, call, turn = asked.settings, asked.call, asked.call.turn
+    with open_to_read(settings.state_dir) or nullcontext() as store:
+        session = own_session(
+            settings, store, asked.scope, call.session, asked.arguments, asked.clock
+        )
+        return turns.evidence(evidence(
+            settings, store, session, asked.clock(), budget=call.budget or BUDGET,
+            last=turn == "last", turn=turn,
+        ))  # fmt: skip
+
+
 _ACTIONS: dict[str, Callable[[_Asked], str]] = {
     "get_context": _get_context,
     "show": _show,
@@ -214,6 +228,7 @@ _ACTIONS: dict[str, Callable[[_Asked], str]] = {
     "set_extractable": _set_extractable,
     "done": _done,
     "search": _search,
+    "evidence": _evidence,
 }
 
 

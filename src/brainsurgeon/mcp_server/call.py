@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.reports import BUDGET
 
 TOOL = "purge_control"
 # Bytes of values in one answer unless the caller asks for more or less.
@@ -43,6 +44,8 @@ that many recent messages.
 - done: close the task of this turn with a note; once you are idle, the turn is archived into it. \
 An archived turn begins with [archived turn] and its id: show gives all of it.
 - search: find a text in what was extracted and in the session.
+- evidence: the calls of your session, or of a sub-agent's, and their results within a budget, \
+failed ones first.
 Name an entry by its id or by the whole text. Never write such a text yourself."""
 
 ARGUMENTS = {
@@ -52,7 +55,15 @@ ARGUMENTS = {
     "properties": {
         "action": {
             "type": "string",
-            "enum": ["get_context", "restore", "show", "set_extractable", "done", "search"],
+            "enum": [
+                "get_context",
+                "restore",
+                "show",
+                "set_extractable",
+                "done",
+                "search",
+                "evidence",
+            ],
         },
         "entry": {
             "type": "string",
@@ -69,6 +80,15 @@ ARGUMENTS = {
             "description": "For set_extractable.",
         },
         "note": {"type": "string", "description": "For done: what the task came to."},
+        "budget": {
+            "type": "integer",
+            "minimum": 1,
+            "description": f"For evidence: most bytes of results ({BUDGET}).",
+        },
+        "turn": {
+            "type": "string",
+            "description": 'For evidence: only the turn with this entry, or "last".',
+        },
         "text": {"type": "string", "description": "For search: the text, whatever its case."},
         "session": {
             "type": "string",
@@ -112,7 +132,7 @@ class Call(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action: Annotated[
-        Literal["get_context", "restore", "show", "set_extractable", "done", "search"],
+        Literal["get_context", "restore", "show", "set_extractable", "done", "search", "evidence"],
         BeforeValidator(lambda action: "restore" if action in ALSO_CALLED else action),
     ]
     entry: str | None = Field(None, validation_alias=AliasChoices("entry", "entry_id"))
@@ -122,6 +142,8 @@ class Call(BaseModel):
     ] = None
     note: Annotated[str, Field(max_length=8000)] | None = None
     text: str | None = None
+    budget: int | None = Field(None, ge=1)
+    turn: str | None = None
     session: str | None = None
     limit: int | None = Field(None, ge=1)
     offset: int | None = Field(None, ge=0)

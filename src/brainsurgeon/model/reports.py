@@ -331,6 +331,22 @@ class ArchivedTurn(Struct, frozen=True):
     index: tuple[str, ...]
 
 
+# Bytes of the results in a report of evidence, unless the caller asks for more or less.
+BUDGET = 32_000
+
+
+class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):
+    """The results of a session's tool calls: the `index` of all calls, and as many as fit.
+
+    `evidence` has at most `budget` bytes.
+    """
+
+    session: str
+    budget: int
+    index: tuple[str, ...]
+    evidence: str
+
+
 class StandingArchive(Struct, frozen=True):
     session: str
     archive: ArchiveRecord

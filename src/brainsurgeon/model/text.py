@@ -64,3 +64,14 @@ def lasting(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
+
+
+_CONTINUES, _CONTINUATION = 0xC0, 0x80
+
+
+def boundary(data: bytes, at: int, *, upwards: bool = False) -> int:
+    """Return the offset, or the nearest one below or above it, at which a character starts."""
+    at = min(at, len(data))
+    while 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION:
+        at += 1 if upwards else -1
+    return at

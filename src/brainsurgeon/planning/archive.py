@@ -294,7 +294,6 @@ class Archiving(Struct, frozen=True):
     spared: int = 0
     before: ArchiveRules = ArchiveRules()
 
-
     @property
     def joins(self) -> bool:
         """Whether turns may be archived because of the number of messages."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from brainsurgeon.model.text import moment_said, readable, whole
+from brainsurgeon.model.text import boundary, moment_said, readable, whole
 
 # Raised whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
@@ -152,9 +152,6 @@ def blocks() -> bool:
 # exclusive; they are moved inwards so that no character is cut in two.
 
 
-_CONTINUES, _CONTINUATION = 0xC0, 0x80
-
-
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
     """Return as many whole values as fit into `limit` bytes, and both ends of the others."""
     given: dict[str, Any] = {}
@@ -173,10 +170,10 @@ def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
 def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
     """Return the part of a value that starts at `offset`, at most `limit` bytes of it."""
     data = _bytes(value)
-    start = _boundary(data, offset)
-    end = _boundary(data, start + limit)
+    start = boundary(data, offset)
+    end = boundary(data, start + limit)
     if end == start < len(data):  # a character is wider than the page
-        end = _boundary(data, start + 4)
+        end = boundary(data, start + 4)
     return {
         "text": _text(data[start:end]),
         "range": [start, end],
@@ -186,27 +183,14 @@ def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
 
 
 def _both_ends(data: bytes, room: int) -> dict[str, Any]:
-    head = _boundary(data, room // 2)
-    tail = len(data) - room // 2
-    while tail < len(data) and _inside(data, tail):
-        tail += 1
+    head = boundary(data, room // 2)
+    tail = boundary(data, len(data) - room // 2, upwards=True)
     return {
         "head": _text(data[:head]),
         "left_out": [head, tail],
         "tail": _text(data[tail:]),
         "size_bytes": len(data),
     }
-
-
-def _boundary(data: bytes, at: int) -> int:
-    at = min(at, len(data))
-    while _inside(data, at):
-        at -= 1
-    return at
-
-
-def _inside(data: bytes, at: int) -> bool:
-    return 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION
 
 
 def _bytes(value: Any) -> bytes:

@@ -8,7 +8,14 @@ from typing import Any
 from msgspec import to_builtins
 
 from brainsurgeon.model.plans import Amount
-from brainsurgeon.model.reports import ArchiveAnswer, ArchivedTurn, Hit, Relief, StandingArchive
+from brainsurgeon.model.reports import (
+    ArchiveAnswer,
+    ArchivedTurn,
+    EvidenceReport,
+    Hit,
+    Relief,
+    StandingArchive,
+)
 from brainsurgeon.model.text import about, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import ArchiveRecord, Fullness, Loads, Verdict
@@ -141,6 +148,15 @@ def turn_json(turn: ArchivedTurn) -> dict[str, Any]:
         "lines": [line.decode("utf-8", "surrogateescape") for line in turn.lines],
         "index": list(turn.index),
     })  # fmt: skip
+
+
+def evidence_json(report: EvidenceReport) -> dict[str, Any]:
+    return printable(to_builtins(report))  # type: ignore[no-any-return]
+
+
+def evidence(report: EvidenceReport) -> str:
+    lines = [*report.index, "--- evidence ---", f"{report.evidence}--- end ---"]
+    return "\n".join(lines) + "\n"
 
 
 def hits_json(listed: Sequence[Hit]) -> dict[str, Any]:

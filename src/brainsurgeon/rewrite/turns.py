@@ -8,57 +8,19 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts.processes import kill_with_descendants
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of
-from brainsurgeon.model.entries import Entry, value_at
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.reports import ArchivedTurn
-from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.model.turns import Archive, ArchiveRecord, ToolCall, ToolResult
+from brainsurgeon.model.turns import Archive, ArchiveRecord
+from brainsurgeon.planning.evidence import Filled, gather
 from brainsurgeon.rewrite.inspect import Examination, examine_open, records_of
 from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
 from brainsurgeon.store import Store
-
-
-def _index(form: Format, lines: Iterable[bytes]) -> Iterator[str]:
-    """Yield the tool calls of a turn in order, each with the recorded facts of its result."""
-    calls: list[ToolCall] = []
-    results: dict[str | None, tuple[ToolResult | None, int | None]] = {}
-    for line in lines:
-        entry = parse(line)
-        step = form.turn_step(entry) if entry else None
-        if not entry or not step:
-            continue
-        calls += step.calls
-        size = _size(form, entry) if len(step.results) == 1 else None
-        results.update({result.call_id: (result, size) for result in step.results})
-    for number, call in enumerate(calls, 1):
-        yield f"{number}. {call.tool} {_result(*results.get(call.call_id, (None, None)))}"
-
-
-def _size(form: Format, entry: Entry) -> int:
-    texts = (
-        value_at(entry, part.path) for part in form.parts(entry, NO_SURVEY, None)
-        if part.kind == "tool_result" and not part.dead
-    )  # fmt: skip
-    return sum(len(t.encode("utf-8", "surrogatepass")) for t in texts if isinstance(t, str))
-
-
-def _result(result: ToolResult | None, size: int | None) -> str:
-    if result is None:
-        return "[no result]"
-    known = (
-        None if result.exit_code is None else f"exit={result.exit_code}",
-        None if result.took_ms is None else f"{result.took_ms:,} ms",
-        None if size is None else f"{size:,} B",
-    )
-    text = ", ".join(fact for fact in known if fact)
-    return f"[{text}]{' FAILED' if result.failed else ''}"
 
 
 def archived_turn(
@@ -81,7 +43,8 @@ def archived_turn(
         lines = tuple(_lines_of(settings, store, session, records, archive, now))
         if not lines:  # the agent rewrote its history: only the text of the answer is left
             return None
-        index = tuple(_index(session.format, lines))
+        entries = ((0, Filled(entry)) for line in lines if (entry := parse(line)))
+        index = tuple(call.line for call in gather(session.format, entries))
         return ArchivedTurn(archive, named.session.title, lines, index)
 
 

@@ -1,0 +1,197 @@
+"""Show the results of a session's tool calls within a budget. Writes nothing."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache, partial
+
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import DamagedError, NotFoundError
+from brainsurgeon.formats.base import ParsedLine, parsed_lines
+from brainsurgeon.formats.splice import UntouchableError, locate, splice
+from brainsurgeon.hosts import claude_code
+from brainsurgeon.lookup.entries import as_the_model_had_them, owned
+from brainsurgeon.lookup.scope import Scope, sessions_in
+from brainsurgeon.lookup.sessions import Session, file_of, session_named
+from brainsurgeon.model.entries import KeyPath, id_named
+from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.records import Extraction, Records
+from brainsurgeon.model.reports import BUDGET, EvidenceReport
+from brainsurgeon.planning.evidence import (
+    Evidence,
+    Filled,
+    MountPoint,
+    as_bytes,
+    evidence_text,
+    filled,
+    gather,
+    index_lines,
+    nearest,
+    notice,
+    placeholders,
+    shares,
+    shortened,
+)
+from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.rewrite.inspect import records_of
+from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
+from brainsurgeon.store import Store
+
+
+def evidence(
+    settings: Settings, store: Store | None, session: str | Session, now: float, *,
+    budget: int = BUDGET, last: bool = False, turn: str | None = None,
+) -> EvidenceReport:  # fmt: skip
+    """Return the results of a session's tool calls, extracted or not, in at most `budget` bytes.
+
+    `last` limits them to the last turn, `turn` to the turn with this entry; an archive counts as
+    one turn. Raises NotFoundError, AmbiguousError or GoneError for the session, NotFoundError for
+    the entry.
+    """
+    chosen = session_named(settings, store, session)
+    file = file_of(chosen)
+    with failing(file), open_session(file) as opened:
+        records = records_of(settings, store, opened, chosen.record, now)
+        if store:
+            visible = tuple(owned(store, chosen, records.extractions))
+            records = replace(records, extractions=visible)
+        reader = _EntryReader(store, opened, records)
+        between = reader.turn(None if last else turn) if last or turn else None
+        calls = gather(opened.format, reader.entries(between))
+        text = evidence_text(calls, budget, reader.text)
+    return EvidenceReport(chosen.title, budget, tuple(index_lines(calls, budget)), text.decode())
+
+
+def mount(
+    settings: Settings, store: Store | None, data: bytes, scope: Scope, budget: int = BUDGET
+) -> bytes:
+    """Return a request (JSON) or lines of a session with their placeholders filled.
+
+    The values get at most `budget` bytes together, shared out as in `evidence`. Only strings that
+    are a placeholder of a text in `scope` change: all other bytes stay. Raises NotFoundError if no
+    session is in scope.
+    """
+    listed = sessions_in(settings, store, scope)
+    if not listed:
+        raise NotFoundError("no session is known in this scope")
+    if store is None:
+        return data
+    ours = {session.record.id for session in listed if session.record}
+    of_text = cache(lambda text: _texts_of(store, listed[0], ours, text))
+    documents, mounted = _documents(data), list[tuple[int, MountPoint, bytes, bytes]]()
+    messages: dict[tuple[int, KeyPath], int] = {}
+    for number, raw in enumerate(documents):
+        with suppress(ValueError, RecursionError):
+            for place in placeholders(json.loads(raw)):
+                if values := of_text(place.text):
+                    token = _token(store, value := nearest(place.path, values))
+                    text = notice(value) if token is None else json.loads(token.decode())
+                    mounted.append((number, place, token or b"", as_bytes(text)))
+                    messages.setdefault((number, place.path[:2]), len(messages))
+    mounted.sort(
+        key=lambda one: (one[1].failed, messages[one[0], one[1].path[:2]], len(one[3])),
+        reverse=True,
+    )
+    given = shares([len(text) for *_, text in mounted], budget)
+    cuts: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
+    for (number, place, token, text), room in zip(mounted, given, strict=True):
+        with suppress(UntouchableError):  # a key stands there twice
+            span = locate(documents[number], [place.path])[place.path]
+            cut = json.dumps(shortened(text, room).decode(), ensure_ascii=False).encode()
+            if room:
+                whole = token and room == len(text)
+                cuts[number].append((*span, token if whole else cut))
+    return b"".join(splice(raw, cuts[number]) for number, raw in enumerate(documents))
+
+
+def _documents(data: bytes) -> list[bytes]:
+    """Return the data as one JSON document, or its lines."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return data.splitlines(keepends=True)
+    return [data]
+
+
+def _texts_of(store: Store, session: Session, ours: set[int], text: str) -> list[Extraction]:
+    """Return the values of a placeholder that are texts of sessions in scope."""
+    values = owned(store, session, store.extractions.of_entry(text))
+    return [
+        value for value in as_the_model_had_them(values)
+        if not value.block and value.replacement is None
+        and ({value.session_id, *store.placements.sessions_of([value.id])} & ours)
+    ]  # fmt: skip
+
+
+def _token(store: Store | None, value: Extraction) -> bytes | None:
+    """Return the JSON of a value, or None if it expired or is damaged."""
+    if store is None or value.blob_id is None:
+        return None
+    with suppress(DamagedError):
+        return store.blobs.get(value.blob_id, value.digest)
+    return None
+
+
+class _EntryReader:
+    """Reads the entries of an open session with their values filled in."""
+
+    def __init__(self, store: Store | None, session: AnyOpen, records: Records) -> None:
+        self._store, self._session, self._records = store, session, records
+        self._form = session.format
+        where = claude_code.place(session.file.path)
+        self._aside = where is not None and where.subagent is not None
+        survey = self._form.survey(session.lines, 0)
+        self._matcher = Matcher(self._form, survey, records)
+        # The length of each line and the id of its entry, by its offset.
+        self._places: dict[int, tuple[int, str | None]] = {}
+
+    def _lines(self) -> Iterator[ParsedLine]:
+        for parsed in parsed_lines(self._session.lines, self._form):
+            # In a sub-agent's own file every line is marked as aside from the main chain.
+            entry = {**parsed.entry, "isSidechain": False} if self._aside else parsed.entry
+            yield parsed._replace(entry=entry)
+
+    def turn(self, entry_id: str | None) -> range:
+        """Return the offsets of the turn with an entry, or of the last turn.
+
+        Raises NotFoundError if no entry has the id.
+        """
+        wanted = None if entry_id is None else id_named(entry_id)
+        places: dict[str, int] = {}
+        starts = []
+        for parsed in self._lines():
+            step = self._form.turn_step(parsed.entry)
+            if step and step.role == "prompt":
+                starts.append(parsed.offset)
+            if parsed.ident is not None:
+                places[parsed.ident] = parsed.offset
+        at = max(places.values(), default=0) if wanted is None else places.get(wanted)
+        if at is None:
+            raise NotFoundError(f"no entry of this session has the id {wanted!r}")
+        start = max((one for one in starts if one <= at), default=0)
+        end = min((one for one in starts if one > at), default=self._session.fingerprint.size)
+        for archive in self._records.archives:  # it may hold the turns before
+            if archive.state == "made" and start <= places.get(archive.entry_id, -1) < end:
+                start = min(start, places.get(archive.prompt_id, start))
+        return range(start, end)
+
+    def entries(self, between: range | None) -> Iterator[tuple[int, Filled]]:
+        for parsed in self._lines():
+            if between is None or parsed.offset in between:
+                self._places[parsed.offset] = len(parsed.raw), parsed.ident
+                yield parsed.offset, self._filled(parsed)
+
+    def text(self, call: Evidence) -> bytes:
+        """Return the text of a result; values are read again, since all may not fit in memory."""
+        start = call.place or 0
+        size, ident = self._places[start]
+        raw = self._session.read(start, start + size)
+        parsed = ParsedLine(start, raw, parse(raw) or {}, ident, True)
+        return self._filled(parsed).text(self._form, call.call_id)
+
+    def _filled(self, parsed: ParsedLine) -> Filled:
+        token_of = partial(_token, self._store)
+        return filled(parsed.entry, self._matcher.standing(parsed), token_of)

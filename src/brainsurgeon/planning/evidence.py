@@ -1,0 +1,243 @@
+"""Show the results of tool calls, extracted or not, within a budget of bytes."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brainsurgeon.formats.base import Answer, Format, number_in
+from brainsurgeon.model.entries import Entry, KeyPath, placeholder_in, value_at
+from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.text import boundary, iso, readable
+from brainsurgeon.model.turns import ToolResult
+
+# Bytes that each result in turn gets at least, while the budget lasts.
+LEAST = 2048
+# Bytes of the beginning of a result that is cut.
+HEAD = 1024
+# A result that would be cut to fewer bytes is left out.
+SHORTEST = 256
+
+
+class Evidence(Struct, frozen=True):
+    """One tool call and its result.
+
+    `place` is the offset of the entry with the result, None without one. `size` counts the bytes of
+    its text, `known` is false if it expired.
+    """
+
+    number: int
+    tool: str
+    call_id: str | None
+    result: ToolResult | None = None
+    place: int | None = None
+    size: int = 0
+    known: bool = True
+
+    @property
+    def line(self) -> str:
+        """The line of the index: number, tool, and the recorded facts of the result."""
+        name, result = f"{self.number}. {readable(self.tool)}", self.result
+        if result is None:
+            return f"{name} [no result]"
+        facts = (
+            None if result.exit_code is None else f"exit={result.exit_code}",
+            None if result.took_ms is None else f"{result.took_ms:,} ms",
+            f"{self.size:,} B" if self.known else "expired",
+        )
+        return f"{name} [{', '.join(filter(None, facts))}]{' FAILED' if result.failed else ''}"
+
+
+class Filled(Struct, frozen=True):
+    """An entry with its extracted values filled in; those at the paths in `gone` expired."""
+
+    entry: Entry
+    gone: frozenset[KeyPath] = frozenset()
+
+    def answers(self, form: Format, call_id: str | None) -> list[Answer]:
+        return [answer for answer in form.answers(self.entry) if answer.call_id == call_id]
+
+    def text(self, form: Format, call_id: str | None) -> bytes:
+        """Return the text of the result of a call."""
+        return as_bytes("\n".join(answer.text for answer in self.answers(form, call_id)))
+
+    def has(self, form: Format, call_id: str | None) -> bool:
+        """Check whether nothing of the result of a call is gone."""
+        return self.gone.isdisjoint(answer.path for answer in self.answers(form, call_id))
+
+
+def as_bytes(text: str) -> bytes:
+    """Return UTF-8; halves of a surrogate pair become question marks."""
+    return text.encode(errors="replace")
+
+
+def filled(
+    entry: Entry, standing: Iterable[Extraction], token_of: Callable[[Extraction], bytes | None]
+) -> Filled:
+    """Fill the placeholders of an entry in place.
+
+    `token_of` returns the JSON of a value, None if it is gone.
+    """
+    gone = []
+    for value in standing:
+        if value.replacement is not None:
+            continue
+        token = token_of(value)
+        if token is None:
+            gone.append(value.path)
+        content = notice(value) if token is None else json.loads(token.decode(errors="replace"))
+        value_at(entry, value.path[:-1])[value.path[-1]] = content
+    return Filled(entry, frozenset(gone))
+
+
+def notice(value: Extraction) -> str:
+    """Return the text that stands for a value that expired or is damaged."""
+    when = f"expired {iso(value.expired_at)}" if value.expired_at else "damaged"
+    return f"[evidence no longer available: {value.name}, {value.size:,} B, {when}]"
+
+
+def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence]:
+    """Return the calls in entries with their offsets, each with its result.
+
+    A result whose call is in none of them has a line of its own.
+    """
+    calls: list[Evidence] = []
+    at: dict[str, int] = {}
+    unnamed: deque[int] = deque()
+    for place, one in entries:
+        step = form.turn_step(one.entry)
+        for call in step.calls if step else ():
+            before = at.get(call.call_id or "")
+            if before is not None and calls[before].result is None:
+                continue  # some models use an id again, but only once it is answered
+            if call.call_id is None:
+                unnamed.append(len(calls))
+            else:
+                at[call.call_id] = len(calls)
+            calls.append(Evidence(len(calls) + 1, call.tool, call.call_id))
+        for result in step.results if step else ():
+            ident = result.call_id
+            index = at.get(ident) if ident else unnamed.popleft() if unnamed else None
+            if index is None:
+                index = len(calls)
+                calls.append(Evidence(index + 1, "unknown call", ident))
+                if ident:
+                    at[ident] = index
+            calls[index] = replace(
+                calls[index], result=result, place=place, size=len(one.text(form, ident)),
+                known=one.has(form, ident),
+            )  # fmt: skip
+    return calls
+
+
+def shares(sizes: Sequence[int], budget: int, around: Sequence[int] = ()) -> list[int]:
+    """Return how many bytes each of several texts gets of a budget, the first in line first.
+
+    `around` are the bytes that go with each text that gets some. A text that does not fit whole
+    gets no more than an equal share of what is left, but at least `LEAST` bytes while they last.
+    """
+    left, given = budget, []
+    for index, size in enumerate(sizes):
+        besides = around[index] if around else 0
+        room, waiting = max(0, left - besides), len(sizes) - index
+        share = min(size, room, max(LEAST, room // waiting))
+        share = 0 if share < min(size, SHORTEST) else share
+        left -= share + besides if share else 0
+        given.append(share)
+    return given
+
+
+def shortened(data: bytes, room: int) -> bytes:
+    """Return UTF-8 text in at most `room` bytes: whole, or its two ends with a marker between.
+
+    The marker has the number of bytes left out, and their offsets: first inclusive, last exclusive.
+    """
+    size = len(data)
+    if size <= room:
+        return data
+    spare = room - len(_marker(0, size))
+    if spare <= 0:
+        return b""
+    head = boundary(data, min(HEAD, spare * 3 // 4))
+    tail = size - (spare - head)
+    tail -= len(_marker(0, size)) - len(_marker(head, tail))  # the real marker may be shorter
+    tail = boundary(data, tail, upwards=True)
+    return data[:head] + _marker(head, tail) + data[tail:]
+
+
+def _marker(start: int, end: int) -> bytes:
+    return f"\n[... {end - start:,} bytes left out: {start}-{end} ...]\n".encode()
+
+
+class MountPoint(Struct, frozen=True):
+    """A string in a JSON document that is a whole placeholder, and whether its result failed."""
+
+    path: KeyPath
+    text: str
+    failed: bool
+
+
+def placeholders(value: Any, path: KeyPath = (), *, failed: bool = False) -> Iterator[MountPoint]:
+    """Yield the places of placeholders in a request or a line of a session."""
+    if isinstance(value, dict):
+        failed = failed or _failed(value)
+        for key, inner in value.items():
+            yield from placeholders(inner, (*path, key), failed=failed)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from placeholders(inner, (*path, index), failed=failed)
+    elif text := placeholder_in(value):
+        yield MountPoint(path, text, failed)
+
+
+def _failed(holder: dict[str, Any]) -> bool:
+    codes = (number_in(one, "exitCode", "exit_code") for one in (holder, holder.get("details")))
+    return holder.get("isError") is True or holder.get("is_error") is True or any(codes)
+
+
+def nearest(path: KeyPath, values: Sequence[Extraction]) -> Extraction:
+    """Return the value whose own path ends like a path; the first one of several such."""
+
+    def alike(value: Extraction) -> int:
+        pairs = zip(reversed(path), reversed(value.path), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    return max(values, key=alike)
+
+
+def in_line(calls: Iterable[Evidence]) -> list[Evidence]:
+    """Return the calls with results: failed ones first, then newer, then larger ones."""
+    with_result = (call for call in calls if call.result is not None and call.size)
+    return sorted(
+        with_result,
+        key=lambda call: (not (call.result and call.result.failed), -(call.place or 0), -call.size),
+    )
+
+
+def evidence_text(
+    calls: Iterable[Evidence], budget: int, text_of: Callable[[Evidence], bytes]
+) -> bytes:
+    """Return the results of calls, each below its line of the index, in at most `budget` bytes."""
+    waiting = in_line(calls)
+    heads = [f"{call.line}\n".encode() for call in waiting]
+    given = shares([call.size for call in waiting], budget, [len(head) + 1 for head in heads])
+    return b"".join(
+        head + shortened(text_of(call), room) + b"\n"
+        for call, head, room in zip(waiting, heads, given, strict=True) if room
+    )  # fmt: skip
+
+
+def index_lines(calls: Sequence[Evidence], budget: int) -> list[str]:
+    """Return the lines of the newest calls that fit in `budget` bytes, and how many are older."""
+    left, lines = budget, []
+    for call in reversed(calls):
+        left -= len(call.line.encode()) + 1
+        if left < 0:
+            lines.append(f"[... {call.number:,} older calls ...]")
+            break
+        lines.append(call.line)
+    return lines[::-1]
