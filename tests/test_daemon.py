@@ -112,6 +112,37 @@ def test_it_prunes_what_an_agent_writes_and_leaves(world, daemon):
     assert one.out.read_bytes() == b""
 
 
+def test_a_loop_in_an_open_turn_is_one_signal_within_ten_seconds(world, daemon):
+    """An agent makes the same call again and again: one event, and the command runs once."""
+    said = world.base / "said"
+    script = f"cat >> {said}; echo >> {said}"
+    signals = {"on_signal": ["sh", "-c", script]}
+    one = daemon(environment={"BRAINSURGEON_SIGNALS": json.dumps(signals)}, **HOURLY)
+    one.watching()
+    one.wait_for("scan_finished")
+    talk = Conversation()
+    talk.user("make it work")
+    path = world.put("s.jsonl", talk.bytes(), age=0)
+    times = []
+    for number in range(12):
+        before = len(talk.lines)
+        talk.call(call=f"c{number}", arguments={"command": "make test"})
+        talk.result("it failed", call=f"c{number}")
+        append(path, talk.lines[before:])
+        times.append(time.time())
+        time.sleep(0.7)
+    event = one.wait_for("signal")
+    wait_until(lambda: said.exists() and said.read_text().endswith("\n"))
+    signalled = datetime.fromisoformat(event["timestamp"]).timestamp()
+
+    assert times[4] - 1 < signalled < times[4] + 10 + soon(world)
+    time.sleep(2 * daemons.LOOKS)
+    assert one.stop()[1] == 0
+    assert len(one.logged("signal")) == 1
+    [line] = filter(None, said.read_text().split("\n"))
+    assert json.loads(line)["facts"]["signal"] == "repeated_tool_call"
+
+
 def test_it_prunes_by_the_interval_without_watching(world, daemon):
     """Without watching the schedule finds what changed; SIGINT ends it too."""
     one = daemon(watch=False, **EACH_SECOND)

@@ -13,6 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,9 +29,12 @@ from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import LOG
+from brainsurgeon.model.reports import Event
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.signals import look, note_failure, pass_on
 from brainsurgeon.operations.status import BLOCKED, doubtful_roots
+from brainsurgeon.render.runs import event_line
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
@@ -47,6 +51,8 @@ ROOTS_LOOKED_AT = 5.0
 GLANCES = 1.5
 # Seconds between two looks at the wall clock, and those by which it may be set unnoticed.
 CLOCK_LOOKED_AT, UNNOTICED = 10.0, 1.0
+# Seconds between two looks for signals in one session.
+LOOKS = 5.0
 # How the id of the job begins that scans one path.
 _DUE = "due:"
 
@@ -84,6 +90,8 @@ class _Daemon:
         self._reported: set[str] = set()
         self._lost: StoreUnusableError | None = None
         self._last_beat = 0.0
+        self._looked: dict[str, float] = {}  # when for signals, by path
+        self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none. Systemd ends this
         # process after `WATCHDOG_USEC` microseconds without one.
         limit = os.environ.get("WATCHDOG_USEC", "")
@@ -112,6 +120,7 @@ class _Daemon:
             self._stop.set()
             notify("STOPPING=1")
             self._scheduler.shutdown(wait=True)
+            self._messenger.shutdown(cancel_futures=True)
         watcher.join(timeout=GLANCES + 0.25)
         self._log.info("daemon_stopped", module="daemon")
         if self._lost:
@@ -167,9 +176,41 @@ class _Daemon:
             if not only:
                 report.problems += doubtful_roots(self._settings)
             log.scanned(report, set(self._reported) if only else self._reported)
+            self._pass_on()
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
+
+    def _look(self, path: str) -> None:
+        """Look for signals in a session that changed, idle or not."""
+        if self._stop.is_set():
+            return
+        now = time.monotonic()
+        recent = ((one, at) for one, at in self._looked.items() if at > now - LOOKS)
+        self._looked = {**dict(recent), path: now}
+        try:
+            look(self._settings, self._store, path, time.time())
+        except Exception as error:  # noqa: BLE001  the next look may succeed
+            self._log.error("signals_failed", module="daemon", reason=log.reason(error))
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Let another thread run the command for new signals, one after the other."""
+        signals = [(event, event_line(event)) for event in self._store.events.take_signals()]
+        for event, _ in signals:
+            log.signalled(event)
+        if signals and self._settings.signals.on_signal:
+            self._messenger.submit(
+                pass_on, self._settings, signals, self._check_messenger, self._failed
+            )
+
+    def _check_messenger(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _failed(self, event: Event, why: str) -> None:
+        # Only the worker writes to the store.
+        self._scheduler.add_job(note_failure, args=[self._store, event, why, time.time()])
 
     def _retain(self) -> None:
         if self._stop.is_set():
@@ -222,6 +263,7 @@ class _Daemon:
             try:
                 for path in self._changes(roots):
                     self._due(path)
+                    self._look_soon(path)
             except (OSError, RuntimeError) as error:  # watchfiles raises either
                 self._log.warning(
                     "watch_failed", module="daemon", reason=log.reason(error),
@@ -268,6 +310,15 @@ class _Daemon:
         self._scheduler.add_job(
             self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True
         )
+
+    def _look_soon(self, path: str) -> None:
+        """Schedule a look for signals at a path, some seconds after the last one."""
+        last = self._looked.get(path)
+        wait = 0.0 if last is None else max(0.0, last + LOOKS - time.monotonic())
+        self._scheduler.add_job(
+            self._look, "date", [path], run_date=datetime.now(UTC) + timedelta(seconds=wait),
+            id=f"look:{path}", replace_existing=True,
+        )  # fmt: skip
 
 
 def existing(settings: Settings) -> Roots:

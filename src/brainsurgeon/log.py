@@ -18,7 +18,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Outcome, Plan
-from brainsurgeon.model.reports import RestoreAnswer, RetentionReport, ScanReport
+from brainsurgeon.model.reports import Event, RestoreAnswer, RetentionReport, ScanReport
 from brainsurgeon.model.text import readable
 
 
@@ -115,6 +115,13 @@ def _entries(session: str, plan: Plan) -> None:
     for entry_id, sizes in restored.items():
         log.debug("restoration", module="restoration", entry_id=entry_id, session=session,
                   keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
+
+
+def signalled(event: Event) -> None:
+    structlog.get_logger().warning(
+        "signal", module="signals", session=event.session, signal=event.facts["signal"],
+        reason=event.facts["reason"],
+    )  # fmt: skip
 
 
 def retained(report: RetentionReport) -> None:

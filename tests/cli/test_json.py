@@ -96,7 +96,15 @@ def _documents(world, conversation):
     config.write_text(config.read_text() + "[archive]\nenabled = true\n")
     talk, _ = turns(4, session="55555555-0000-4000-8000-000000000001")
     world.put("v.jsonl", talk.bytes())
-    said += [call("scan", "--once", "--dry-run"), call("scan", "--once")]
+    for _ in range(5):
+        talk.call()
+        talk.result("no")
+    world.put("v.jsonl", talk.bytes())
+    said += [
+        call("scan", "--once", "--dry-run"),
+        call("scan", "--once"),
+        call("events", "--kind", "signal"),
+    ]
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said += [call("status"), call("config"), call("init", "--yes")]

@@ -33,6 +33,7 @@ from brainsurgeon.model.reports import RetentionReport, ScanReport
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.scope import Scope
+    from brainsurgeon.store import Store
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done and why; write nothing.")
@@ -85,6 +86,8 @@ def scan(
                 settings, store, clock=time.time, dry_run=dry_run, only=only,
                 named=bool(only), progress=progress,
             )  # fmt: skip
+        if store and not dry_run:
+            _pass_on(settings, store)
         if not (dry_run or session):
             from brainsurgeon.operations.retention import is_due, retention
 
@@ -97,6 +100,21 @@ def scan(
         log.scanned(report)
     _print_scan(report, retained, verbose=verbose)
     raise typer.Exit(1 if report.failed else 0)
+
+
+def _pass_on(settings: Settings, store: Store) -> None:
+    """Run the configured command for each signal that a scan recorded."""
+    signals = store.events.take_signals()
+    if not (signals and settings.signals.on_signal):
+        return
+    from brainsurgeon.operations.signals import note_failure, pass_on
+    from brainsurgeon.render.runs import event_line
+
+    lines = [(event, event_line(event)) for event in signals]
+    pass_on(
+        settings, lines, lambda: None,
+        lambda event, why: note_failure(store, event, why, time.time()),
+    )  # fmt: skip
 
 
 def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose: bool) -> None:

@@ -8,6 +8,7 @@ from brainsurgeon.config.tables import (
     ProfileTable,
     RootTable,
     RuleTable,
+    SignalTable,
     UseTable,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "RootTable",
     "RuleTable",
     "Settings",
+    "SignalTable",
     "UseTable",
     "config_path",
     "default_state_dir",

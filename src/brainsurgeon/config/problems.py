@@ -13,6 +13,7 @@ from brainsurgeon.config.tables import (
     ProfileTable,
     RootTable,
     RuleTable,
+    SignalTable,
     UseTable,
 )
 from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
@@ -21,7 +22,7 @@ MOST = 120
 """Characters of a value that a problem quotes."""
 _TABLES: dict[str | int, type[SettingsTable]] = {
     "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
-    "budget": BudgetTable, "archive": ArchiveTable,
+    "budget": BudgetTable, "archive": ArchiveTable, "signals": SignalTable,
 }  # fmt: skip
 _WANTED = {
     "bool_type": "true or false",

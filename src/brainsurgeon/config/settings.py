@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from brainsurgeon.config.tables import Profiled, ProfileTable, RootTable, RuleTable, UseTable, given
+from brainsurgeon.config.tables import (
+    Profiled,
+    ProfileTable,
+    RootTable,
+    RuleTable,
+    SignalTable,
+    UseTable,
+    given,
+)
 from brainsurgeon.config.values import (
     KEY,
     AbsolutePath,
@@ -93,6 +101,9 @@ class Settings(Profiled):
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     use: tuple[UseTable, ...] = key(
         (), "`[[use]]` with `sessions` (globs) and `profile`: which sessions have which profile"
+    )
+    signals: SignalTable = key(
+        SignalTable.model_construct, "what is noticed about a session while it goes on"
     )
     state_dir: AbsolutePath = key("", "directory of the store and its locks")
     log_level: Literal["debug", "info", "warning", "error"] = key(

@@ -104,6 +104,17 @@ class BudgetTable(SettingsTable):
         return self.threshold or {}
 
 
+class SignalTable(SettingsTable):
+    """What is noticed about a session while it goes on."""
+
+    repeat_threshold: Count = key(
+        5, "signal a call that a session makes so many times in a row; 0: off"
+    )
+    on_signal: Command = key(
+        (), "a program of yours that gets each signal as JSON on its standard input"
+    )
+
+
 class Profiled(SettingsTable):
     """The settings that a profile may change for some sessions."""
 

@@ -1,13 +1,15 @@
-"""Processes of this machine: existence, start, ancestors. Also the boot clock."""
+"""Processes of this machine: existence, start, ancestors, commands. Also the boot clock."""
 
 import os
 import signal
+import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 _MOST_ANCESTORS = 64
+_GLANCE = 0.02  # seconds between two checks of a command: `cat /dev/zero` writes 2 MB
 _MOST_ROUNDS = 10  # of killing what was started meanwhile
 # Fields 3, 4, 6 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
@@ -78,6 +80,51 @@ def kill_with_descendants(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
         if doomed == {leader}:
             return
+
+
+class CommandFailedError(Exception):
+    """A command of the user failed. The message is the reason, without its output."""
+
+
+class CommandHungError(CommandFailedError):
+    """The command did not end in time."""
+
+
+def output_of(
+    command: Sequence[str], data: bytes, check_stop: Callable[[], None], *,
+    timeout: float, most: int,
+) -> bytes:  # fmt: skip
+    """Run a command with data on its standard input and return at most `most` bytes of output.
+
+    It and what it started are killed after `timeout` seconds, or if `check_stop` raises. Raises
+    CommandFailedError if it cannot be run, says more, or ends with another code than 0.
+    """
+    begun, output, rest = time.monotonic(), None, data or None
+    try:
+        process = subprocess.Popen(  # noqa: S603  it is the operator's own
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise CommandFailedError(f"its command cannot be run: {error.strerror}") from None
+    with process:
+        try:
+            while output is None:
+                check_stop()
+                if time.monotonic() > begun + timeout:
+                    raise CommandHungError("its command took too long")
+                try:
+                    output, _ = process.communicate(rest, timeout=_GLANCE)
+                    size = len(output)
+                except subprocess.TimeoutExpired as still_running:
+                    rest, size = None, len(still_running.output or b"")
+                if size > most:
+                    raise CommandFailedError("its command said too much")
+        finally:
+            kill_with_descendants(process.pid)
+    if process.returncode != 0:
+        raise CommandFailedError(f"its command ended with {process.returncode}")
+    return output
 
 
 def _status_of(pid: int) -> list[bytes]:

@@ -39,6 +39,7 @@ from brainsurgeon.rewrite.inspect import (
     moved_away,
     records_of,
 )
+from brainsurgeon.rewrite.signals import notice_pressure, notice_repeats
 from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
@@ -293,6 +294,10 @@ class _Scan:
             )
             fitting = plan_due(planner, record, self._check, dry_run=self._report.dry_run)
             planned = fitting.plan
+            if store:
+                notice_repeats(examined.settings, store, examined.session, now)
+                if fitting.after and examined.settings.budget.enabled:
+                    notice_pressure(store, examined.session, fitting.after, now)
             if store and record:
                 end_redactions(self._settings, store, record, planned, now)
             if put_off:

@@ -31,6 +31,7 @@ from brainsurgeon.rewrite.inspect import (
     records_of_lines,
     settings_for,
 )
+from brainsurgeon.rewrite.signals import notice_repeats
 from brainsurgeon.sessions.discovery import is_named
 from brainsurgeon.sessions.reading import OpenSession, mark_as_seen, mark_at, mark_of, stands_before
 from brainsurgeon.store import Store
@@ -155,6 +156,7 @@ def look_at_growth(
         ):
             return None
         examined.check_turn()
+        notice_repeats(settings, store, session, now)
         records = records_of_lines(store, session, record)
         if record and (store.requests.open_of(record.id) or store.archives.asked(record.id)):
             return None  # requested since the run began

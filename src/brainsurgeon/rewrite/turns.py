@@ -1,14 +1,12 @@
 """Read archived turns as the agent wrote them, and run the command that summarises turns."""
 
-import subprocess
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.hosts.processes import kill_with_descendants
+from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, output_of
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of
@@ -105,18 +103,12 @@ def _offsets(
 
 
 LONGEST = 8000  # most characters of a summary; an empty or longer one is refused
-_MOST_BYTES = 4 * LONGEST
-_GLANCE = 0.02  # seconds between two checks of time and length: `cat /dev/zero` writes 2 MB
 # Seconds that the command may take.
 _PATIENCE = 300.0
 
 
-class SummaryFailedError(Exception):
+class SummaryFailedError(CommandFailedError):
     """A command returned no summary. The message is the reason, without session content."""
-
-
-class CommandHungError(SummaryFailedError):
-    """The command did not end in time."""
 
 
 def summaries(
@@ -140,7 +132,7 @@ def summaries(
             lines = _lines_of(settings, store, session, records, archive, now)
             try:
                 text = _unless_it_hung(settings, store, lines, check_stop)
-            except SummaryFailedError as why:
+            except CommandFailedError as why:
                 warnings.append(f"turn of {archive.entry_id}: the summary is our own, {why}")
                 facts = {"entry_id": archive.entry_id, "reason": str(why)}
                 with store.transaction():  # separate: the rewrite may still be refused
@@ -167,33 +159,8 @@ def _unless_it_hung(
 
 
 def _summarise(settings: Settings, turn: bytes, check_stop: Callable[[], None]) -> str:
-    table, begun = settings.archive, time.monotonic()
-    try:
-        process = subprocess.Popen(  # noqa: S603  it is the operator's own
-            table.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise SummaryFailedError(f"its command cannot be run: {error.strerror}") from None
-    output: bytes | None = None
-    rest: bytes | None = turn
-    with process:
-        try:
-            while output is None:
-                check_stop()
-                if time.monotonic() > begun + _PATIENCE:
-                    raise CommandHungError("its command took too long")
-                try:
-                    output, _ = process.communicate(rest, timeout=_GLANCE)
-                    size = len(output)
-                except subprocess.TimeoutExpired as still_running:
-                    rest, size = None, len(still_running.output or b"")
-                if size > _MOST_BYTES:
-                    raise SummaryFailedError("its command said too much")
-        finally:
-            kill_with_descendants(process.pid)
-    if process.returncode != 0:
-        raise SummaryFailedError(f"its command ended with {process.returncode}")
+    command = settings.archive.command
+    output = output_of(command, turn, check_stop, timeout=_PATIENCE, most=4 * LONGEST)
     try:
         text = output.decode().strip()
     except UnicodeDecodeError:

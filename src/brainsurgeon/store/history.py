@@ -43,13 +43,36 @@ _STANDING = (
 
 
 class Events(Table):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._signals: list[int] = []
+
     def add(
         self, at: float, kind: EventKind, session_id: int | None, facts: Mapping[str, Any],
         run_id: int | None,
     ) -> None:  # fmt: skip
         """Record an event; `facts` are ids, counts, sizes and reasons, never content."""
         row = {"at": at, "run_id": run_id, "session_id": session_id, "kind": kind}
-        self._insert("events", row | {"facts": json.dumps(facts)})
+        ident = self._insert("events", row | {"facts": json.dumps(facts)})
+        if kind == "signal":
+            self._signals.append(ident)
+
+    def take_signals(self) -> list[Event]:
+        """Return the signals that this process recorded since they were last taken."""
+        taken, self._signals = self._signals, []
+        return [
+            event for ident in taken
+            if (event := self.up_to(ident)) and (event.id, event.kind) == (ident, "signal")
+        ]  # fmt: skip
+
+    def last_signal(self, session_id: int, signal: str) -> Event | None:
+        """Return the newest signal of a sort about a session."""
+        rows = self._execute(
+            f"{_EVENT} WHERE e.kind = 'signal' AND e.session_id = ?"
+            " AND json_extract(e.facts, '$.signal') = ? ORDER BY e.id DESC LIMIT 1",
+            (session_id, signal),
+        )
+        return next((_with_facts(Event, row) for row in rows), None)
 
     def after(
         self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,

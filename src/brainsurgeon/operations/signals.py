@@ -1,0 +1,63 @@
+"""Notice patterns in sessions while their agents are at work, and pass signals on."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import BusyError
+from brainsurgeon.hosts.processes import CommandFailedError, output_of
+from brainsurgeon.model.reports import Event
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.rewrite.inspect import excluded
+from brainsurgeon.rewrite.signals import notice_repeats
+from brainsurgeon.sessions.discovery import discover_at
+from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_listing import list_rows_at
+from brainsurgeon.store import Store
+
+# Seconds after which a command is killed, and most bytes that it may say.
+TIMEOUT, MOST = 30.0, 1 << 20
+# Seconds without a change after which nothing new is noticed in a session of a database.
+RECENT = 60.0
+
+
+def look(settings: Settings, store: Store, path: str, now: float) -> None:
+    """Look for signals in the session of a path, or in those that changed in a database.
+
+    A session that cannot be read now is left for the next look.
+    """
+    roots = settings.root_directories()
+    found = discover_at(roots, path)
+    files = [found] if isinstance(found, SessionFile) else [
+        row for row in list_rows_at(roots, path) if now - row.fingerprint.mtime_ns / 1e9 < RECENT
+    ]  # fmt: skip
+    for file in files:
+        with suppress(OSError, RefusedError, BusyError):
+            if not excluded(file, settings):
+                with open_session(file) as session:
+                    notice_repeats(settings, store, session, now)
+
+
+def pass_on(
+    settings: Settings, signals: list[tuple[Event, str]], check_stop: Callable[[], None],
+    failed: Callable[[Event, str], None],
+) -> None:  # fmt: skip
+    """Run the configured command for each signal with its JSON, one after the other.
+
+    `failed` is called with the reason if a command fails.
+    """
+    for event, text in signals:
+        try:
+            output_of(
+                settings.signals.on_signal, text.encode(), check_stop, timeout=TIMEOUT, most=MOST
+            )
+        except CommandFailedError as why:
+            failed(event, str(why))
+
+
+def note_failure(store: Store, event: Event, why: str, now: float) -> None:
+    """Record that the command failed for a signal."""
+    facts = {"signal": event.facts["signal"], "reason": f"on_signal: {why}"}
+    with store.transaction():
+        store.events.add(now, "failure", event.session_id, facts, None)
