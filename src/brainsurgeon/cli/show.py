@@ -226,7 +226,7 @@ def evidence(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print a session's tool calls and their results, extracted or not, failed ones first.
+    """Print a session's tool calls and results, failed ones first.
 
     \b
     Examples:
