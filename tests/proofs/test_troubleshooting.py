@@ -127,7 +127,7 @@ def test_why_nothing_is_pruned_is_said(world):
     assert not is_cut(path, ident)
     assert "enabled = false" in shown(off("status"))
     short = bound(world, min_value_length=5000)
-    assert "1 tool_result of exec (2,000 characters): short" in shown(short("context", "main/s"))
+    assert "1 tool_result of exec (2,000 characters): short" in shown(short("sessions", "main/s"))
     shown(bound(world, keep_recent=0)("scan", "--once"))
     assert is_cut(path, ident)
 

@@ -88,11 +88,10 @@ def scan(
             )  # fmt: skip
         if store and not dry_run:
             _pass_on(settings, store)
-        if not (dry_run or session):
-            from brainsurgeon.operations.retention import is_due, retention
+        if store and not (dry_run or session) and _wants_retention(store):
+            from brainsurgeon.operations.retention import retention
 
-            if store and is_due(store, time.time()):
-                retained = retention(settings, store, clock=time.time)
+            retained = retention(settings, store, clock=time.time)
     if settings.log_level == "debug":  # all other facts are in the report
         from brainsurgeon import log
 
@@ -115,6 +114,12 @@ def _pass_on(settings: Settings, store: Store) -> None:
         settings, lines, lambda: None,
         lambda event, why: note_failure(store, event, why, time.time()),
     )  # fmt: skip
+
+
+def _wants_retention(store: Store) -> bool:
+    """Check whether no retention run was done in the last six hours, without importing one."""
+    last = store.facts.get("last_retention_run_at")
+    return last is None or not 0 <= time.time() - last < 6 * 3600
 
 
 def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose: bool) -> None:

@@ -39,8 +39,6 @@ from brainsurgeon.store.expiry import Candidates, Sight
 TURN = 0.026
 # A transaction of so many rows is long enough for a pause; so many bytes cost as much as one row.
 _MANY, _HEAVY = 100, 10_000
-# Seconds between the retention runs of single scans, which no cron schedule of the daemon governs.
-_EVERY = 6 * 3600
 _SWEPT = 200  # unreferenced values deleted in one transaction, whatever their size
 HIDDEN = "its agent keeps its sessions in a database that lies below no root"
 _ANOTHER = "no session is seen there that was known, and it is not the directory that it was"
@@ -66,12 +64,6 @@ def retention(
     except StoppedError:
         report.stopped = True
     return report
-
-
-def is_due(store: Store, now: float) -> bool:
-    """Check whether a scan is to do a retention run, too: none was done in the last six hours."""
-    last = store.facts.get("last_retention_run_at")
-    return last is None or not 0 <= now - last < _EVERY
 
 
 def _is_behind_link(record: SessionRecord) -> bool:
