@@ -62,7 +62,7 @@ def _documents(world, conversation):
         call("show", "main/s"), call("show", twice),
         call("show", lost), call("show", "nothing"), call("sessions", "x"), call("restore"),
         call("restore", ident), call("restore", ident), call("pin", ident, "--recent", "7"),
-        call("relieve", "main/s", "--dry-run"),
+        call("relieve", "main/s", "--dry-run"), call("estimate"),
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])

@@ -10,6 +10,7 @@ import pytest
 from brainsurgeon.config import (
     ArchiveTable,
     BudgetTable,
+    PriceTable,
     ProfileTable,
     RootTable,
     RuleTable,
@@ -81,6 +82,10 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "rules": (),
         "signed_thinking": "take",
         "signed_models": (),
+        "when": "pays",
+        "keep_recent_tokens": 0,
+        "superseded": False,
+        "prices": {},
         "exclude": (),
         "min_session_bytes": 0,
         "min_reclaim": 0.01,
@@ -111,9 +116,9 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
 
 # Every key: what it takes and what it refuses.
 
-WHOLE_NUMBERS = ("keep_recent", "min_value_length")
+WHOLE_NUMBERS = ("keep_recent", "keep_recent_tokens", "min_value_length")
 WAITS = ("keep_after_restore", "quiet", "abandoned_after")
-SWITCHES = ("enabled", "keep_purge_control_calls", "watch")
+SWITCHES = ("enabled", "keep_purge_control_calls", "superseded", "watch")
 DURATIONS = ("retention", "retention_standing")
 KINDS = ["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
 
@@ -185,6 +190,9 @@ GOOD = [
     ("budget", "{threshold = {small = 0.3}, max_messages = 50}",
      BudgetTable(threshold={"small": 0.3}, max_messages=50)),
     ("windows", '{"house-*" = 32000}', {"house-*": 32_000}),
+    *(("when", f'"{when}"', when) for when in ("pays", "cold", "always")),
+    ("prices", '{"house-*" = {input = 3, cache_read = 0.3, cache_write = 3.75}}',
+     {"house-*": PriceTable(input=3, cache_read=0.3, cache_write=3.75)}),
     ("tiers", '{"house-large" = "frontier"}', {"house-large": "frontier"}),
     ("profiles", "{night = {keep_recent = 1, budget = {threshold = 0.5}}}",
      {"night": ProfileTable(keep_recent=1, budget={"threshold": 0.5})}),
@@ -251,6 +259,17 @@ BAD = [
     ("exclude", '["agent:"]', "exclude[0]: wants a glob of absolute paths"),
     ("signed_thinking", '"keep"', "signed_thinking: "),
     ("signed_thinking", "true", "signed_thinking: "),
+    ("when", '"warm"', "when: "),
+    ("when", "true", "when: "),
+    *(
+        ("prices", f'{{"*" = {{{text}}}}}', f"prices.*.{key}: ")
+        for key, text in (
+            ("cache_write", "input = 3, cache_read = 1, cache_write = 0"),
+            ("cache_read", 'input = 3, cache_read = "0.3", cache_write = 1'),
+            ("cache_write", "input = 3, cache_read = 0.3"),
+            ("output", "input = 3, cache_read = 0.3, cache_write = 3, output = 9"),
+        )
+    ),
     *(
         ("archive", f"{{{key} = {text}}}", f"archive.{key}: ")
         for key, text in (
@@ -418,7 +437,7 @@ def test_a_problem_shows_what_was_given_but_no_secret(problems):
     assert len(found) == 2
     assert "hunter2" not in "".join(found)
     assert "loudloud" in "".join(found)
-    assert max(map(len, found)) < 500
+    assert max(map(len, found)) < 600
 
 
 @pytest.mark.parametrize(("key", "text", "problem"), BAD)

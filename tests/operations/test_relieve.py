@@ -215,6 +215,20 @@ def test_the_oldest_goes_first_and_no_more_than_is_needed(world, clock):
         assert fullness(world, f"s{seed}").load > goal, seed
 
 
+def test_superseded_results_go_before_older_ones(world, clock):
+    """A result whose call was repeated goes first, although others are older."""
+    one, results = Conversation(), []
+    for number, command in enumerate(("a", "b", "ls", "ls", "c")):
+        one.user()
+        one.call(arguments={"command": command}, call=str(number))
+        results.append(one.result(f"{number}" * 3000, call=str(number)))
+        one.assistant()
+    path = world.put("s.jsonl", one.bytes())
+    lift(world, to=fullness(world).load - 900)
+
+    assert [text_of(path, ident)[0] for ident in results] == ["0", "1", "[", "3", "4"]
+
+
 def mixed(dice, one):
     """Fill a session with turns of values of all kinds and lengths."""
     claude = isinstance(one, ClaudeConversation)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from brainsurgeon.model.plans import Plan, Removal
 from brainsurgeon.model.rules import Rules
 
 
@@ -23,4 +24,31 @@ from brainsurgeon.model.rules import Rules
 )
 def test_a_rewrite_has_to_pay(rules, gain, size, pays):
     """A file is rewritten when it shrinks by at least the share or the bytes asked for."""
-    assert rules.pays(gain, size) is pays
+    assert rules.pays(Plan(gain=gain), size) is pays
+
+
+def removal(size, tokens):
+    """Give the removal of a value of this many bytes, of which a request carried the tokens."""
+    return Removal(
+        0, size, b"", "e", "e", ("x",), "tool_result", None, size, block=False, forced=False,
+        reason="", tokens=tokens,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("removals", "load", "pays"),
+    [
+        ([removal(3_000, 1_000)], 100_000, True),
+        ([removal(3_000, 999)], 100_000, False),  # too little, although it is 3 % of the file
+        ([removal(3_000, 999)], 0, True),  # no prompt is recorded
+        ([removal(3_000, 0)], 100_000, True),  # never sent: 3 % of the file
+        ([removal(900, 0)], 100_000, False),
+        ([removal(3_000, 999), removal(1_000, 0)], 100_000, True),  # 1 % of the file is never sent
+        ([removal(3_000, 999), removal(900, 0)], 100_000, False),
+    ],
+)
+def test_live_values_are_compared_with_the_last_prompt(removals, load, pays):
+    """A share is one of the last prompt for what is sent, of the file for the rest."""
+    plan = Plan(tuple(removals), gain=sum(one.gain for one in removals), load=load)
+
+    assert Rules(()).pays(plan, 100_000) is pays

@@ -23,7 +23,7 @@ COMMANDS = {
     command.__name__: command
     for command in (
         running.scan, running.status, change.restore, change.pin, change.extract, change.archive,
-        showing.sessions, showing.show, showing.evidence, history.history,
+        showing.sessions, showing.estimate, showing.show, showing.evidence, history.history,
         setup.init, setup.config, running.run, running.mcp, change.relieve, running.doctor,
     )
 }  # fmt: skip

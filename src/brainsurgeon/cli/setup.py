@@ -100,6 +100,7 @@ def init(
     if not json:
         say(render.found(setup.homes, setup.foreign, setup.unused, operation.why_nothing(setup)))
         say(render.totals(report, verbose=verbose))
+        say(_estimated(setup))
     done = [] if json and not (yes or dry_run) else _carry_out(setup, dry_run, yes, asks)
     if json:
         print_json(render.init_json(setup.homes, setup.offers, report, done))
@@ -145,6 +146,15 @@ def _look(setup: Setup) -> ScanReport:
         ahead = partial(ahead_of_scan, setup.settings, store, ())
         with progress_bar("looking at", ahead, quiet=given.json) as progress:
             return scan(setup.settings, store, clock=time.time, dry_run=True, progress=progress)
+
+
+def _estimated(setup: Setup) -> str:
+    from brainsurgeon.cli.options import store_to_read
+    from brainsurgeon.operations.estimate import estimate
+    from brainsurgeon.render.estimate import in_one_line
+
+    with store_to_read(setup.settings) as store:
+        return in_one_line(estimate(setup.settings, store, (), time.time()))
 
 
 def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]:

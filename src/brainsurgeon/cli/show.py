@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -109,6 +110,35 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
         print_json(printable(render.context_json(context, extracted)))
     else:
         say(render.context(context, extracted))
+
+
+def estimate(
+    session: Annotated[
+        list[str] | None, typer.Argument(help="Only these sessions.", metavar="[SESSION]…")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Estimate what the recorded model calls would have cost under four policies.
+
+    Nothing extracted (raw), as configured, only when the prompt cache is cold, and always at once.
+    Reads only.
+
+    \b
+    Examples:
+      brainsurgeon estimate
+      brainsurgeon estimate main/0f3c
+    """  # noqa: D301
+    settings = settings_of(config, json=json)
+    from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
+    from brainsurgeon.operations.estimate import estimate as operation
+    from brainsurgeon.render import estimate as render
+
+    with store_to_read(settings) as store:
+        ahead = partial(ahead_of_scan, settings, store, ())
+        with progress_bar("looking at", ahead, quiet=json or bool(session)) as progress:
+            found = operation(settings, store, session or (), time.time(), progress=progress)
+    print_answer(render.estimate_json, render.estimate, found)
 
 
 def show(

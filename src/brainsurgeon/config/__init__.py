@@ -5,6 +5,7 @@ from brainsurgeon.config.settings import Settings
 from brainsurgeon.config.tables import (
     ArchiveTable,
     BudgetTable,
+    PriceTable,
     ProfileTable,
     RootTable,
     RuleTable,
@@ -15,6 +16,7 @@ from brainsurgeon.config.tables import (
 __all__ = [
     "ArchiveTable",
     "BudgetTable",
+    "PriceTable",
     "ProfileTable",
     "RootTable",
     "RuleTable",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import PrivateAttr, model_validator
 
 from brainsurgeon.config.tables import (
+    PriceTable,
     Profiled,
     ProfileTable,
     RootTable,
@@ -35,7 +36,7 @@ from brainsurgeon.hosts.home_paths import openclaw_agents
 from brainsurgeon.model.sessions import Root
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
+    from brainsurgeon.model.rules import ArchiveRules, Budget, Price, Rules
 
 ALIASES = {
     "abandoned_after_seconds": "abandoned_after",
@@ -68,7 +69,8 @@ class Settings(Profiled):
     min_session_bytes: Size = key(0, "smaller sessions are left unchanged")
     min_reclaim: Reclaim = key(
         0.01,
-        'least saving for which a session is rewritten: a share of it (`"1%"`) or bytes (`"64KB"`)',
+        'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt, or of '
+        'the file where only values go that are never sent; or bytes (`"64KB"`)',
     )
     quiet: Wait = key(30, "how long a session is unchanged before it is rewritten")
     abandoned_after: Wait = key(
@@ -104,6 +106,9 @@ class Settings(Profiled):
     )
     signals: SignalTable = key(
         SignalTable.model_construct, "what is noticed about a session while it goes on"
+    )
+    prices: dict[str, PriceTable] = key(
+        dict, "what a million input tokens cost in dollars, by globs of model ids"
     )
     state_dir: AbsolutePath = key("", "directory of the store and its locks")
     log_level: Literal["debug", "info", "warning", "error"] = key(
@@ -210,7 +215,13 @@ class Settings(Profiled):
             min_reclaim_share=share,
             min_reclaim_bytes=0 if share else int(self.min_reclaim),
             max_messages=self.budget.max_messages,
+            keep_recent_tokens=self.keep_recent_tokens,
+            superseded=self.superseded,
+            when=self.when,
         )  # fmt: skip
+
+    def price_rules(self) -> tuple[tuple[str, Price], ...]:
+        return tuple((glob, table.decision_price()) for glob, table in self.prices.items())
 
     def archive_rules(self) -> ArchiveRules:
         return self.archive.decision_rules(enabled=self.enabled, keep_recent=self.keep_recent)
@@ -232,7 +243,7 @@ class Settings(Profiled):
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
-        chosen = self.budget_rules(), self.profiles, self.use
+        chosen = self.budget_rules(), self.price_rules(), self.profiles, self.use
         # The rules for archiving matter only if something may be archived.
         archive = (self.archive_rules(),) if self.archive.enabled or self.use else ()
         text = repr((self.decision_rules(), *where, known, *chosen, *archive))

@@ -9,6 +9,7 @@ from pydantic import Field
 from brainsurgeon.config.values import (
     Command,
     Count,
+    Dollars,
     Names,
     Positive,
     RootPath,
@@ -23,7 +24,7 @@ from brainsurgeon.model.entries import Kind
 from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.rules import ArchiveRules
+    from brainsurgeon.model.rules import ArchiveRules, Price
 
 MaxStep = Annotated[
     int, Field(strict=True, ge=0, le=LAST_STEP), wants(f"a whole number from 0 to {LAST_STEP}")
@@ -81,6 +82,20 @@ class ArchiveTable(SettingsTable):
         return self.model_copy(update=given(profile))
 
 
+class PriceTable(SettingsTable):
+    """What a million input tokens of a model cost, in dollars."""
+
+    input: Dollars = Field(description="tokens that no cache is involved with")
+    cache_read: Dollars = Field(description="tokens that are read from the cache")
+    cache_write: Dollars = Field(description="tokens that are written to the cache")
+
+    def decision_price(self) -> Price:
+        from brainsurgeon.model.rules import Price  # noqa: PLC0415  `show` needs no prices
+
+        read, write = self.cache_read / self.input, self.cache_write / self.input
+        return Price(read, write, write, self.input)
+
+
 class BudgetTable(SettingsTable):
     """How full a context window may become before a scan extracts more."""
 
@@ -119,6 +134,14 @@ class Profiled(SettingsTable):
     """The settings that a profile may change for some sessions."""
 
     keep_recent: Count = key(3, "number of recent messages that stay whole")
+    keep_recent_tokens: Count = key(
+        0, "number of the newest tokens whose messages stay whole as well; 0: off"
+    )
+    superseded: Switch = key(
+        False,
+        "extract a recent tool result, too, where a later one supersedes it (but for the last two"
+        " messages)",
+    )
     min_value_length: Count = key(500, "extract values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(
         ("thinking", "tool_result"),
@@ -138,6 +161,11 @@ class Profiled(SettingsTable):
     signed_models: Names = key(
         (),
         "globs of further models whose signed thinking an extraction invalidates; `!` excludes one",
+    )
+    when: Literal["pays", "cold", "always"] = key(
+        "pays",
+        "when values are extracted that the provider may have cached: when that `pays`, only once"
+        " that cache is `cold`, or `always`",
     )
     windows: dict[str, Positive] = key(dict, "context windows in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")

@@ -292,6 +292,7 @@ Threshold = Annotated[
     float | dict[Tier, float] | None,
     BeforeValidator(_threshold, json_schema_input_type=_Share | dict[Tier, _Share]),
 ]
+Dollars = Annotated[float, Field(strict=True, gt=0, le=1e6), wants("dollars, above 0")]
 Cron = Annotated[str | None, BeforeValidator(_cron, json_schema_input_type=str)]
 AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
 RootPath = Annotated[str, BeforeValidator(_root)]

@@ -13,6 +13,8 @@ from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
 
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
+# In the names of tools that change a file.
+WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 
 
 class Answer(Struct, frozen=True):

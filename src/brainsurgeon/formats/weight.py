@@ -7,6 +7,7 @@ the entries; it is estimated from many calls.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -46,11 +47,16 @@ _SIGNATURE = re.compile(
 
 
 class Dialect(Struct, frozen=True):
-    """How to read requests in one format; `renews` checks if an entry starts a new context."""
+    """How to read requests in one format.
+
+    `renews` checks if an entry starts a new context, `switches` if the next call is to another
+    model, which has a cache of its own.
+    """
 
     sent: Callable[[Entry], Sent]
     call: Callable[[Entry], ModelCall | None]
     renews: Callable[[Entry], bool] = lambda _: False
+    switches: Callable[[Entry], bool] = lambda _: False
 
 
 def complaint(text: str) -> str | None:
@@ -80,6 +86,28 @@ def _count(value: object) -> int:
 
 def _counts(usage: object, *keys: str) -> int:
     return sum(_count(dict_or_empty(usage).get(key)) for key in keys)
+
+
+def _call(
+    ident: str | None, model: str | None, tokens: int, at: float | None, usage: object, *,
+    begins: bool = True,
+) -> ModelCall:  # fmt: skip
+    """Return a call with the figures that its `usage` has in any of the formats."""
+    cached = _counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
+        _counts(dict_or_empty(usage).get(key), "cached_tokens")
+        for key in ("prompt_tokens_details", "input_tokens_details")
+    )
+    hour = _counts(usage, "cacheWrite1h") or _counts(
+        dict_or_empty(dict_or_empty(usage).get("cache_creation")), "ephemeral_1h_input_tokens"
+    )
+    costs = dict_or_empty(dict_or_empty(usage).get("cost"))
+    parts = [costs.get(key) for key in ("input", "cacheRead", "cacheWrite")]
+    cost = math.fsum(part for part in parts if isinstance(part, int | float) and part > 0)
+    return ModelCall(
+        ident, model, tokens, at, begins=begins, cached=cached, hour=bool(hour),
+        written=_counts(usage, "cacheWrite", "cache_creation_input_tokens"),
+        output=_counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
+    )  # fmt: skip
 
 
 def _json(value: object) -> int:
@@ -138,7 +166,7 @@ def _claw_call(entry: Entry) -> ModelCall | None:
     tokens = _counts(message.get("usage"), "input", "cacheRead", "cacheWrite")
     # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
     repeated = message.get("api") == "cli" and not tokens
-    return None if repeated else ModelCall(None, model, tokens, at)
+    return None if repeated else _call(None, model, tokens, at, message.get("usage"))
 
 
 def _claude_sent(entry: Entry) -> Sent:
@@ -164,7 +192,8 @@ def _claude_call(entry: Entry) -> ModelCall | None:
     if model == "<synthetic>":
         return None
     keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return ModelCall(ident, model, _counts(message.get("usage"), *keys), at)
+    usage = message.get("usage")
+    return _call(ident, model, _counts(usage, *keys), at, usage)
 
 
 def _codex_sent(entry: Entry) -> Sent:
@@ -198,8 +227,8 @@ def _codex_call(entry: Entry) -> ModelCall | None:
     info = payload.get("info")
     if payload.get("type") != "token_count" or not isinstance(info, dict):
         return None
-    tokens = _counts(info.get("last_token_usage"), "input_tokens")
-    return ModelCall(json.dumps(info.get("total_token_usage")), None, tokens, at, begins=False)
+    usage, ident = info.get("last_token_usage"), json.dumps(info.get("total_token_usage"))
+    return _call(ident, None, _counts(usage, "input_tokens"), at, usage, begins=False)
 
 
 def codex_window(entry: Entry) -> int | None:
@@ -232,12 +261,15 @@ def _generic_call(entry: Entry) -> ModelCall | None:
     prompt = next((key for key in ("prompt_tokens", "input_tokens", "input") if key in usage), "")
     cached = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
     tokens = _counts(usage, prompt, *cached)
-    return ModelCall(None, model, tokens, moment_said(entry.get("timestamp")))
+    return _call(None, model, tokens, moment_said(entry.get("timestamp")), usage)
 
 
 # How to read requests, by format.
 DIALECTS = {
-    "openclaw": Dialect(_claw_sent, _claw_call, lambda one: one.get("type") == "compaction"),
+    "openclaw": Dialect(
+        _claw_sent, _claw_call, lambda one: one.get("type") == "compaction",
+        lambda one: one.get("type") == "model_change",
+    ),
     "claude-code": Dialect(
         _claude_sent, _claude_call, lambda one: one.get("subtype") == BOUNDARY
     ),

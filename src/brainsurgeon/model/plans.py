@@ -178,7 +178,9 @@ class Plan(Struct, frozen=True):
     request that could not be carried out and why. `deferred` is why nothing may be changed now.
     `unfit` names the entries whose signed thinking was requested and does not fit any more.
     `left` names, by entry, each placeholder that stays although everything was to be restored, and
-    why.
+    why. `waits` is why live values wait that nobody requested, or None. `load` is the number of
+    tokens of the session's last prompt and its answer, 0 if it is unknown, `off` the tokens that
+    requests carry less by what is extracted already.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -202,6 +204,9 @@ class Plan(Struct, frozen=True):
     left: tuple[tuple[str, str], ...] = ()
     archives: tuple[Archive, ...] = ()
     turns: tuple[Verdict, ...] = ()
+    waits: str | None = None
+    load: int = 0
+    off: int = 0
 
     @property
     def removals(self) -> tuple[Removal, ...]:
@@ -216,6 +221,11 @@ class Plan(Struct, frozen=True):
     def entries(self) -> int:
         """The number of entries with extractions; those of one entry are adjacent."""
         return sum(1 for _ in groupby(self.extracted, key=lambda removal: removal.entry_id))
+
+    @property
+    def unsent_gain(self) -> int:
+        """The bytes that it saves of values that no request carries."""
+        return sum(removal.gain for removal in self.removals if not removal.tokens)
 
     @property
     def tokens(self) -> int:

@@ -248,6 +248,49 @@ class Relief(
     least: int | None = None
 
 
+class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
+    """The prompts of some calls: tokens that were sent, of which `tokens_cached` were cached.
+
+    They cost as much as `tokens_paid` input tokens without a cache, and `dollars` if the price is
+    known.
+    """
+
+    tokens_sent: int = 0
+    tokens_cached: int = 0
+    tokens_paid: int = 0
+    dollars: float | None = 0.0
+
+    def plus(self, other: Bill) -> Bill:
+        known = self.dollars is not None and other.dollars is not None
+        return Bill(
+            self.tokens_sent + other.tokens_sent, self.tokens_cached + other.tokens_cached,
+            self.tokens_paid + other.tokens_paid,
+            (self.dollars or 0.0) + (other.dollars or 0.0) if known else None,
+        )  # fmt: skip
+
+
+class SessionEstimate(Struct, frozen=True):
+    """The recorded calls of a session under each policy, by the names in `POLICIES`."""
+
+    session: str
+    path: str
+    calls: int
+    policies: dict[str, Bill]
+
+
+# Nothing extracted, as configured, only while the cache is cold, at once.
+POLICIES = ("raw", "configured", "cold", "always")
+
+
+class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
+    """Sessions under each policy, and in total. `left_out` counts sessions without usage."""
+
+    sessions: tuple[SessionEstimate, ...]
+    calls: int
+    policies: dict[str, Bill]
+    left_out: int = 0
+
+
 class FieldAnswer(Struct, frozen=True):
     """The answer to a request to set `_extractable`, or with None to remove it.
 
@@ -477,9 +520,10 @@ class SessionPage(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """The content of the page.
 
-    `days` has the number of each day since 1970, its values and their size. `unreached` are copies
-    of values in files from which nothing is extracted. `smaller` is the sum of the sessions that
-    are not in `sessions`.
+    `days` has the number of each day since 1970, its values and their size. `unreached` are
+    copies of values in files from which nothing is extracted. `states` counts all sessions by
+    state. `smaller` is the sum of the sessions that are not in `sessions`. `estimate` is for the
+    largest sessions.
     """
 
     made_at: float
@@ -494,6 +538,7 @@ class Report(Struct, frozen=True):
     waiting: tuple[SessionSummary, ...]
     unreached: tuple[Sum, ...]
     previews: bool
+    estimate: Estimate
 
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -549,7 +594,9 @@ class Leaving(Struct, frozen=True):
 class Status(Struct, frozen=True):
     """The content of `status`.
 
-    `failures` are the failed sessions and lapsed reliefs since the oldest of the `runs` or of the
+    `tokens_saved` are those that the next requests carry less, `saved_so_far` is an estimate of
+    what the calls since the runs did not send and pay. `runs` are the newest runs.
+    `failures` are the failed sessions and lapsed reliefs since the oldest of these runs or of the
     last day, whichever is longer. Both lists have the newest last. `blocked` has, by path, why
     sessions have waited for over a day.
     """
@@ -576,6 +623,7 @@ class Status(Struct, frozen=True):
     homes: tuple[UnusedHome, ...]
     loads: Loads = NO_LOADS
     tokens_saved: int = 0
+    saved_so_far: Bill = Bill()
     turns_archived: int = 0
     runs: tuple[Run, ...] = ()
     failures: tuple[Event, ...] = ()

@@ -6,7 +6,8 @@ from typing import Literal
 from msgspec import Struct
 
 from brainsurgeon.model.entries import Part
-from brainsurgeon.model.turns import Tier
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.turns import ModelCall, Tier
 
 Dropped = Literal["", "broken", "all"]
 
@@ -35,6 +36,12 @@ class Rules(Struct, frozen=True):
     A result of more than `giant` characters is extracted at any position, a value more than
     `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
     signed thinking in any turn: broken and hollow signatures (`broken`), or `all`.
+
+    Messages that fewer than `keep_recent_tokens` tokens follow are recent, too. With `superseded`,
+    results that a later one supersedes are recent only in the last two messages.
+
+    `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
+    `cold` or `always`. `waits` is why they stay now unless they were requested, or empty.
     """
 
     rules: tuple[Rule, ...]
@@ -50,6 +57,10 @@ class Rules(Struct, frozen=True):
     giant: int = 0
     max_messages: int = 0
     drop_signatures: Dropped = ""
+    keep_recent_tokens: int = 0
+    superseded: bool = False
+    when: str = "pays"
+    waits: str = ""
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
@@ -58,7 +69,18 @@ class Rules(Struct, frozen=True):
         tool = part.tool
         return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
 
-    def pays(self, gain: int, size: int) -> bool:
+    def pays(self, plan: Plan, size: int) -> bool:
+        """Check whether a plan frees enough of a session of `size` bytes.
+
+        Its live values are compared with the last prompt, if that is known, the others with the
+        file.
+        """
+        if self.min_reclaim_bytes or not plan.load or plan.tokens <= 0:
+            gain = plan.gain
+        elif plan.tokens / plan.load >= self.min_reclaim_share:
+            return plan.gain > 0
+        else:
+            gain = plan.unsent_gain
         return gain > 0 and (gain - self.min_reclaim_bytes) / size >= self.min_reclaim_share
 
     @property
@@ -143,3 +165,24 @@ class Budget(Struct, frozen=True):
 def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]]:
     lowered = [(name.lower(), tier) for name, tier in names]
     return sorted(lowered, key=lambda named: -len(named[0]))
+
+
+class Price(Struct, frozen=True):
+    """What a token costs that is read from the cache, or written to it for 5 minutes or an hour.
+
+    The unit is the price of an input token without a cache. `input` is that price in dollars for a
+    million tokens, None if it is not known.
+    """
+
+    read: float = 0.1
+    write: float = 1.25
+    write_hour: float = 2.0
+    input: float | None = None
+
+    def of_write(self, *, hour: bool) -> float:
+        return self.write_hour if hour else self.write
+
+    def paid(self, call: ModelCall) -> float:
+        """Return what the prompt of a call costs, in input tokens."""
+        plain = max(0, call.tokens - call.cached - call.written)
+        return plain + self.read * call.cached + self.of_write(hour=call.hour) * call.written

@@ -198,6 +198,29 @@ class ModelCall(Struct, frozen=True):
     complaint: str | None = None
     limit: int | None = None
     begins: bool = True
+    cached: int = 0
+    written: int = 0
+    hour: bool = False
+    output: int = 0
+    cost: float | None = None
+
+
+class Savings(Struct, frozen=True):
+    """What extracting has saved in a session so far, estimated from the calls that it recorded.
+
+    The prompts of these calls had `tokens` less and cost `paid` input tokens less, in `dollars` if
+    the price is known. `until` is the time of the last one, `prompt` the tokens of its prompt as if
+    nothing had been extracted. The next requests carry `off` tokens less. `broken_at` is when the
+    prompt cache was last broken, if no call was counted since.
+    """
+
+    until: float = 0.0
+    prompt: int = 0
+    off: int = 0
+    broken_at: float | None = None
+    tokens: int = 0
+    paid: float = 0.0
+    dollars: float | None = None
 
 
 # Reasons for a refused prompt that we can act on.

@@ -15,6 +15,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import Context, Report, SessionPage, SessionSummary, Sum
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import context, preview_of
+from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import status
 from brainsurgeon.rewrite.inspect import excluded
@@ -75,6 +76,7 @@ def report(
         smaller,
         tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
         _largest(_unreached(known)), previews,
+        estimate(settings, store, [by_path[about.path] for about in listed[:TAKEN_APART]], now),
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Batch, Planned, carry_out_together, end_redactions
-from brainsurgeon.rewrite.budget import Planner, asked_relief, plan_due, remember
+from brainsurgeon.rewrite.budget import Planner, asked_relief, count_savings, plan_due, remember
 from brainsurgeon.rewrite.finish import Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
     HELD,
@@ -264,8 +264,9 @@ class _Scan:
             raise RefusedError(left_alone)
         if self._store and not (waits or self._report.dry_run or file.in_database):
             grown = look_at_growth(
-                self._settings, self._store, file, self._memory, now, self._check
-            )
+                self._settings, self._store, file, self._memory, now, self._check,
+                hurries=self._named,
+            )  # fmt: skip
             if isinstance(grown, Planned):
                 self._batch.add(grown)
                 return None
@@ -290,8 +291,9 @@ class _Scan:
             extract = not (put_off or excluded(file, self._settings, asked=relief or archiving))
             frontier = frontier_of(examined, records, extract=extract and not self._report.dry_run)
             planner = Planner(
-                examined, records, self._store, extract, self._report.dry_run, frontier
-            )
+                examined, records, self._store, extract, self._report.dry_run, frontier,
+                hurries=self._named,
+            )  # fmt: skip
             fitting = plan_due(planner, record, self._check, dry_run=self._report.dry_run)
             planned = fitting.plan
             if store:
@@ -309,6 +311,7 @@ class _Scan:
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:
+                count_savings(self._memory, store, examined, record, planned)
                 begin = begins_at(examined, frontier, planned, record, self._memory.rules)
                 self._memory.begin_at(file.path, None if changes else begin)
                 if changes:
@@ -343,10 +346,11 @@ class _Scan:
         if self._store:
             self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, result))
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
+        made = replace(planned.plan, edits=result.done) if result.left else planned.plan
+        self._memory.rewritten(planned.file.path, made, examined.now)
         if result.left:
             rules = examined.settings.decision_rules()
-            part = replace(planned.plan, edits=result.done)
-            outcome = outcome_of(examined.session.file, form, rules, part)
+            outcome = outcome_of(examined.session.file, form, rules, made)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {result.left}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full

@@ -22,6 +22,7 @@ from brainsurgeon.hosts.openclaw_database import (
 )
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model.reports import (
+    Bill,
     DatabaseStatus,
     Leaving,
     Metric,
@@ -148,6 +149,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         homes=tuple(unused_homes(settings)),
         loads=store.calibrations.loads() if store else NO_LOADS,
         tokens_saved=tokens,
+        saved_so_far=store.savings.total() if store else Bill(),
         turns_archived=archives,
         runs=tuple(runs),
         failures=tuple(failures[-_NEWEST:]),

@@ -7,7 +7,6 @@ each entry, and of a turn only the facts of its summary, if it may be archived.
 from __future__ import annotations
 
 import json
-import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
+from brainsurgeon.formats.base import WRITES, Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import offsets_of
 from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import OLD, KeyPath, placeholder_id, placeholder_in, value_at
@@ -60,7 +59,6 @@ _FILES = 20
 # they become one.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
-_WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 # Characters kept of an answer: enough to see whether it was extracted.
 _BEGIN = 300
 _LONGEST_NAME = 40
@@ -135,7 +133,7 @@ class Calls(Struct):
 
     def add(self, call: ToolCall) -> None:
         self.tools[call.tool] += 1
-        files = self.written if _WRITES.search(call.tool) else self.touched
+        files = self.written if WRITES.search(call.tool) else self.touched
         files.update(dict.fromkeys(call.files))
         if not call.call_id:
             return

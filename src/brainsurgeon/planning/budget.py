@@ -252,13 +252,32 @@ def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
             case 2:
                 rules = replace(rules, giant=max(1, int(GIANT * room.window / room.rate)))
             case 4:
-                rules = _capped(rules, "keep_recent", 1)
+                rules = _capped(replace(rules, keep_recent_tokens=0), "keep_recent", 1)
             case 5 if not any(rule.kind == "tool_call" and not rule.tools for rule in rules.rules):
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
             case 6:
                 rules = replace(rules, max_messages=room.at_most_half(rules.max_messages))
     return rules
+
+
+def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
+    """Return the rules with `keep_recent` raised to the messages that `keep_recent_tokens` keeps.
+
+    `rate` is tokens a character.
+    """
+    if not rules.keep_recent_tokens:
+        return rules
+    tokens = messages = 0
+    for line in lines.backward():
+        if tokens >= rules.keep_recent_tokens:
+            break
+        if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
+            messages += form.counts(entry)
+            tokens += DIALECTS[form.name].sent(entry).tokens(rate)
+    wider = [replace(rule, keep_recent=max(rule.keep_recent, messages)) for rule in rules.rules]
+    kept = max(rules.keep_recent, messages)
+    return replace(rules, rules=tuple(wider), keep_recent=kept, keep_recent_tokens=0)
 
 
 def _capped(rules: Rules, bound: str, most: int) -> Rules:

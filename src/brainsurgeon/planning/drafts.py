@@ -4,7 +4,8 @@ import json
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -39,6 +40,7 @@ from brainsurgeon.planning.rules import (
     read_restored,
 )
 from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.superseded import Result, superseded
 from brainsurgeon.planning.tail import Frontier
 
 _MOST_WARNINGS = 100
@@ -123,7 +125,7 @@ class Judge:
                 self.tally.keep(part, "archived turn")
                 continue
             value = value_at(parsed.entry, part.path)
-            decision = self._decide(part, value, here)
+            decision = self._decide(part, value, self._superseding(parsed, part, here))
             judged.append((part, isinstance(decision, Extract)))
             if isinstance(decision, Keep) and part.path in signatures:
                 self.withheld[parsed.offset, part.path] = (part, decision, ident or "")
@@ -136,12 +138,25 @@ class Judge:
         self._frontier.judged(self._session, self._rules, parsed, here, judged)
         return going
 
+    def _superseding(self, parsed: ParsedLine, part: Part, here: EntryState) -> EntryState:
+        if not self._rules.superseded or part.kind != "tool_result" or part.dead:
+            return here
+        call_id = self._session.form.anchor(parsed.entry, part.path)
+        return replace(here, superseded=self._superseded.get((parsed.ident, call_id), ""))
+
+    @cached_property
+    def _superseded(self) -> Mapping[Result, str]:
+        return superseded(self._session.lines, self._session.form, self._session.survey)
+
     def _decide(self, part: Part, value: object, here: EntryState) -> Extract | Keep:
         decision = extract(part, value, here, self._rules, self._session.now)
         if isinstance(decision, Keep):
             self.tally.protect(here.entry_id, decision.until)
         elif (here.entry_id, part.path) in self._spared and not here.emptied:
             return Keep("the session fits without it")
+        elif self._rules.waits and not (decision.forced or part.dead or here.dead or here.emptied):
+            self._frontier.wait()
+            return Keep(f"deferred: {self._rules.waits}")
         return decision
 
     def state(self, parsed: ParsedLine, standing: Iterable[Extraction] = ()) -> EntryState:

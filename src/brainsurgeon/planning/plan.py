@@ -79,6 +79,7 @@ class _Planner:
         self._named: dict[int, str] = {}
         # Extractions in the file; the supposed ones are in an entry with another id than recorded.
         self._sighted: list[int] = []
+        self._off = 0
         self._supposed: list[int] = []
         # If everything is to be restored: the extractions with a placeholder (and the ids of their
         # entries), and our placeholders that no record can restore.
@@ -172,6 +173,7 @@ class _Planner:
             left=(*self._left(edits), *self._unexplained),
             archives=archives,
             turns=self._archivals.verdicts,
+            off=self._off,
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
@@ -283,6 +285,8 @@ class _Planner:
     def _standing(self, parsed: ParsedLine) -> list[Extraction]:
         standing = self._matcher.standing(parsed)
         for value in standing:
+            if self._session.survey.dead(parsed.offset) is None:
+                self._off += value.tokens
             supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
             (self._supposed if supposed else self._sighted).append(value.id)
         if self._restores.everything:
@@ -330,7 +334,7 @@ def _result(rules: Rules, plan: Plan, size: int) -> tuple[Result, str]:
     if plan.deferred:
         return "deferred", plan.deferred
     if not plan.edits:
-        return "unchanged", "nothing to extract"
-    if not plan.forced and not rules.pays(plan.gain, size):
+        return ("deferred", plan.waits) if plan.waits else ("unchanged", "nothing to extract")
+    if not plan.forced and not rules.pays(plan, size):
         return "deferred", f"too little to gain ({counted(plan.gain, 'byte')})"
     return "changed", plan.summary

@@ -10,6 +10,9 @@ from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Fingerprint, Survey
 from brainsurgeon.model.text import moment_said
 
+# Number of the newest messages in which even a superseded result stays.
+LAST = 2
+
 
 class EntryState(Struct, frozen=True):
     """An entry's position and everything about it that decides about its parts.
@@ -17,7 +20,8 @@ class EntryState(Struct, frozen=True):
     `extractable` is True, False, a window in messages, or None. `restored_at` is the latest time in
     the entry or the store. `placeholders` are the known placeholders in it. `dead` is why requests
     no longer contain the entry, or None. An `emptied` entry is in the middle of an archived turn:
-    its thinking and results are extracted whatever their length.
+    its thinking and results are extracted whatever their length. `superseded` is the id of the
+    entry that supersedes the result, or empty.
     """
 
     entry_id: str | None
@@ -28,6 +32,7 @@ class EntryState(Struct, frozen=True):
     placeholders: frozenset[str] = frozenset()
     dead: str | None = None
     emptied: bool = False
+    superseded: str = ""
 
 
 class Extract(Struct, frozen=True):
@@ -81,7 +86,10 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
             return Keep("inside its own window")
         if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
             return Extract(_describe(part, entry))
-        if window is None and entry.position < (rule.keep_recent if rule else rules.keep_recent):
+        recent = rule.keep_recent if rule else rules.keep_recent
+        if entry.superseded:
+            recent = min(recent, LAST)
+        if window is None and entry.position < recent:
             return Keep("recent")
     # No model sees a dead part, so any kind may be extracted.
     if rule is None and not part.dead:
@@ -111,6 +119,7 @@ def _is_extracted(value: object, entry: EntryState) -> bool:
 
 def _describe(part: Part, entry: EntryState) -> str:
     where = "old" if entry.position == OLD else f"{entry.position} messages back"
+    where = f"superseded by {entry.superseded}" if entry.superseded else where
     where = "never sent" if part.dead else entry.dead or where
     return f"{part.kind} of {part.chars:,} characters, {where}"
 

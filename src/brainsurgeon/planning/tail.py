@@ -58,7 +58,7 @@ class Frontier:
             if line.offset == self._since:
                 self._begin = self._at
             if not line.terminated:
-                self._wait()
+                self.wait()
             yield line
 
     def judged(
@@ -85,14 +85,14 @@ class Frontier:
             value, then = value_at(parsed.entry, part.path), later.get(part.path, part)
             decisions = (extract(then, value, state, rules, session.now) for state in states)
             if not goes and any(isinstance(decision, Extract) for decision in decisions):
-                self._wait()
+                self.wait()
                 return
 
     def signed(self, offset: int, *, placeholders: bool) -> None:
         # Whether the signature is doubtful depends on which entries are live.
         dead = self._dead or self._survey.dead(offset) is not None
         if self._remembers and dead and (placeholders or self.placeholders):
-            self._wait()
+            self.wait()
 
     def begin(self, planned: Plan) -> tuple[int, int] | None:
         """Return offset and number of the first line of the next scan; None if it reads all."""
@@ -107,5 +107,6 @@ class Frontier:
             first.append(before[-1])
         return min(first)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Note that the line may still change."""
         self._open = self._open or self._at

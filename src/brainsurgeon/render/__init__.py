@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,7 @@ SCHEMA = 1
 WIDTH = 80
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 _NARROWEST = 8
-_MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
 
 
 def document(value: dict[str, Any]) -> str:
@@ -57,7 +58,16 @@ def local(moment: float) -> str:
 
 
 def in_local_time(text: str) -> str:
-    return _MOMENT.sub(lambda found: local(moment_said(found[0]) or 0.0), text)
+    """Convert the ISO 8601 times in a text to the local time zone; a minute of today to 14:05."""
+
+    def convert(found: re.Match[str]) -> str:
+        moment = moment_said(found[0]) or 0.0
+        if found[1]:
+            return local(moment)
+        then, now = (datetime.fromtimestamp(at).astimezone() for at in (moment, time.time()))
+        return then.strftime("%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M")
+
+    return _MOMENT.sub(convert, text)
 
 
 def bytes_(count: int) -> str:

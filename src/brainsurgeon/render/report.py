@@ -14,13 +14,17 @@ from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, counted, readable
 from brainsurgeon.render import bytes_, local
+from brainsurgeon.render.estimate import ASSUMPTIONS, NO_USAGE, bills, saved_so_far
 from brainsurgeon.render.runs import WHAT_STAYS
 
 _DAY = 86_400  # seconds
 _WIDTH, _HEIGHT = 1000, 300  # of the plot
 _MOST = 12  # bars in a list
 _LARGEST = 15  # sessions in the table of the largest
-_NUMBERS = ("Now", "Saved", "Next scan", "Sessions", "Files", "Size")  # columns
+_NUMBERS = (  # columns
+    "Now", "Saved", "Next scan", "Sessions", "Files", "Size", "tokens sent", "from cache",
+    "tokens paid", "of raw", "dollars",
+)  # fmt: skip
 _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
 
@@ -139,6 +143,7 @@ def report(report: Report) -> str:
          ("Agents keep copies of values beside their sessions. No pruning reaches these; what is "
           "secret there stays there."),
          _unreached(report)),
+        ("money", "Money", ASSUMPTIONS, _money(report)),
         ("sessions", "Each session", _left_out(report),
          "".join(_session(page, report.made_at) for page in report.sessions) or _NO_SESSIONS),
     )  # fmt: skip
@@ -194,6 +199,19 @@ def _table(rows: str, *columns: str) -> str:
 
 def _number(label: str, text: str) -> str:
     return f'<td class="number" data-is="{label}">{text}</td>'
+
+
+def _money(report: Report) -> str:
+    found, so_far = report.estimate, saved_so_far(report.status.saved_so_far)
+    saved = f"<p>Saved so far: {html(so_far)}.</p>" if so_far else ""
+    if not found.sessions:
+        return f"{saved}<p>{NO_USAGE}</p>"
+    head, *listed = bills(found)
+    rows = (
+        f"<tr><td>{name}</td>{''.join(map(_number, head[1:], cells))}</tr>"
+        for name, *cells in listed
+    )
+    return saved + _table("".join(rows), *head)
 
 
 def _figures(report: Report) -> str:

@@ -10,6 +10,7 @@ from brainsurgeon.model.reports import Metric, Status
 from brainsurgeon.model.text import about, ago, counted, iso
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import DISABLED, bytes_, in_local_time, local, printable, table
+from brainsurgeon.render.estimate import saved_so_far
 from brainsurgeon.render.runs import (
     command,
     databases,
@@ -67,6 +68,8 @@ def status(now: Status, moment: float) -> str:
         f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
     ]  # fmt: skip
+    if so_far := saved_so_far(now.saved_so_far):
+        lines.append(f"so far     {so_far}")
     if now.turns_archived:
         lines.append(f"archived   {counted(now.turns_archived, 'archive')} of finished turns")
     lines += loads(now.loads)

@@ -1,9 +1,11 @@
 """Estimate the context load of a session, and plan as much relief as its budget requires."""
 
+import math
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
@@ -11,7 +13,17 @@ from msgspec.structs import replace
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
-from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fullness
+from brainsurgeon.model.text import iso
+from brainsurgeon.model.turns import (
+    LAST_STEP,
+    SIGNATURE,
+    TOO_LONG,
+    Calibration,
+    Fullness,
+    ModelCall,
+    Savings,
+)
+from brainsurgeon.planning import cache
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.budget import (
     BELOW,
@@ -29,10 +41,14 @@ from brainsurgeon.planning.budget import (
 )
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
+from brainsurgeon.planning.prices import price_of
+from brainsurgeon.planning.replay import Renewed, newest_calls, saved_by
+from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.planning.tail import Frontier
 from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.store import Store
+from brainsurgeon.store.scan_memory import FileMemory
 
 
 class Protected(Struct, frozen=True):
@@ -88,7 +104,8 @@ class Planner(Struct, frozen=True):
     """Plans an examined session, with the rules of its settings or with other rules.
 
     `store` contains the agent's other sessions. `summaries` maps digests of turns to the texts of
-    their archives. The other fields are as in `Examination.plan`.
+    their archives. If it `hurries`, nothing waits until the provider's cache is cold. The other
+    fields are as in `Examination.plan`.
     """
 
     examined: Examination
@@ -98,6 +115,7 @@ class Planner(Struct, frozen=True):
     explain: bool = False
     frontier: Frontier | None = None
     summaries: Mapping[bytes, str] = field(default_factory=dict)
+    hurries: bool = False
 
     @property
     def archiving(self) -> Archiving:
@@ -188,13 +206,17 @@ class Ladder:
         return bisect_left(rungs, True, above, key=lambda rung: self.at(rung).load <= goal)
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> frozenset[Place]:
-        """Return the newest values that only this rung takes and that the goal does not need."""
+        """Return values that only this rung takes and that the goal does not need.
+
+        Superseded results leave first, then the oldest values.
+        """
         rung = rungs[at]
         before = {removal.start for removal in self.at(rungs[at - 1]).plan.removals}
-        places = [
-            (removal.entry_id, removal.path) for removal in self.at(rung).plan.removals
-            if removal.start not in before
-        ]  # fmt: skip
+        examined = self.planner.examined
+        newer = superseded(examined.session.lines, examined.format, examined.survey)
+        going = [one for one in self.at(rung).plan.removals if one.start not in before]
+        going.sort(key=lambda removal: (removal.entry_id, removal.anchor) not in newer)
+        places = [(removal.entry_id, removal.path) for removal in going]
         needed = bisect_left(
             range(len(places)), True,
             key=lambda count: self.plan(rung, frozenset(places[count:])).load <= goal,
@@ -260,12 +282,48 @@ def fit_in(planner: Planner) -> Fitting:
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
-        return Fitting(planner.plan(planner.archiving), rules)
+        return _at_its_moment(planner, Fitting(planner.plan(planner.archiving), rules))
     measured, full = planner.weigh()
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = planner.allowed_steps(settings.budget.max_step) if too_full else ()
     climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
-    return Ladder(planner, measured, full, rules).fit(climbed, _goal(full), room)
+    return _at_its_moment(
+        planner, Ladder(planner, measured, full, rules).fit(climbed, _goal(full), room)
+    )
+
+
+def _at_its_moment(planner: Planner, fitting: Fitting) -> Fitting:
+    """Leave out the live values that have to wait until the provider's cache is cold."""
+    plan, examined = fitting.plan, planner.examined
+    if plan.deferred or not any(cache.waits(removal, plan) for removal in plan.removals):
+        return fitting
+    now, settings, rules = examined.now, examined.settings, fitting.rules
+    state, change = cache.read(
+        examined.session.lines, examined.format, examined.survey, plan,
+        rate=planner.records.rate, changed_at=now - examined.silent,
+    )  # fmt: skip
+    fitting = replace(fitting, plan=replace(plan, load=state.load))
+    price = price_of(state.model, settings.price_rules())
+    until = cache.due(rules.when, state, change, price, now)
+    too_full = rules.when == "pays" and _is_too_full(examined, state)
+    if planner.hurries or until is None or too_full:
+        return fitting
+    why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
+    off = replace(planner.archiving.rules, enabled=False)
+    requested = replace(planner.archiving, rules=off, before=off, beyond=0)
+    waiting = planner.plan(requested, replace(rules, waits=why))
+    due_at = until if waiting.due_at is None else min(until, waiting.due_at)
+    load = fitting.before and max(0, fitting.before.load - waiting.tokens)
+    return replace(
+        fitting, plan=replace(waiting, waits=why, due_at=due_at, load=state.load),
+        after=fitting.before and replace(fitting.before, load=load or 0),
+    )  # fmt: skip
+
+
+def _is_too_full(examined: Examination, state: cache.Cache) -> bool:
+    budget = examined.settings.budget_rules()
+    window = budget.window(state.model, examined.context_tokens)
+    return state.load > budget.threshold_of(budget.tier(state.model)) * window
 
 
 def _goal(full: Fullness) -> int:
@@ -311,6 +369,35 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
         record, recorded = store.sessions.at(path), replace(full, tier=None, recorded=False)
         if record and store.calibrations.of(record.id) != recorded:
             store.calibrations.remember(record.id, full, now)
+
+
+def count_savings(
+    memory: FileMemory, store: Store, examined: Examination, record: SessionRecord | None,
+    plan: Plan, *, whole: bool = True,
+) -> None:  # fmt: skip
+    """Note what extracting has saved in the calls that a session recorded since the last look.
+
+    `whole` means that the plan was made from all lines.
+    """
+    before = store.savings.of(record.id) if record else None
+    if before is None and not plan.off and plan.tokens <= 0:
+        return
+    newest = newest_calls(examined.session.lines, examined.format)
+    if before is None:
+        last = next((call for call in newest if isinstance(call, ModelCall)), None)
+        savings = Savings(last.at or 0.0, last.tokens) if last else Savings()
+    else:
+        since = before.until
+        calls = [*takewhile(
+            lambda call: isinstance(call, Renewed) or (call.at or 0.0) > since, newest
+        )]  # fmt: skip
+        model = next((call.model for call in calls if isinstance(call, ModelCall)), None)
+        price = price_of(model, examined.settings.price_rules())
+        savings = saved_by(before, reversed(calls), price)
+    if whole:
+        savings = replace(savings, off=plan.off)
+    if savings != before or plan.edits:
+        memory.savings[examined.session.file.path] = savings
 
 
 def _cancel_hopeless(

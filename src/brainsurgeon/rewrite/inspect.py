@@ -20,6 +20,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
+from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Habits, Snapshot
@@ -220,7 +221,10 @@ class Examination(Struct, frozen=True):
 
         If `rules` are given, they replace those of the settings.
         """
-        lines, by = self.session.lines, rules or self.settings.decision_rules()
+        lines = self.session.lines
+        by = keeping_tokens(
+            rules or self.settings.decision_rules(), lines, self.format, self.survey, records.rate
+        )
         wider = by.window > self.survey.window
         survey = self.format.survey(lines, by.window) if wider else self.survey
         session = Snapshot(

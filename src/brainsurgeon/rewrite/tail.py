@@ -18,9 +18,9 @@ from brainsurgeon.lookup import catalogue
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
-from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.tail import VERSION, Frontier
 from brainsurgeon.rewrite.apply import Planned
+from brainsurgeon.rewrite.budget import Planner, count_savings, fit_in
 from brainsurgeon.rewrite.finish import FileRewrite, Rewrite
 from brainsurgeon.rewrite.inspect import (
     Examination,
@@ -114,7 +114,7 @@ def _rules(examined: Examination, rules: str) -> str:
 
 def look_at_growth(
     settings: Settings, store: Store, file: SessionFile, memory: FileMemory, now: float,
-    check_stop: Callable[[], None],
+    check_stop: Callable[[], None], *, hurries: bool,
 ) -> Look | Planned | None:  # fmt: skip
     """Scan the tail of a session without pending requests; return None if that is not enough.
 
@@ -161,12 +161,14 @@ def look_at_growth(
         if record and (store.requests.open_of(record.id) or store.archives.asked(record.id)):
             return None  # requested since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
-        plan = examined.plan(records, frontier=frontier)
-        rules = examined.settings.decision_rules()
-        outcome = outcome_of(session.file, form.name, rules, plan)
+        planner = Planner(examined, records, store, frontier=frontier, hurries=hurries)
+        fitting = fit_in(planner)
+        plan = fitting.plan
+        outcome = fitting.outcome(examined, plan)
         changes = outcome.outcome == "changed"
         if plan.deferred or (changes and not _may_carry_out(examined, before, record, plan)):
             return None
+        count_savings(memory, store, examined, record, plan, whole=False)
         begin = begins_at(examined, frontier, plan, record, memory.rules)
         if changes:
             memory.begin_at(file.path, None)

@@ -21,7 +21,7 @@ from brainsurgeon.store.files import FileStates, Resumes
 from brainsurgeon.store.history import Events, Facts, Runs, Sums
 from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.requests import Requests
-from brainsurgeon.store.sessions import Calibrations, Rows, Sessions
+from brainsurgeon.store.sessions import Calibrations, Rows, SavingsSoFar, Sessions
 
 
 class Store:
@@ -51,6 +51,7 @@ class Store:
         self.resumes = Resumes(connection)
         self.rows = Rows(connection)
         self.runs = Runs(connection)
+        self.savings = SavingsSoFar(connection)
         self.sessions = Sessions(connection)
         self.sums = Sums(connection)
 

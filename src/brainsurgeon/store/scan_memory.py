@@ -8,8 +8,10 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from brainsurgeon.formats import UNKNOWN
+from brainsurgeon.model.plans import FieldEdit, Plan
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
+from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
 from brainsurgeon.store.files import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
@@ -45,6 +47,7 @@ class FileMemory:
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
         self._resumes: dict[str, Resume | None] = {}
+        self.savings: dict[str, Savings] = {}
         self._moved: set[str] = set()
         self._met: set[str] = set()
         self._asked: dict[str, SessionFile] = {}
@@ -161,6 +164,15 @@ class FileMemory:
         if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
+    def rewritten(self, path: str, plan: Plan, now: float) -> None:
+        """Note what a rewrite that was carried out means for the next requests."""
+        if savings := self.savings.get(path):
+            broken = any(not isinstance(edit, FieldEdit) and edit.tokens for edit in plan.edits)
+            self.savings[path] = replace(
+                savings, off=max(0, savings.off + plan.tokens),
+                broken_at=now if broken else savings.broken_at,
+            )  # fmt: skip
+
     def begin_at(self, path: str, resume: Resume | None) -> None:
         """Store, at the end, where the next read of a file may begin; None means at its start."""
         self._resumes[path] = resume
@@ -228,6 +240,10 @@ class FileMemory:
         for path, resume in self._resumes.items():
             if resume is not None:
                 store.resumes.remember(path, resume)
+        for path, savings in self.savings.items():
+            record = store.sessions.at(path)
+            if record and store.savings.of(record.id) != savings:
+                store.savings.remember(record.id, savings)
         store.resumes.forget(path for path, one in self._resumes.items() if not one)
         if self.listed:
             store.files.listings = self.listed

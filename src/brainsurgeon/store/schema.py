@@ -248,6 +248,22 @@ CREATE TABLE row_writes (
     noted_ms INTEGER NOT NULL
 ) STRICT;
 
+-- What extracting has saved in a session so far, estimated from the calls that it recorded:
+-- `tokens` that were not sent, and the price of their prompts in input tokens (`paid`) and in
+-- `dollars` (NULL: unknown). `until` is the time of the last call counted, `prompt` the size of
+-- its prompt as if nothing had been extracted. The next requests carry `off` tokens less.
+-- `broken_at` is when the prompt cache was last broken, if no call was counted since.
+CREATE TABLE savings (
+    session_id INTEGER PRIMARY KEY REFERENCES sessions,
+    until REAL NOT NULL,
+    prompt INTEGER NOT NULL,
+    off INTEGER NOT NULL,
+    broken_at REAL,
+    tokens INTEGER NOT NULL,
+    paid REAL NOT NULL,
+    dollars REAL
+) STRICT;
+
 -- The tables from here on are caches: losing them costs only time.
 
 -- Context load of a session. `rate` is tokens per character, `fixed` the tokens at the start,

@@ -11,9 +11,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from brainsurgeon.model.records import SessionRecord
+from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.model.turns import Calibration, Fullness, Loads
-from brainsurgeon.store.columns import Table, path_text
+from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings
+from brainsurgeon.store.columns import Table, columns, path_text
 
 _SESSION = (
     "SELECT s.id, s.agent_id, a.name, a.directory, s.name, s.last_path, s.root, s.format,"
@@ -147,6 +148,27 @@ class Calibrations(Table):
             ' coalesce(sum(load > threshold * "window"), 0) FROM calibration'
         ).fetchone()
         return Loads(*row)
+
+
+class SavingsSoFar(Table):
+    """What extracting has saved in each session, by the calls that it recorded."""
+
+    def of(self, session_id: int) -> Savings | None:
+        row = self._execute(
+            f"SELECT {columns(Savings)} FROM savings WHERE session_id = ?",  # noqa: S608
+            (session_id,),
+        ).fetchone()
+        return Savings(*row) if row else None
+
+    def remember(self, session_id: int, savings: Savings) -> None:
+        self._insert("savings", asdict(savings) | {"session_id": session_id}, "OR REPLACE")
+
+    def total(self) -> Bill:
+        """Return the sums over all sessions; dollars as far as prices are known."""
+        tokens, paid, dollars = self._execute(
+            "SELECT coalesce(sum(tokens), 0), coalesce(sum(paid), 0), sum(dollars) FROM savings"
+        ).fetchone()
+        return Bill(tokens, 0, round(paid), dollars)
 
 
 # An event as its agent packed it, the length of its text in bytes, its digest for navigation.

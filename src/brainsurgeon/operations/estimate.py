@@ -1,0 +1,70 @@
+"""Estimate what the recorded model calls of sessions would cost under other policies."""
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+
+from msgspec.structs import replace
+
+from brainsurgeon.config import Settings
+from brainsurgeon.errors import FailedError
+from brainsurgeon.lookup.sessions import Session, session_named, walk
+from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.turns import ModelCall
+from brainsurgeon.planning.prices import price_of
+from brainsurgeon.planning.replay import Replay, bill, dollars_of, history, unpruned
+from brainsurgeon.rewrite.budget import Planner
+from brainsurgeon.rewrite.inspect import examine_to_show
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.store import Store
+
+
+def estimate(
+    settings: Settings, store: Store | None, names: Iterable[str | Session], now: float, *,
+    progress: Callable[[SessionFile], None] = lambda _: None,
+) -> Estimate:  # fmt: skip
+    """Replay the calls of these sessions (all of them without any). Writes nothing."""
+    chosen = [
+        session_named(settings, store, name) if isinstance(name, str) else name for name in names
+    ]
+    listed, left_out = [], 0
+    for session in chosen or walk(settings, store).sessions:
+        if session.file:
+            progress(session.file)
+        try:
+            replayed = _replay(settings, store, session, session.file, now)
+        except (RefusedError, FailedError):
+            replayed = None
+        listed += [replayed] if replayed else []
+        left_out += replayed is None
+    totals = {
+        name: reduce(Bill.plus, (one.policies[name] for one in listed), Bill()) for name in POLICIES
+    }
+    return Estimate(tuple(listed), sum(one.calls for one in listed), totals, left_out)
+
+
+def _replay(
+    settings: Settings, store: Store | None, session: Session, file: SessionFile | None, now: float
+) -> SessionEstimate | None:
+    """Return the estimate of a session, None if it records no usage with times."""
+    if file is None:
+        return None
+    shown = examine_to_show(settings, store, file, session.record, now)
+    with shown as (examined, records):
+        _, full = Planner(examined, records, store).weigh()
+        known = replace(records, rate=full.calibration.rate)
+        rules, lines = examined.settings.decision_rules(), examined.session.lines
+        recorded = history(lines, examined.format, examined.survey, known, rules)
+    calls = [event for event in recorded if isinstance(event, ModelCall)]
+    if not any(call.at for call in calls):
+        return None
+    price, quiet = price_of(full.model, settings.price_rules()), float(settings.quiet)
+    dollars, events = dollars_of(calls, price), [*unpruned(recorded)]
+    bills = {
+        name: bill(
+            Replay(rules, when, price, quiet=quiet, full=full.threshold * full.window).run(events),
+            price, dollars,
+        )
+        for name, when in zip(POLICIES, (None, rules.when, "cold", "always"), strict=True)
+    }  # fmt: skip
+    return SessionEstimate(session.title, session.path, len(calls), bills)

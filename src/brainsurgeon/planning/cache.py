@@ -1,0 +1,145 @@
+"""The provider's prompt cache of a session: whether it is warm, and whether breaking it pays.
+
+A provider keeps the unchanged front of a request for some minutes and charges a tenth for it. A
+change in the middle of a session makes the next request write everything behind it again.
+"""
+
+from collections.abc import Iterable
+from statistics import median
+
+from msgspec import Struct
+
+from brainsurgeon.formats.base import Format, parsed_lines
+from brainsurgeon.formats.weight import DIALECTS
+from brainsurgeon.model.entries import Line
+from brainsurgeon.model.plans import Edit, FieldEdit, Plan, Removal
+from brainsurgeon.model.rules import Price
+from brainsurgeon.model.sessions import Survey
+from brainsurgeon.model.turns import ModelCall
+
+# Seconds that an unused cache lives: as long as Anthropic keeps it by default, or on request.
+# OpenAI keeps it for 5 to 10 minutes.
+LIFE, LONG_LIFE = 300.0, 3600.0
+# The turns ahead in which a smaller prompt is assumed to be sent to a cache that stays warm.
+TURNS_AHEAD = 2
+
+
+class Break(Struct, frozen=True):
+    """What a plan does to the prompt cache: tokens that it `saved`, and those it keeps `behind`.
+
+    Both are tokens of the next request. Those `behind` stand after the first change that nobody
+    requested and before the first that somebody did, so they would otherwise be read from the
+    cache.
+    """
+
+    saved: int = 0
+    behind: int = 0
+
+
+class Cache(Struct, frozen=True):
+    """The prompt cache of a session, by the usage of its live calls.
+
+    `warm_until` is when it is gone (seconds since 1970), None if no call used a cache. `load` is
+    the number of tokens of the last prompt and its answer, 0 if they were not recorded. `calls` is
+    the median number of model calls in a turn, `hour` whether the cache was written for an hour.
+    """
+
+    warm_until: float | None = None
+    load: int = 0
+    calls: float = 0
+    hour: bool = False
+    model: str | None = None
+
+
+class Usage:
+    """Collects the model calls of a session, turn by turn."""
+
+    def __init__(self) -> None:
+        self._last: ModelCall | None = None
+        self._model: str | None = None
+        self._cached = self._hour = False
+        self._met: set[str | None] = set()
+        self._calls: list[int] = []
+
+    def prompted(self) -> None:
+        self._calls.append(0)
+
+    def forget(self) -> None:
+        """Forget the calls so far: the next request shares no prefix with them."""
+        self._last, self._cached = None, False
+
+    def called(self, call: ModelCall) -> None:
+        self._model = call.model or self._model
+        if not call.tokens:
+            return
+        self._last = call
+        self._cached |= bool(call.cached or call.written)
+        self._hour |= call.hour
+        if call.ident is None or call.ident not in self._met:
+            self._met.add(call.ident)
+            if self._calls:
+                self._calls[-1] += 1
+
+    def cache(self, changed_at: float) -> Cache:
+        """Return the state of the cache; `changed_at` is when the session last changed."""
+        last, used = self._last, [calls for calls in self._calls if calls]
+        at = changed_at if last is None or last.at is None else min(last.at, changed_at)
+        return Cache(
+            at + (LONG_LIFE if self._hour else LIFE) if last and self._cached else None,
+            last.tokens + last.output if last else 0,
+            median(used) if used else 1, self._hour, self._model,
+        )  # fmt: skip
+
+
+def read(
+    lines: Iterable[Line], form: Format, survey: Survey, plan: Plan, *, rate: float,
+    changed_at: float,
+) -> tuple[Cache, Break]:  # fmt: skip
+    """Return the cache of a session and what a plan does to it; `rate` is tokens a character."""
+    usage, dialect, behind = Usage(), DIALECTS[form.name], 0
+    optional = [removal for removal in plan.removals if waits(removal, plan)]
+    start = optional[0].start if optional else 0
+    end = min((edit.start for edit in plan.edits if _is_asked(edit, plan)), default=None)
+    for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
+        call, step = dialect.call(parsed.entry), form.turn_step(parsed.entry)
+        if dialect.renews(parsed.entry) or dialect.switches(parsed.entry):
+            usage.forget()
+        if step is not None and step.role == "prompt":
+            usage.prompted()
+        if call is not None:
+            usage.called(call)
+        if parsed.offset + len(parsed.raw) > start and (end is None or parsed.offset < end):
+            behind += dialect.sent(parsed.entry).tokens(rate)
+    gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
+    saved = sum(removal.tokens for removal in optional)
+    return usage.cache(changed_at), Break(saved, max(0, behind - gone))
+
+
+def waits(removal: Removal, plan: Plan) -> bool:
+    """Check whether a removal changes what is sent although nobody requested it."""
+    return removal.tokens > 0 and not _is_asked(removal, plan)
+
+
+def _is_asked(edit: Edit, plan: Plan) -> bool:
+    """Check whether an edit changes what is sent because somebody requested it."""
+    if isinstance(edit, FieldEdit) or edit.tokens <= 0:
+        return False
+    if isinstance(edit, Removal) and edit.archives:
+        return any(verdict.turn.asked and verdict.turn.closing_id == edit.entry_id
+                   for verdict in plan.turns)  # fmt: skip
+    return not isinstance(edit, Removal) or edit.redacts or edit.forced
+
+
+def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
+    """Return when live values may go that nobody requested: a time to come, or None for now."""
+    if when == "always" or cache.warm_until is None or cache.warm_until <= now:
+        return None
+    if not change.behind or (when == "pays" and pays(cache, change, price)):
+        return None
+    return cache.warm_until
+
+
+def pays(cache: Cache, change: Break, price: Price) -> bool:
+    """Check whether what the next calls save outweighs what has to be written again."""
+    rewritten = change.behind * (price.of_write(hour=cache.hour) - price.read)
+    return change.saved * price.read * TURNS_AHEAD * cache.calls > rewritten

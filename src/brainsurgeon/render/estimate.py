@@ -1,0 +1,91 @@
+"""What sessions cost under each policy, as text and JSON."""
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from brainsurgeon.model.reports import Bill, Estimate
+from brainsurgeon.model.text import about, counted
+from brainsurgeon.render import printable, table
+
+NO_USAGE = "no session here records the usage of its model calls with their times"
+ASSUMPTIONS = (
+    "Estimated from the usage that sessions recorded. A scan follows each turn, and again when the"
+    " cache is cold. Tokens paid are input tokens without a cache; reading and writing the cache"
+    " counts as the model's prices say. Answers are not counted: they are the same."
+)
+
+
+def estimate_json(found: Estimate) -> dict[str, Any]:
+    answer = to_builtins(found)
+    for part in (answer, *answer["sessions"]):
+        part["policies"] = [{"policy": name, **bill} for name, bill in part["policies"].items()]
+    return printable(answer)  # type: ignore[no-any-return]
+
+
+def estimate(found: Estimate) -> str:
+    """Return the totals of each policy and, of several sessions, a line for each."""
+    if not found.sessions:
+        return NO_USAGE
+    head, *rows = bills(found)
+    lines = [table(head, rows)]
+    if len(found.sessions) > 1:
+        ranked = sorted(found.sessions, key=lambda one: -one.policies["raw"].tokens_paid)
+        names = [name for name in found.policies if name != "raw"]
+        lines += ["", table(
+            ("session", "calls", "tokens paid", *names),
+            [
+                (one.session, f"{one.calls:,}", f"{one.policies['raw'].tokens_paid:,}",
+                 *(_share(one.policies[name].tokens_paid, one.policies["raw"].tokens_paid)
+                   for name in names))
+                for one in ranked
+            ],
+        )]  # fmt: skip
+    sessions, calls = counted(len(found.sessions), "session"), counted(found.calls, "call")
+    lines += ["", f"{calls} of {sessions}"]
+    if found.left_out:
+        lines[-1] += f"; {counted(found.left_out, 'session')} without usage left out"
+    return "\n".join([*lines, ASSUMPTIONS])
+
+
+def bills(found: Estimate) -> list[tuple[str, ...]]:
+    """Return a table of the policies, with its head; dollars only if they are known."""
+    raw = found.policies["raw"]
+    rows = [("policy", "tokens sent", "from cache", "tokens paid", "of raw", "dollars")]
+    rows += [
+        (name, f"{bill.tokens_sent:,}", _share(bill.tokens_cached, bill.tokens_sent),
+         f"{bill.tokens_paid:,}", _share(bill.tokens_paid, raw.tokens_paid),
+         f"{bill.dollars or 0.0:,.2f}")
+        for name, bill in found.policies.items()
+    ]  # fmt: skip
+    return [row if raw.dollars is not None else row[:-1] for row in rows]
+
+
+def in_one_line(found: Estimate) -> str:
+    """Return what the configuration saves of what the recorded calls cost, or ""."""
+    raw, configured = found.policies["raw"], found.policies["configured"]
+    if not raw.tokens_paid:
+        return ""
+    return (
+        f"an estimate: the {counted(found.calls, 'recorded call')} would have cost"
+        f" {_share(configured.tokens_paid, raw.tokens_paid)} of"
+        f" {f'${raw.dollars:,.2f}' if raw.dollars is not None else 'what they did'},"
+        f" with {_share(configured.tokens_sent, raw.tokens_sent)} of the tokens"
+        " (`brainsurgeon estimate`)"
+    )
+
+
+def saved_so_far(bill: Bill) -> str:
+    """Return what the calls since the runs saved, in words; "" before the first."""
+    if not (bill.tokens_sent or bill.tokens_paid):
+        return ""
+    money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f})"
+    return (
+        f"an estimate: {about(bill.tokens_sent)} tokens not sent; the prompts cost"
+        f" {about(abs(bill.tokens_paid))} input tokens{money}"
+        f" {'less' if bill.tokens_paid >= 0 else 'more'}, broken caches included"
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"

@@ -1,0 +1,89 @@
+"""What the recorded calls of sessions would have cost under each policy."""
+
+import json
+
+import pytest
+
+from brainsurgeon.model.reports import POLICIES
+from brainsurgeon.operations.estimate import estimate
+from brainsurgeon.render import estimate as render
+from building.caching import CachedConversation
+from building.world import SAMPLES, state
+
+
+def estimated(world, *names, **keys):
+    """Estimate sessions, without a store."""
+    return estimate(world.settings(**keys), None, names, world.clock())
+
+
+def test_raw_is_what_the_sessions_recorded(world):
+    """Tokens and dollars are the sums of the usage; nothing is written."""
+    world.copy("pi", "large-session.derived-v3.jsonl", name="s.jsonl")
+    before = state(world.base, directories=True)
+    found = estimated(world)
+
+    lines = map(json.loads, (world.directory / "s.jsonl").read_bytes().splitlines())
+    usages = [
+        line["message"]["usage"] for line in lines
+        if line.get("message", {}).get("role") == "assistant"
+        and line["message"]["stopReason"] not in ("error", "aborted")
+    ]  # fmt: skip
+    raw = found.policies["raw"]
+    assert raw.tokens_sent == sum(
+        usage[key] for usage in usages for key in ("input", "cacheRead", "cacheWrite")
+    )
+    assert raw.tokens_cached == sum(usage["cacheRead"] for usage in usages)
+    assert raw.dollars == pytest.approx(sum(
+        usage["cost"][key] for usage in usages for key in ("input", "cacheRead", "cacheWrite")
+    ))  # fmt: skip
+    assert state(world.base, directories=True) == before
+    for name in POLICIES[1:]:
+        assert found.policies[name].dollars < raw.dollars * 0.6
+
+
+def test_a_session_without_usage_is_left_out(world, conversation, clock):
+    """It is counted, and shown as left out; one with usage has a line of its own."""
+    conversation.turn()
+    world.put("one.jsonl", conversation.bytes())
+    assert "no session" in render.estimate(estimated(world))
+    for name in ("two", "three"):
+        talk = CachedConversation(clock.now, session=name)
+        talk.user()
+        talk.assistant()
+        world.put(f"{name}.jsonl", talk.bytes())
+    found = estimated(world)
+
+    assert found.left_out == 1
+    assert [one.calls for one in found.sessions] == [1, 1]
+    text = render.estimate(found)
+    assert "2 calls of 2 sessions; 1 session without usage left out" in text
+    assert "dollars" not in text
+    assert render.estimate_json(found)["policies"][0]["cost_dollars"] is None
+    assert len(estimated(world, "main/two").sessions) == 1
+
+
+def test_a_configured_price_gives_dollars(world, clock):
+    """`[prices]` names dollars where the agent records none."""
+    talk = CachedConversation(clock.now)
+    talk.user()
+    talk.assistant()
+    world.put("s.jsonl", talk.bytes())
+    price = {"input": 4, "cache_read": 0.4, "cache_write": 6}
+
+    raw = estimated(world, prices={"claude-*": price}).policies["raw"]
+    assert raw.dollars == pytest.approx(raw.tokens_sent * 6 / 1e6)
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "openclaw", "pi"])
+def test_no_policy_makes_a_real_session_dearer(world, agent):
+    """Over the samples, waiting for a cold cache never costs more; `pays` at most 1 % more."""
+    found = estimate(
+        world.settings(roots=[{"path": str(SAMPLES / agent)}], quiet="30s"), None, (),
+        world.clock(),
+    )  # fmt: skip
+
+    assert found.sessions
+    for one in found.sessions:
+        raw = one.policies["raw"].tokens_paid
+        assert one.policies["cold"].tokens_paid <= raw, one.session
+        assert one.policies["configured"].tokens_paid <= 1.01 * raw, one.session

@@ -1,0 +1,59 @@
+"""Whether a change waits until the provider's cache is cold, and the prices that decide it."""
+
+import pytest
+
+from brainsurgeon.model.rules import Price
+from brainsurgeon.planning.cache import Break, Cache, due
+from brainsurgeon.planning.prices import price_of
+
+NOW, LATER = 1000.0, 1200.0
+CLAUDE = Price()
+# Three calls a turn: six calls ahead read a saved token for 0.6 of a token's price.
+WARM = Cache(LATER, 50_000, 3)
+PAYS, DEAR = Break(20_000, 10_000), Break(20_000, 11_000)
+
+
+@pytest.mark.parametrize(
+    ("when", "cache", "change", "expected"),
+    [
+        ("pays", WARM, PAYS, None),  # 12,000 saved, 11,500 written again
+        ("pays", WARM, DEAR, LATER),  # 12,650 written again
+        ("pays", Cache(LATER, 50_000, 6), DEAR, None),  # more calls to come
+        ("pays", Cache(LATER, 50_000, 3, hour=True), PAYS, LATER),  # writing costs 1.9 more
+        ("pays", Cache(None, 50_000, 3), DEAR, None),  # no caching
+        ("pays", Cache(NOW, 50_000, 3), DEAR, None),  # just gone
+        ("pays", WARM, Break(20_000, 0), None),  # nothing is kept behind the first change
+        ("cold", WARM, PAYS, LATER),
+        ("cold", WARM, Break(20_000, 0), None),
+        ("cold", Cache(NOW, 50_000, 3), DEAR, None),
+        ("always", WARM, DEAR, None),
+    ],
+)  # fmt: skip
+def test_a_change_waits_for_a_cold_cache_unless_it_pays_before(when, cache, change, expected):
+    """The tokens saved in two turns are weighed against those that have to be written again."""
+    assert due(when, cache, change, CLAUDE, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "read", "write", "hour"),
+    [
+        ("claude-opus-5-5", 0.1, 1.25, 2.0), ("us.anthropic.Claude-sonnet-4-5", 0.1, 1.25, 2.0),
+        ("gpt-5.3-codex", 0.1, 1.0, 1.0), ("gpt-4o-mini", 0.5, 1.0, 1.0),
+        ("openai/gpt-4.1", 0.25, 1.0, 1.0), ("mock-1", 0.1, 1.25, 2.0), (None, 0.1, 1.25, 2.0),
+    ],
+)  # fmt: skip
+def test_the_id_of_a_model_tells_what_its_cache_costs(model, read, write, hour):
+    """A read costs a share of an input token; only Claude's writes cost more than one."""
+    price = price_of(model)
+
+    assert (price.read, price.of_write(hour=False), price.of_write(hour=True)) == (
+        read, write, hour
+    )  # fmt: skip
+
+
+def test_a_configured_price_takes_precedence():
+    """The first glob that matches counts, whatever the case of the letters."""
+    house = Price(0.2, 1.0, 1.0, 3.0)
+
+    assert price_of("HOUSE-claude-1", [("House-*", house)]) == house
+    assert price_of("claude-1", [("House-*", house)]) == CLAUDE

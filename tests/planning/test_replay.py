@@ -1,0 +1,108 @@
+"""A session replayed under other policies, against figures worked out by hand."""
+
+import pytest
+
+from brainsurgeon.model.rules import Price, Rules
+from brainsurgeon.model.turns import ModelCall
+from brainsurgeon.planning.replay import (
+    Prompted,
+    Renewed,
+    Replay,
+    Value,
+    bill,
+    dollars_of,
+    unpruned,
+)
+
+
+def call(at, tokens, cached, **more):
+    """Give a call that writes to the cache what it does not read from it."""
+    written = more.pop("written", tokens - cached)
+    return ModelCall(None, "claude", tokens, at, cached=cached, written=written, **more)
+
+
+# Two calls; after a break of 80 s a third, to a warm cache; after 15 minutes a fourth.
+VALUE = Value(1, 3, 6_000)
+CALLS = [
+    call(10, 10_000, 0), call(20, 17_000, 10_000), call(110, 17_200, 17_000), call(1010, 17_400, 0),
+]  # fmt: skip
+
+
+def session(calls=CALLS, value=VALUE):
+    """Give the events of the session."""
+    first, second, third, fourth = calls
+    return [
+        Prompted(0, 0), first, value, second, Prompted(100, 10), third, Prompted(1000, 12), fourth,
+    ]  # fmt: skip
+
+
+def replay(when, events=None, rules=None, full=1e9):
+    """Give the calls under a policy, in tokens sent and tokens cached."""
+    events = session() if events is None else events
+    replayed = Replay(rules or Rules(()), when, Price(), quiet=30, full=full)
+    return list(replayed.run(unpruned(events)))
+
+
+def sizes(calls):
+    """Give what each call sends, and what of it is cached."""
+    return [(one.tokens, one.cached) for one in calls]
+
+
+AT_ONCE = [(10_000, 0), (17_000, 10_000), (11_200, 10_000), (11_400, 0)]
+WHEN_COLD = [(10_000, 0), (17_000, 10_000), (17_200, 17_000), (11_400, 0)]
+# Written at 1.25, read at 0.1.
+PAID = {None: 45_950, "always": 39_000, "pays": 39_000, "cold": 38_450}
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [(None, sizes(CALLS)), ("always", AT_ONCE), ("pays", AT_ONCE), ("cold", WHEN_COLD)],
+)
+def test_an_extraction_breaks_the_cache_once_and_shortens_each_call(when, expected):
+    """The call after it reads nothing behind the value; a cold cache has nothing to lose."""
+    calls = replay(when)
+
+    assert sizes(calls) == expected
+    assert bill(calls, Price(), None).tokens_paid == PAID[when]
+
+
+def test_a_change_that_does_not_pay_waits():
+    """A small value in front of much that stays goes only when the cache is cold."""
+    events = session(value=Value(1, 3, 600))
+
+    assert sizes(replay("pays", events))[2] == (17_200, 17_000)
+    assert sizes(replay("pays", events))[3] == (16_800, 0)
+    assert sizes(replay("pays", events, full=16_000))[2] == (16_600, 10_000)
+
+
+def test_what_was_pruned_is_replayed_as_if_it_had_not_been():
+    """From the calls of a pruned session follow those that it would have made."""
+    pruned = session(replay("always"), Value(1, 3, 6_000, taken_at=50))
+
+    assert [one for one in unpruned(pruned) if isinstance(one, ModelCall)] == CALLS
+
+
+def test_recent_values_and_small_savings_stay():
+    """The rules of a scan hold: the recent messages, and the least saving."""
+    recent = session(value=Value(8, 3, 6_000))
+
+    assert sizes(replay("always", recent))[2:] == [(17_200, 17_000), (11_400, 0)]
+    assert sizes(replay("always", rules=Rules((), min_reclaim_share=0.4))) == sizes(CALLS)
+
+
+def test_a_new_context_carries_nothing_of_the_old_one():
+    """After a compaction, or where the prompt shrank by itself, nothing is taken off it again."""
+    short = call(1010, 5_000, 0)
+    for events in ([*session()[:-1], Renewed(), short], [*session()[:-1], short]):
+        assert sizes(replay("always", events))[-1] == (5_000, 0)
+
+
+def test_a_price_is_configured_or_recorded_or_unknown():
+    """Dollars for an input token: as configured, else by the recorded cost of the prompts."""
+    priced = [call(1, 1_000, 1_000, cost=0.0003)]
+
+    assert dollars_of(CALLS, Price()) is None
+    assert dollars_of([*CALLS, *priced], Price()) == pytest.approx(3 / 1e6)
+    assert dollars_of(priced, Price(input=5)) == 5 / 1e6
+    assert bill(priced, Price(), 3 / 1e6).dollars == pytest.approx(0.0003)
+    assert bill(priced, Price(), None).dollars is None

@@ -1,0 +1,82 @@
+"""Which results a later one supersedes."""
+
+import pytest
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.planning.superseded import superseded
+from building.claude import ClaudeConversation
+from building.readings import opened
+from building.world import Conversation
+
+READ, WRITE = ("read", {"path": "/w/a"}), ("write", {"path": "/w/a", "content": "new"})
+PART = ("read", {"path": "/w/a", "offset": 9})
+LS, PWD = ("exec", {"command": "ls"}), ("exec", {"command": "pwd"})
+
+
+def newer(talk, form="openclaw"):
+    """Give which call's result is superseded by which entry."""
+    form = FORMATS[form]
+    with opened(talk.bytes()) as lines:
+        found = superseded(lines, form, form.survey(lines, 3))
+    return {call: ident for (_, call), ident in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([LS, LS], {"0": "1"}),
+        ([LS, LS, LS], {"0": "1", "1": "2"}),
+        ([LS, PWD], {}),
+        ([READ, PART], {}),  # another part of the file
+        ([PART, READ], {"0": "1"}),
+        ([READ, PART, WRITE], {"0": "2", "1": "2"}),
+        ([WRITE, READ], {}),  # what a change answers is no reading
+        ([READ, ("read", {"path": "/w/b"})], {}),
+    ],
+)
+def test_a_result_is_superseded_by_what_repeats_it(calls, expected):
+    """By the same call, by a read of the whole file, and by a change of the file."""
+    talk, idents = Conversation(), {}
+    for number, (tool, arguments) in enumerate(calls):
+        talk.user()
+        talk.call(tool, arguments, str(number))
+        idents[talk.result(f"text {number}", tool, str(number))] = str(number)
+        talk.assistant()
+
+    assert {old: idents[new] for old, new in newer(talk).items()} == expected
+
+
+def test_equal_results_are_superseded_by_the_newest():
+    """Whatever the calls were."""
+    talk = Conversation()
+    for number in range(3):
+        talk.call("exec", {"command": str(number)}, str(number))
+        last = talk.result("the same", "exec", str(number))
+        talk.assistant()
+
+    assert newer(talk)["1"] == last
+    assert newer(talk).keys() == {"0", "1"}
+
+
+def test_a_failed_result_supersedes_nothing():
+    """The last result that is of use stays."""
+    talk = Conversation()
+    for number in range(2):
+        talk.call("exec", {"command": "ls"}, str(number))
+        talk.result(f"text {number}", "exec", str(number))
+        talk.assistant()
+    talk.lines[-2]["message"]["isError"] = True
+
+    assert newer(talk) == {}
+
+
+def test_claude_code_names_its_files_otherwise():
+    """`file_path` and its own tools are known."""
+    talk = ClaudeConversation()
+    for number, tool in enumerate(("Read", "Edit")):
+        talk.user()
+        talk.call(f"toolu_{number}", tool, {"file_path": "/w/a"})
+        last = talk.result(f"text {number}", f"toolu_{number}")
+        talk.assistant()
+
+    assert newer(talk, "claude-code") == {"toolu_0": last}
