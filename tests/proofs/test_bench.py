@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 from bench.__main__ import GROUPS
+from bench.money import show
 from bench.table import Row, Table
-from building.world import TESTS
+from building.world import TESTS, TOP
 
 ROW = Row("work", 3.0, "ms", "a limit", 1.5, memory=4.4, target="1x", note="seen")
 
@@ -25,6 +26,14 @@ def test_every_group_of_rows_can_be_measured():
     assert all(callable(importlib.import_module(f"bench.{name}").rows) for name in GROUPS)
     assert all(name in bench("--help").stdout for name in GROUPS)
     assert bench("no-such-group").returncode == 2
+
+
+def test_the_readme_quotes_what_the_samples_would_have_cost(capsys):
+    """The table in it is the one that `sh deploy/bench.sh money` prints."""
+    show([], as_json=False)
+    printed = capsys.readouterr().out.splitlines()[:5]
+
+    assert "$ sh deploy/bench.sh money\n" + "\n".join(printed) in (TOP / "README.md").read_text()
 
 
 def test_a_row_says_how_many_times_its_limit_it_took(capsys):

@@ -8,11 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_NOW, package
+from proofs.live.agents import TOOLS, pi
 from proofs.live.binding import BROKEN
 from proofs.live.bounded import Bounded, tokens_of
-from proofs.live.claude import ClaudeCode
-from proofs.live.claw_messages import OnMessages
 from proofs.live.pi import Pi
 
 pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
@@ -24,35 +22,6 @@ QUIET = 1
 SPARE = 5_000
 
 
-def pi(base, start, model, name):
-    """Give the real pi, and the place of its sessions."""
-    agent = Pi(base, model, name=name)
-    return agent, agent.sessions
-
-
-def claude_code(base, start, model, name):
-    """Give the real Claude Code, and the place of its sessions."""
-    places = (package(CLAUDE_CODE) / "@anthropic-ai").glob("claude-code-*/claude")
-    program = str(next(path for path in places if path.is_file()))
-    agent = ClaudeCode(base, [program, "--model", name], model)
-    return agent, agent.config / "projects"
-
-
-def openclaw(base, start, model, name):
-    """Give the real OpenClaw that writes files, its gateway running."""
-    agent = OnMessages(base, start, model, OPENCLAW)
-    agent.open()
-    return agent, agent.state / "agents"
-
-
-def openclaw_rows(base, start, model, name):
-    """Give the real OpenClaw that writes a database, its gateway running."""
-    agent = OnMessages(base, start, model, OPENCLAW_NOW)
-    agent.open()
-    return agent, agent.state / "agents"
-
-
-TOOLS = {pi: "bash", claude_code: "Bash", openclaw: "exec", openclaw_rows: "exec"}
 EVERY = pytest.mark.parametrize("kind", TOOLS, ids=lambda kind: kind.__name__)
 
 

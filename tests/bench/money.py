@@ -1,0 +1,29 @@
+"""What the recorded calls of sessions would have cost under each policy: an estimate, no time.
+
+    sh deploy/bench.sh money [DIRECTORY] [--json]
+
+Without a directory it replays the sessions in `tests/samples`.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from brainsurgeon.config import Settings
+from brainsurgeon.operations.estimate import estimate
+from brainsurgeon.render import document
+from brainsurgeon.render import estimate as render
+from building.world import SAMPLES
+
+
+def replayed(directory=SAMPLES):
+    """Replay every session below a directory with the default configuration."""
+    settings = Settings.model_validate({"roots": [{"path": str(directory)}]})
+    return estimate(settings, None, (), time.time())
+
+
+def show(directories, *, as_json):
+    """Print the estimate of each directory."""
+    for directory in directories or [SAMPLES]:
+        found = replayed(Path(os.environ.get("FROM", ""), directory).absolute())
+        print(document(render.estimate_json(found)) if as_json else render.estimate(found))

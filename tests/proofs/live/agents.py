@@ -1,0 +1,40 @@
+"""The real agents on a scripted model that speaks Anthropic's Messages API, each ready for a turn.
+
+Each function gives the agent and the directory of its sessions.
+"""
+
+from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_NOW, package
+from proofs.live.claude import ClaudeCode
+from proofs.live.claw_messages import OnMessages
+from proofs.live.pi import Pi
+
+
+def pi(base, start, model, name):
+    """Give the real pi, and the place of its sessions."""
+    agent = Pi(base, model, name=name)
+    return agent, agent.sessions
+
+
+def claude_code(base, start, model, name):
+    """Give the real Claude Code, and the place of its sessions."""
+    places = (package(CLAUDE_CODE) / "@anthropic-ai").glob("claude-code-*/claude")
+    program = str(next(path for path in places if path.is_file()))
+    agent = ClaudeCode(base, [program, "--model", name], model)
+    return agent, agent.config / "projects"
+
+
+def openclaw(base, start, model, name):
+    """Give the real OpenClaw that writes files, its gateway running."""
+    agent = OnMessages(base, start, model, OPENCLAW)
+    agent.open()
+    return agent, agent.state / "agents"
+
+
+def openclaw_rows(base, start, model, name):
+    """Give the real OpenClaw that writes a database, its gateway running."""
+    agent = OnMessages(base, start, model, OPENCLAW_NOW)
+    agent.open()
+    return agent, agent.state / "agents"
+
+
+TOOLS = {pi: "bash", claude_code: "Bash", openclaw: "exec", openclaw_rows: "exec"}

@@ -1,0 +1,36 @@
+"""A scripted model whose prompt cache behaves like the provider's, by the clock of its server."""
+
+import json
+import time
+
+from building.prompt_cache import PromptCache
+from proofs.live.messages import Messages
+
+
+class Caching(Messages):
+    """Caches each prefix that a request marks with `cache_control`, for `life` seconds."""
+
+    def __init__(self, life):
+        super().__init__()
+        self.cache = PromptCache(time.monotonic, life)
+
+    def usage(self, request, size):
+        """Tell what was read from the cache, and what was written to it."""
+        del size
+        blocks, marks = [], []
+        for content in _contents(request):
+            for block in content:
+                marked = isinstance(block, dict) and block.pop("cache_control", None)
+                blocks.append(json.dumps(block, sort_keys=True))
+                marks += [len(blocks)] if marked else []
+        said = self.cache.serve(blocks, marks)
+        return {
+            "input_tokens": said["plain"], "cache_read_input_tokens": said["read"],
+            "cache_creation_input_tokens": said["written"], "output_tokens": 20,
+        }  # fmt: skip
+
+
+def _contents(request):
+    yield request.get("tools") or []
+    for content in (request.get("system"), *(one["content"] for one in request["messages"])):
+        yield [{"type": "text", "text": content}] if isinstance(content, str) else content or []

@@ -1,0 +1,95 @@
+"""The live scenario: what real agents pay for twenty turns, with and without brainsurgeon."""
+
+import time
+
+import pytest
+
+from brainsurgeon import config
+from brainsurgeon.operations.estimate import estimate
+from brainsurgeon.operations.scan import scan
+from brainsurgeon.planning import cache
+from brainsurgeon.store import open_store
+from proofs.live.agents import TOOLS
+from proofs.live.caching import Caching
+
+pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
+
+# The times of the provider and of the defaults, five minutes and 30 seconds, shortened; and a life
+# that no turn outlasts, however busy the machine is.
+LIFE, QUIET, FOR_EVER = 60.0, 3, 3600.0
+TURNS, BURST = 20, 5
+
+
+class Talk:
+    """One agent with one session on a model that caches prompts."""
+
+    def __init__(self, base, start, kind, model, life):
+        base.mkdir()
+        self.model, self.tool, self.life = model, TOOLS[kind], life
+        self.agent, roots = kind(base, start, model, "claude-sonnet-4-5")
+        self.settings = config.Settings.model_validate({
+            "roots": [{"path": str(roots)}], "state_dir": str(base / "state"),
+            "quiet": QUIET,
+        })  # fmt: skip
+
+    def printing(self, tag, lines):
+        """Give a call that prints that many lines."""
+        command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+        return self.tool, {"command": command, "description": "print"}
+
+    def run(self, turns, scans):
+        """Do the turns in bursts with pauses, with a scan when a daemon would do one."""
+        with open_store(self.settings.state_dir) as store:
+            for number in range(turns):
+                rounds = [
+                    [self.printing(f"{number} {part}", lines)]
+                    for part, lines in enumerate((100, 300, 20))
+                ]
+                self.agent.turn(*rounds)
+                self._rest(QUIET + 0.3, store, scans)
+                if number % BURST == BURST - 1 and number < turns - 1:
+                    self._rest(self.life, store, scans)
+        assert self.model.refused == []
+
+    def _rest(self, seconds, store, scans):
+        time.sleep(seconds)
+        if scans:
+            report = scan(self.settings, store)
+            assert report.files_failed == 0
+
+
+def paid(base, start, kind, turns, *, scans):
+    """Give what a run of turns cost, in input tokens, with what `estimate` says of it."""
+    life = LIFE if turns > BURST else FOR_EVER
+    with pytest.MonkeyPatch.context() as patched, Caching(life) as model:
+        patched.setattr(cache, "LIFE", life)
+        talk = Talk(base, start, kind, model, life)
+        talk.run(turns, scans)
+        found = estimate(talk.settings, None, (), time.time())
+    return model.cache, found
+
+
+@pytest.mark.parametrize("kind", TOOLS, ids=lambda kind: kind.__name__)
+def test_twenty_turns_cost_less(tmp_path, start, kind):
+    """In bursts with pauses, with the default configuration, the money is below that without it."""
+    raw, told = paid(tmp_path / "without", start, kind, TURNS, scans=False)
+    with_us, _ = paid(tmp_path / "with", start, kind, TURNS, scans=True)
+
+    print(
+        f"{kind.__name__}: {raw.paid:,.0f} input tokens paid without, {with_us.paid:,.0f} with "
+        f"({with_us.paid / raw.paid:.1%}); {raw.sent:,} and {with_us.sent:,} sent; an estimate "
+        f"from the run without says "
+        f"{told.policies['configured'].tokens_paid / told.policies['raw'].tokens_paid:.1%}"
+    )
+    assert with_us.paid < raw.paid
+    assert with_us.sent < raw.sent
+
+
+@pytest.mark.parametrize("kind", TOOLS, ids=lambda kind: kind.__name__)
+def test_a_session_too_short_to_gain_costs_no_more(tmp_path, start, kind):
+    """Two turns cost at most 1 % more than without it."""
+    raw, _ = paid(tmp_path / "without", start, kind, 2, scans=False)
+    with_us, _ = paid(tmp_path / "with", start, kind, 2, scans=True)
+
+    print(f"{kind.__name__}: {with_us.paid / raw.paid:.1%} of the price without")
+    assert with_us.paid <= 1.01 * raw.paid

@@ -1,0 +1,107 @@
+"""What an agent pays over twenty turns on a provider that caches prompts, with and without us."""
+
+import json
+
+import pytest
+
+from brainsurgeon.model.text import iso
+from building.prompt_cache import PromptCache
+from building.world import Clock, Conversation, last_changed
+
+START = 1_795_000_000
+SYSTEM = "s" * 40_000
+# Seconds between the turns of a burst, and after it.
+GAP, PAUSE = 60, 1200
+# Seconds after a turn, or after a pause, in which the daemon scans.
+SCANS = (31, 61, 301, 331)
+
+
+class Agent:
+    """An agent that reads its session for every request, as OpenClaw does, and appends to it."""
+
+    def __init__(self, world, cache, clock):
+        self.world, self.cache, self.clock = world, cache, clock
+        self.path = world.put("s.jsonl", Conversation().bytes())
+        self.talk = Conversation()
+
+    def _append(self, add):
+        self.clock.now += 2
+        add()
+        entry = {**self.talk.lines[-1], "timestamp": iso(self.clock.now)}
+        with open(self.path, "ab") as file:
+            file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        last_changed(self.path, self.clock.now)
+
+    def _call(self, add):
+        lines = self.path.read_bytes().splitlines()[1:]
+        messages = [json.dumps(json.loads(line)["message"].get("content")) for line in lines]
+        blocks = [SYSTEM, *messages]
+        usage = self.cache.serve(blocks, [1, len(blocks)])
+        names = {"plain": "input", "read": "cacheRead", "written": "cacheWrite"}
+        usage = {names[key]: tokens for key, tokens in usage.items()} | {"output": 50}
+
+        def with_usage():
+            add()
+            self.talk.lines[-1]["message"] |= {"usage": usage, "model": "claude-opus-4-5"}
+
+        self._append(with_usage)
+
+    def turn(self, number, results):
+        """Do one turn with results of these lengths."""
+        self._append(lambda: self.talk.user(f"do step {number}"))
+        for index, length in enumerate(results):
+            ident, text = f"call_{number}_{index}", f"{number}.{index} "
+            self._call(lambda ident=ident, text=text: self.talk.call("exec", {"command": text},
+                                                                     ident))  # fmt: skip
+            text = (text * length)[:length]
+            self._append(lambda ident=ident, text=text: self.talk.result(text, call=ident))
+        self._call(lambda: self.talk.assistant(f"step {number} is done"))
+
+    def rest(self, seconds, **settings):
+        """Let time pass, with scans by the daemon if there are settings."""
+        end = self.clock.now + seconds
+        for after in SCANS if settings else ():
+            if after < seconds:
+                self.clock.now = end - seconds + after
+                self.world.scan(**{**settings, "quiet": "30s", "min_reclaim": "1%"})
+        self.clock.now = end
+
+
+def twenty_turns(base, results, turns=20, **settings):
+    """Let an agent do its turns in bursts of five; give what was paid."""
+    from building.world import World  # noqa: PLC0415  a world for each run
+
+    base.mkdir()
+    world, clock = World(base), Clock(START)
+    world.clock = clock
+    cache = PromptCache(clock)
+    agent = Agent(world, cache, clock)
+    for number in range(turns):
+        agent.turn(number, results)
+        agent.rest(PAUSE if number % 5 == 4 else GAP, **settings)
+    world.close()
+    return cache
+
+
+@pytest.mark.parametrize("results", [(3_000, 9_000), (20_000,), (800,) * 6, (40_000, 700)])
+def test_twenty_turns_cost_less_with_the_default(tmp_path, results):
+    """With `pays` they cost less than without, and at most 5 % more than with the best policy."""
+    raw = twenty_turns(tmp_path / "raw", results)
+    runs = {
+        when: twenty_turns(tmp_path / when, results, when=when)
+        for when in ("pays", "cold", "always")
+    }
+
+    assert runs["pays"].paid < raw.paid
+    assert runs["cold"].paid < raw.paid
+    assert runs["pays"].paid <= 1.05 * min(one.paid for one in runs.values())
+    assert runs["pays"].sent < raw.sent
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+@pytest.mark.parametrize("results", [(3_000, 9_000), (700,), (40_000, 700), ()])
+def test_a_short_session_is_never_dearer(tmp_path, turns, results):
+    """In sessions too short to gain, no more than 1 % above the price without it."""
+    raw = twenty_turns(tmp_path / "raw", results, turns)
+
+    assert twenty_turns(tmp_path / "pays", results, turns, when="pays").paid <= 1.01 * raw.paid
