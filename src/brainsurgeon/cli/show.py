@@ -119,7 +119,7 @@ def estimate(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Estimate what the recorded model calls would have cost under four policies.
+    """Compare what recorded calls cost under four policies.
 
     Nothing extracted (raw), as configured, only when the prompt cache is cold, and always at once.
     Reads only.
