@@ -455,9 +455,7 @@ def test_sigterm_ends_a_long_scan_within_two_seconds(world, daemon, large, phase
     assert took < soon(world)
     assert world.leftovers() == []
     assert one.logged("daemon_stopped")
-    if phase is not writing:
-        assert path.read_bytes() == before
-    elif path.read_bytes() != before:
+    if path.read_bytes() != before:  # on a busy machine a phase may be over when it is seen
         whole = command(world, "show", "main/large").stdout
 
         assert hashlib.sha256(whole).digest() == hashlib.sha256(before).digest()
