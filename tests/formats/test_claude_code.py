@@ -3,9 +3,13 @@
 When a turn is closed.
 """
 
+import json
+
 import pytest
 
 from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats.base import Thoughts
+from brainsurgeon.formats.claude_code import LEFT_OUT
 from brainsurgeon.model.entries import OLD
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
@@ -439,18 +443,38 @@ def test_arguments_go_string_by_string(conversation):
     }
 
 
-def test_thinking_stays(conversation):
-    """Claude Code has its provider drop what no longer fits; text and signature stay."""
+def test_thinking_leaves_as_a_block_that_is_never_sent(conversation):
+    """It goes whole, text and signature, before the last prompt; the blank text stays as it is."""
+    blocks = [{"type": "thinking", "thinking": "t" * 900, "signature": "s" * 50},
+              {"type": "redacted_thinking", "data": "r"}, json.loads(LEFT_OUT), TEXT]  # fmt: skip
     conversation.user()
-    ident = conversation.assistant(
-        {"type": "thinking", "thinking": "t" * 900, "signature": "s"},
-        {"type": "redacted_thinking", "data": "r"}, TEXT,
-    )  # fmt: skip
-    found = parts(conversation.bytes(), ident)
+    earlier = conversation.assistant(*blocks)
+    conversation.user()
+    last = conversation.assistant(*blocks)
+    data = conversation.bytes()
+    found = parts(data, earlier)
 
-    assert found["message.content.0"].locked == "thinking signed by its provider"
-    assert found["message.content.1"].locked == "thinking signed by its provider"
-    assert kinds_of(found) == {"message.content.2.text": ("assistant", False)}
+    assert {path: part.chars for path, part in found.items() if part.instead == LEFT_OUT} == {
+        "message.content.0": 950, "message.content.1": 1,
+    }  # fmt: skip
+    assert kinds_of(found) == {
+        "message.content.0": ("thinking", False), "message.content.1": ("thinking", False),
+        "message.content.3.text": ("assistant", False),
+    }  # fmt: skip
+    assert kinds_of(parts(data, last)) == {"message.content.3.text": ("assistant", False)}
+
+
+def test_every_signature_of_a_reply_is_known(conversation):
+    """With its model; the error that Claude Code notes in place of a reply has none."""
+    signed = {"type": "thinking", "thinking": "", "signature": "s" * 50}
+    conversation.assistant(signed, TEXT)
+    conversation.assistant(TEXT, isApiErrorMessage=True)
+    conversation.user()
+    thoughts = [FORM.thoughts(line) for line in conversation.lines]
+
+    assert thoughts == [
+        Thoughts(("claude-opus-5-5",), ((("message", "content", 0), 50),), LEFT_OUT), None, None
+    ]  # fmt: skip
 
 
 def test_an_attached_file_is_sent_as_it_was_rendered():

@@ -7,6 +7,7 @@ import pytest
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import Thoughts
+from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import (
     BEFORE_COMPACTION,
     BEFORE_RESET,
@@ -202,7 +203,7 @@ def signatures(block, **message):
 def test_every_signature_is_a_signature(block, chars):
     """A hollow block (a signature without text) and a redacted one are sent like any other."""
     assert signatures(block) == Thoughts(
-        ("claude-fable-5-1",), ((("message", "content", 0), chars),)
+        ("claude-fable-5-1",), ((("message", "content", 0), chars),), EMPTIED
     )
 
 

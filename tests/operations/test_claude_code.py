@@ -176,9 +176,9 @@ def test_the_shape_of_a_session_stays(world):
 
 
 def _shape(value, key=None):
-    """Give a value without its texts; of an image, what a text block in its place has as well."""
+    """Give a value without its texts; a block that a text block may replace counts as one."""
     if isinstance(value, dict):
-        if value.get("type") in ("image", "text") and key is None:
+        if value.get("type") in ("image", "text", "thinking") and key is None:
             return "block"
         return {name: _shape(inner, name) for name, inner in value.items()}
     if isinstance(value, list):

@@ -203,13 +203,14 @@ def test_a_pristine_undo_names_the_signatures_that_fit_no_more():
 
 
 @pytest.mark.parametrize(
-    ("drop_signatures", "gone"), [("", {}), ("broken", {2000: STALE, 3000: HOLLOW}),
-                         ("all", {100: STALE, 2000: STALE, 3000: HOLLOW})],
+    ("drop_signatures", "gone", "unfit"),
+    [("", {}, ()), ("broken", {2000: STALE, 3000: HOLLOW}, ("e6000",)),
+     ("all", {100: STALE, 2000: STALE, 3000: HOLLOW, 4000: STALE}, ("e6000",))],
 )  # fmt: skip
-def test_signatures_leave_on_request_that_would_stay_else(drop_signatures, gone):
+def test_signatures_leave_on_request_that_would_stay_else(drop_signatures, gone, unfit):
     """Those behind what was extracted earlier, and hollow ones of any model.
 
-    Dead and pinned ones not.
+    After a refusal all leave, whatever their model. Dead ones stay; a pinned one is named.
     """
     standing = [
         signature(100), signature(2000), replace(signature(3000), bound=False, hollow=True),
@@ -222,6 +223,7 @@ def test_signatures_leave_on_request_that_would_stay_else(drop_signatures, gone)
     )  # fmt: skip
 
     assert {one.start: one.reason for one in verdict.leave} == gone
+    assert verdict.unfit == unfit
     assert all(one.forced for one in verdict.leave)
 
 

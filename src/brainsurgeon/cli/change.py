@@ -310,7 +310,7 @@ def relieve(
     Extracts more and more, step by step and the oldest first, until it fits: shorter values,
     results larger than a tenth of the window, values of all messages but the newest, arguments of
     calls, and last the older half of the messages. Everything can be restored. Exits with 1 if it
-    still does not fit.
+    still does not fit, or would still be refused for a signature.
 
     \b
     Example:
@@ -333,7 +333,7 @@ def relieve(
         print_json(printable(turns.relief_json(done, dry_run=dry_run)))
     else:
         say(turns.relief(done, dry_run=dry_run))
-    raise typer.Exit(0 if done.fits or done.pending else 1)
+    raise typer.Exit(0 if done.pending or (done.fits and not done.refused) else 1)
 
 
 def _goal(text: str | None) -> float | None:

@@ -38,13 +38,16 @@ class CallArguments(Struct, frozen=True):
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
-    `blocks` are the paths of the blocks with their lengths in characters. `alone` means that
-    nothing else of the message is sent. `dropped_by_itself` means that the agent, when it wrote
-    this, asked the provider to drop blocks that are no longer valid.
+    `blocks` are the paths of the blocks with their lengths in characters, and `instead` is the
+    token that replaces one: a block that the agent leaves out of its requests. `alone` means that
+    nothing else of the message is sent, and that the agent needs something. `dropped_by_itself`
+    means that the agent, when it wrote this, asked the provider to drop blocks that are no longer
+    valid.
     """
 
     models: tuple[str, ...]
     blocks: tuple[tuple[KeyPath, int], ...]
+    instead: bytes
     alone: bool = False
     dropped_by_itself: bool = False
 

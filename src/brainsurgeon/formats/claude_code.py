@@ -415,8 +415,8 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
 # What a resume accepts was tried with versions 2.0.76 to 2.1.330. String values may change
 # anywhere, and images may become text blocks. The shape of `toolUseResult` has to stay, since the
 # interactive screen reads its fields. Never extracted: identifiers and links (ids, names, roles),
-# `structuredPatch`, paths (the agent opens them), signatures, prompt snapshots and request records,
-# and results that Claude Code has shortened itself.
+# `structuredPatch`, paths (the agent opens them), prompt snapshots and request records, and results
+# that Claude Code has shortened itself.
 
 
 # Keys whose value is never a part: the agent reads it to interpret the object.
@@ -427,28 +427,37 @@ NEVER = re.compile(
 )
 # Keys below which nothing is a part: the agent validates their values against a schema.
 _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
+# Replaces signed thinking. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: a text of white space
+# is left out of every request, and with it a message that holds nothing else. An empty text is sent
+# and refused (up to 2.1.260), an empty block of thinking is refused by all.
+LEFT_OUT = b'{"type":"text","text":" "}'
+_BLANK = {"type": "text", "text": " "}
 _PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
 
 
-def _assistant(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
+def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) -> Iterator[Part]:
+    locked = None if before_last_user else "signed thinking of the last turn"
+    for path, chars in _thinking(entry):
+        yield Part(path, "thinking", chars, block=True, locked=locked, instead=LEFT_OUT)
     yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, "assistant", None)
     for index, block in blocks_of(entry):
         here: KeyPath = (*_CONTENT, index)
         declared = block.get("type")
-        if declared == "text":
+        if declared == "text" and block != _BLANK:
             yield from leaves(str_or_none(block.get("text")), (*here, "text"), "assistant", None)
-        elif declared in ("thinking", "redacted_thinking"):
-            # Claude Code asks its provider to drop blocks that are no longer valid.
-            thought = block.get("thinking" if declared == "thinking" else "data")
-            if isinstance(thought, str) and thought:
-                locked = "thinking signed by its provider"
-                yield Part(here, "thinking", len(thought), locked=locked)
         elif declared == "tool_use" and isinstance(block.get("input"), dict):
             reason = _CACHED if str_or_none(block.get("id")) in survey.cached else None
             tool = str_or_none(block.get("name"))
             for part in _within(block["input"], (*here, "input"), "tool_call", tool):
                 yield replace(part, locked=reason)
+
+
+def _thinking(entry: Entry) -> Iterator[tuple[KeyPath, int]]:
+    """Yield the path and the characters of each thinking block; most have only a signature."""
+    for index, block in blocks_of(entry, "thinking", "redacted_thinking"):
+        texts = (str_or_empty(block.get(key)) for key in ("thinking", "signature", "data"))
+        yield (*_CONTENT, index), sum(map(len, texts))
 
 
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
@@ -514,14 +523,10 @@ _TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
 
 
 class ClaudeCode(Format):
-    """The dialect of Claude Code.
-
-    Its ids are random. No signature has to leave: the provider drops invalid blocks, as the agent
-    asks it to, and the agent repeats a refused request without thinking (2.1.330).
-    """
+    """The dialect of Claude Code. Its ids are random."""
 
     name = "claude-code"
-    version = 1
+    version = 2
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         return any(
@@ -579,13 +584,14 @@ class ClaudeCode(Format):
         """Check whether the line is a prompt, result or reply; a reply's lines are one message."""
         return entry_id(entry) is not None and counts(entry)
 
-    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
+    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
+        before_last_user = survey.before_last_user(offset)
         survey = survey if isinstance(survey, ClaudeSurvey) else NOTHING_SEEN
         if entry_id(entry) is None:
             return
         kind = entry["type"]
         if kind == "assistant":
-            yield from _assistant(entry, survey)
+            yield from _assistant(entry, survey, before_last_user=before_last_user)
         elif kind == "user":
             # The summary of a compaction is never extracted: it is the context.
             if entry.get("isCompactSummary") is not True:
@@ -616,6 +622,14 @@ class ClaudeCode(Format):
                     block.get("id" if block["type"] == "tool_use" else "tool_use_id")
                 )
         return None
+
+    def thoughts(self, entry: Entry) -> Thoughts | None:
+        """Return the signed thinking of a line; None if no request repeats it."""
+        failed = entry.get("isApiErrorMessage") is True
+        if entry_id(entry) is None or entry["type"] != "assistant" or failed:
+            return None
+        model = str_or_empty(message_of(entry).get("model"))
+        return Thoughts((model,) if model else (), tuple(_thinking(entry)), LEFT_OUT)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         """Return a line as a step of its turn; None if it is off the chain, or a sub-agent's."""

@@ -278,7 +278,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_OTHERS):
         return None
-    names = (str_or_empty(message.get("model")), str_or_empty(message.get("responseModel")))
+    names = tuple(str_or_empty(message.get(key)) for key in ("model", "responseModel"))
     signed = tuple(
         (
             path,
@@ -289,7 +289,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
         if block.get("redacted") or _is_signed(block, message)
     )
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
-    return Thoughts(tuple(name for name in names if name), signed, _is_alone(message), asked)
+    return Thoughts(tuple(filter(None, names)), signed, EMPTIED, _is_alone(message), asked)
 
 
 def is_hollow(block: object) -> bool:

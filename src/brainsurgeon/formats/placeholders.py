@@ -22,7 +22,8 @@ ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() 
 # separate, since each has a literal beginning: one for all took twice as long.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
-_EMPTIED = b'"thinking":""'
+# Signed thinking that left, in the formats of OpenClaw and Claude Code.
+_EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "')
 _PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
 
 
@@ -52,4 +53,4 @@ def marks_in(lines: Iterable[Line], form: Format) -> Marks:
 
 
 def _may_be_ours(raw: bytes) -> bool:
-    return bool(TEXTS.search(raw) or _FIELDS.search(raw)) or _EMPTIED in raw
+    return any(pattern.search(raw) for pattern in (TEXTS, _FIELDS, _EMPTIED))

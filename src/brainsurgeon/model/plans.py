@@ -176,7 +176,7 @@ class Plan(Struct, frozen=True):
     are over although no answer was found. `asked_until` is the newest request that the plan takes
     into account. `restored` are the entries to remember as restored. `missed` names, by entry, each
     request that could not be carried out and why. `deferred` is why nothing may be changed now.
-    `unfit` names the entries whose signed thinking was requested and does not fit any more.
+    `unfit` names the entries whose signed thinking was to return or to leave, but cannot.
     `left` names, by entry, each placeholder that stays although everything was to be restored, and
     why. `waits` is why live values wait that nobody requested, or None. `load` is the number of
     tokens of the session's last prompt and its answer, 0 if it is unknown, `off` the tokens that

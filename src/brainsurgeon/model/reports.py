@@ -226,7 +226,8 @@ class Relief(
     that are sent to a model, `values` counts all that were extracted, and `signatures` the invalid
     ones among them. Where values restored a moment ago alone keep it from its goal,
     `protected_until` is when they may leave. `least` is the load that nothing can take off, if that
-    is more than the room: then nothing is extracted.
+    is more than the room: then nothing is extracted. `refused` are the entries whose signed thinking
+    was to leave and stays: the next prompt is refused, too.
     """
 
     session: str
@@ -246,6 +247,7 @@ class Relief(
     protected_bytes: int = 0
     protected_until: float | None = None
     least: int | None = None
+    refused: tuple[str, ...] = ()
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):

@@ -125,7 +125,7 @@ def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relie
         ),
         protected_bytes=fitting.protected.bytes if fitting.protected else 0,
         protected_until=fitting.protected.until if fitting.protected else None,
-        least=fitting.least,
+        least=fitting.least, refused=fitting.plan.unfit if fitting.rules.drop_signatures else (),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, Thoughts
-from brainsurgeon.formats.openclaw import EMPTIED, is_hollow
+from brainsurgeon.formats.openclaw import is_hollow
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, placeholder_id, value_at
 from brainsurgeon.model.parsing import parse
@@ -129,22 +129,26 @@ def judge(
         entry = blocking.removal.entry_id or "an entry"
         return SignatureVerdict(blocked=f"signatures: the thinking of {entry} would break: {why}")
     leave = [one.removal for one in broken if one.stays is None]
-    loose = [one for one in here if one.live and one.stays is None]
     extracted = _first(signatures.left)
     if remembers and not (defer or pristine):
         leave += [
-            replace(one.removal, forced=True, reason=DOUBTFUL) for one in loose
-            if one.bound and extracted < one.removal.start <= live_change
+            replace(one.removal, forced=True, reason=DOUBTFUL) for one in here
+            if one.live and one.stays is None and one.bound
+            and extracted < one.removal.start <= live_change
         ]  # fmt: skip
     if rules.drop_signatures:
         going = {removal.start for removal in leave}
-        stale_from = -1 if rules.drop_signatures == "all" else extracted
+        refused = rules.drop_signatures == "all"
+        stale = [
+            one for one in here
+            if one.live and one.removal.start not in going
+            and (refused or one.hollow or (one.bound and extracted < one.removal.start))
+        ]  # fmt: skip
         leave += [
             replace(one.removal, forced=True, reason=HOLLOW if one.hollow else STALE)
-            for one in loose
-            if one.removal.start not in going
-            and (one.hollow or (one.bound and stale_from < one.removal.start))
-        ]
+            for one in stale if one.stays is None
+        ]  # fmt: skip
+        unfit += [one.removal.entry_id for one in stale if one.stays]
     return SignatureVerdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
 
 
@@ -186,7 +190,8 @@ class Gatherer:
             removals = list(self.weighed(parsed, removals))
         except (splice.UntouchableError, RecursionError) as why:
             # A line that cannot be edited; its signature stays.
-            removals, stays = [_removal(parsed, (parsed.offset, parsed.offset), (), 0)], str(why)
+            unsure = (parsed.offset, parsed.offset)
+            removals, stays = [_removal(parsed, unsure, (), 0, b"")], str(why)
         self.signatures.standing += [
             Signature(removal, live, stays, bound, is_hollow(value_at(parsed.entry, removal.path)))
             for removal in removals
@@ -198,10 +203,10 @@ class Gatherer:
     ) -> list[Extraction]:
         # A signature is valid if everything before it is as the agent wrote it, now and when the
         # signature was made: nothing before it was extracted earlier than the signature.
-        emptied = [value for value in back if value.replacement == EMPTIED.decode()]
-        thoughts = self._form.thoughts(parsed.entry) if emptied else None
+        thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []
+        emptied = [value for value in back if value.replacement == thoughts.instead.decode()]
         unsent = self.unsent(parsed)
         altered = self._altered or any(
             value not in back and value.path not in unsent for value in standing
@@ -276,17 +281,20 @@ class Gatherer:
 def _removals(parsed: ParsedLine, thoughts: Thoughts, rest: bytes | None) -> list[Removal]:
     """Draft the removals of a line's signatures. Raises UntouchableError if one is uncertain."""
     spans = splice.offsets_of(parsed, [path for path, _ in thoughts.blocks])
-    removals = [_removal(parsed, spans[path], path, chars, rest) for path, chars in thoughts.blocks]
+    removals = [
+        _removal(parsed, spans[path], path, chars, thoughts.instead, rest)
+        for path, chars in thoughts.blocks
+    ]
     splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
     return removals
 
 
 def _removal(
-    parsed: ParsedLine, span: tuple[int, int], path: KeyPath, chars: int,
+    parsed: ParsedLine, span: tuple[int, int], path: KeyPath, chars: int, instead: bytes,
     rest: bytes | None = None,
 ) -> Removal:  # fmt: skip
     ident = parsed.ident or ""
     return Removal(
-        *span, EMPTIED, ident, placeholder_id(ident), path, "thinking", None, chars, block=True,
+        *span, instead, ident, placeholder_id(ident), path, "thinking", None, chars, block=True,
         forced=False, reason=BROKEN, rest=rest, empties=True,
     )  # fmt: skip

@@ -244,6 +244,9 @@ def relief(done: Relief, *, dry_run: bool) -> str:
     if done.least is not None:
         least = f"{done.least:,} of {done.room:,} tokens"
         lines.append(f"  nothing taken out: what no value can take off needs {least}")
+    if done.refused:
+        entries = ", ".join(map(safe, done.refused))
+        lines.append(f"  signatures that cannot leave, so the next prompt is refused: {entries}")
     if done.reason:
         lines.append(f"  not now: {safe(done.reason)}")
     return "\n".join(lines)

@@ -192,11 +192,12 @@ class Examination(Struct, frozen=True):
     @property
     def habits(self) -> Habits:
         # OpenClaw writes pi's format, but in its own directories or database. It reads a session
-        # again for every run, so only pi itself has these habits.
+        # again for every run, so only pi itself and Claude Code have these habits.
         file = self.session.file
         in_layout = file.in_database or openclaw.owner(file.directory)
         is_pi = self.format.name == "openclaw" and not in_layout
-        return Habits(drops_blocks=is_pi and homes.drops_blocks(), remembers=is_pi)
+        remembers = is_pi or self.format.name == claude_code.FORMAT
+        return Habits(drops_blocks=is_pi and homes.drops_blocks(), remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
         """Return which process has the session in memory: extracting would save nothing yet.

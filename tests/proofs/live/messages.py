@@ -228,7 +228,7 @@ class _Handler(Streaming, BaseHTTPRequestHandler):
         start = {**message, "content": [], "stop_reason": None, "usage": usage}
         self.say("message_start", message=start)
         empty = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""},
-                 "tool_use": {"input": {}}}  # fmt: skip
+                 "tool_use": {"input": {}}, "redacted_thinking": {}}  # fmt: skip
         for index, block in enumerate(blocks):
             opening = {**block, **empty[block["type"]]}
             self.say("content_block_start", index=index, content_block=opening)
@@ -246,7 +246,7 @@ def _deltas(block):
         if block["thinking"]:
             yield {"type": "thinking_delta", "thinking": block["thinking"]}
         yield {"type": "signature_delta", "signature": block["signature"]}
-    else:
+    elif block["type"] == "tool_use":
         whole = json.dumps(block["input"])
         for at in range(0, len(whole), CHUNK):
             yield {"type": "input_json_delta", "partial_json": whole[at : at + CHUNK]}
