@@ -27,13 +27,15 @@ OPENCLAW_FIRST = ("openclaw-2026.8.2", ("openclaw@2026.8.2",))
 PI_NOW = (
     "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
 )  # fmt: skip
-CLAUDE_CODE = ("claude-code-2.1.330", ("@anthropic-ai/claude-code@2.1.330",))
-# The newest release, a native program, and the last one that is JavaScript.
-OLDER_CLAUDE_CODE = ("claude-code-2.1.112", ("@anthropic-ai/claude-code@2.1.112",))
+# The last release that is JavaScript, two native ones, and the newest.
+CLAUDE_CODES = {
+    release: (f"claude-code-{release}", (f"@anthropic-ai/claude-code@{release}",))
+    for release in ("2.1.112", "2.1.220", "2.1.260", "2.1.330")
+}
 CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
 PATIENCE = {
     PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900,
-    CLAUDE_CODE: 300, OLDER_CLAUDE_CODE: 180, CODEX: 300,
+    **dict.fromkeys(CLAUDE_CODES.values(), 300), CODEX: 300,
 }  # fmt: skip
 
 # Read at import: the tests themselves are given a home and an environment of their own.

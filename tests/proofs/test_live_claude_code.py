@@ -16,8 +16,7 @@ from brainsurgeon.formats import FORMATS
 from building import removal
 from building.readings import entries, survey
 from building.world import TOP
-from proofs.agent_packages import CLAUDE_CODE, OLDER_CLAUDE_CODE, node_binary, package
-from proofs.live.claude import ClaudeCode, printing, reading, writing
+from proofs.live.claude import NEWEST, ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
 from proofs.live.witness import Witness
 
@@ -33,17 +32,6 @@ VALUE = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
 FORM = FORMATS["claude-code"]
 PAGE = (TOP / "deploy" / "claude-code" / "README.md").read_text()
 SKILL = TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md"
-
-
-def native():
-    """Give the words that start 2.1.330."""
-    program = package(CLAUDE_CODE) / "@anthropic-ai"
-    return [str(next(path for path in program.glob("claude-code-*/claude") if path.is_file()))]
-
-
-def javascript():
-    """Give the words that start 2.1.112."""
-    return [node_binary(), str(package(OLDER_CLAUDE_CODE) / "@anthropic-ai/claude-code/cli.js")]
 
 
 def wait(what, until):
@@ -175,11 +163,11 @@ def running(tmp_path):
         yield start
 
 
-@pytest.mark.parametrize("words", [native, javascript], ids=["2.1.330", "2.1.112"])
-def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, words):
+@pytest.mark.parametrize("release", ["2.1.330", "2.1.112"])
+def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, release):
     """No turn fails, placeholders reach the model, values asked for come back, nothing is lost."""
     with Messages() as model:
-        claude = ClaudeCode(tmp_path, words(), model)
+        claude = ClaudeCode(tmp_path, started_by(release), model)
         (tmp_path / "config.toml").write_text(
             f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
             f"min_reclaim = 0\nscan_interval_seconds = 1\n"
@@ -383,7 +371,7 @@ def _compaction(claude):
 def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path):
     """The commands for removing it, typed after a live turn, wait for its end and end with 0."""
     with Messages() as model:
-        claude = ClaudeCode(tmp_path, native(), model)
+        claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
         (tmp_path / "config.toml").write_text(
             f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
             f'min_reclaim = 0\n[[roots]]\npath = "{claude.config}/projects"\n'
@@ -404,7 +392,7 @@ def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path):
 def test_what_users_read_is_followed_word_by_word(tmp_path):
     """Page, skill and example: each line is typed, each call made, and no answer is an error."""
     with Messages() as model:
-        claude = ClaudeCode(tmp_path, native(), model)
+        claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
         (claude.config / "skills").mkdir()
         tools = tmp_path / "tools"
         tools.mkdir()

@@ -15,18 +15,20 @@ class Binding(Messages):
     """Keeps with each signature the digest of the conversation that it was issued behind.
 
     System prompt and tools are left out of the digest, since agents change them by themselves;
-    `refused` holds what was answered with 400.
+    `refused` holds what was answered with 400. If it `redacts`, every third thought is redacted.
     """
 
-    def __init__(self):
+    def __init__(self, *, redacts=False):
         super().__init__()
-        self._bound = {}
+        self._bound, self._redacts = {}, redacts
 
     def _thinking(self, request, blocks):
         thoughts = super()._thinking(request, blocks)
         for thought in thoughts:
             *_, (before, _) = prefixes(request["messages"])
             self._bound[thought["signature"]] = before
+            if self._redacts and len(self._bound) % 3 == 0:
+                return [{"type": "redacted_thinking", "data": thought["signature"]}]
         return thoughts
 
     def _check(self, request):

@@ -9,15 +9,26 @@ import time
 import uuid
 from pathlib import Path
 
+from proofs.agent_packages import CLAUDE_CODES, node_binary, package
+
+NEWEST = list(CLAUDE_CODES)[-1]
 KEY = "test-key-only-here"
 TOOLS = "Bash,Read,Write,Edit,Agent,Task,mcp__brainsurgeon__purge_control,Skill"
 PATIENCE = 180
 
 
+def started_by(release):
+    """Give the words that start a release of Claude Code."""
+    place = package(CLAUDE_CODES[release]) / "@anthropic-ai"
+    if (bundle := place / "claude-code" / "cli.js").exists():
+        return [node_binary(), str(bundle)]
+    return [str(next(path for path in place.glob("claude-code-*/claude") if path.is_file()))]
+
+
 class ClaudeCode:
     """One home with one project; `words` start the program, `model` answers it."""
 
-    def __init__(self, base, words, model):
+    def __init__(self, base, words, model, named=None):
         self.base, self.words, self.model = base, words, model
         self.home = base / "claude-home"
         self.config = self.home / ".claude"
@@ -27,10 +38,10 @@ class ClaudeCode:
         self.session = str(uuid.uuid4())
         self.turns, self.seconds = 0, []
         self.with_server = ["--mcp-config", str(base / "mcp.json"), "--strict-mcp-config"]
-        self._configure()
+        self._configure(named)
 
-    def _configure(self):
-        """Answer what a first start would ask, and allow the tools of the script."""
+    def _configure(self, named):
+        """Answer what a first start would ask, allow the tools of the script, choose the model."""
         (self.config / "settings.json").write_text(json.dumps({
             "permissions": {"allow": TOOLS.split(","), "defaultMode": "acceptEdits"},
         }))  # fmt: skip
@@ -57,6 +68,7 @@ class ClaudeCode:
             "DISABLE_ERROR_REPORTING": "1",
             "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
             "NO_COLOR": "1",
+            **({"ANTHROPIC_MODEL": named} if named else {}),
             **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
         }
 
@@ -99,7 +111,22 @@ class ClaudeCode:
         assert len(requests) == len(rounds) + 1
         return requests
 
+    def tries(self, *rounds):
+        """Do one turn; tell whether it ended well."""
+        _, prompt = self.model.script(*rounds)
+        return self._end(prompt, self.session).returncode == 0
+
     def _run(self, prompt, session, *, fork=False):
+        done = self._end(prompt, session, fork=fork)
+        shown = (done.stdout[-2000:], done.stderr[-2000:], self.model.refused)
+        assert done.returncode == 0, shown
+        said = json.loads(done.stdout)
+        said = said[-1] if isinstance(said, list) else said
+        assert not said.get("is_error"), shown
+        return said
+
+    def _end(self, prompt, session, *, fork=False):
+        """Run the program to its end; give how it ended."""
         began = time.monotonic()
         done = subprocess.run(
             [*self.words, "-p", "--output-format", "json", *self._options(session, fork=fork)],
@@ -107,12 +134,7 @@ class ClaudeCode:
             capture_output=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         self.seconds.append(time.monotonic() - began)
-        shown = (done.stdout[-2000:], done.stderr[-2000:], self.model.refused)
-        assert done.returncode == 0, shown
-        said = json.loads(done.stdout)
-        said = said[-1] if isinstance(said, list) else said
-        assert not said.get("is_error"), shown
-        return said
+        return done
 
     def _options(self, session, *, fork=False):
         known = list((self.config / "projects").glob(f"*/{session}.jsonl"))

@@ -117,7 +117,9 @@ class Messages(Scripted):
         thinks = (request.get("thinking") or {}).get("type") in ("enabled", "adaptive")
         if thinks and len(said) > 1 and _ids(said[-1], "tool_result", "tool_use_id"):
             wanted = {self._thought.get(call) for call in _ids(said[-2], "tool_use", "id")}
-            if wanted - {None} - set(_ids(said[-2], "thinking", "signature")):
+            sent = _ids(said[-2], "thinking", "signature")
+            sent += _ids(said[-2], "redacted_thinking", "data")
+            if wanted - {None} - set(sent):
                 raise RefusedError("thinking blocks in the latest message cannot be modified")
 
     def _check_block(self, block, role):

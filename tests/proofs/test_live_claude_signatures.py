@@ -1,0 +1,116 @@
+"""The live scenario: releases of the real Claude Code on a model that signs its thinking."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from proofs.agent_packages import CLAUDE_CODES
+from proofs.live.binding import BROKEN, Binding
+from proofs.live.claude import ClaudeCode, printing, started_by
+from proofs.live.witness import Witness
+
+pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations"))
+
+QUIET = 2
+MODEL = "claude-opus-5-5"
+PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
+KINDS = ("thinking", "redacted_thinking")
+
+
+@pytest.fixture
+def model():
+    """Give a model whose signatures hold only behind their own history."""
+    with Binding(redacts=True) as model:
+        yield model
+
+
+@pytest.fixture(params=CLAUDE_CODES)
+def claude(request, tmp_path, model):
+    """Give a release with one session on that model."""
+    return ClaudeCode(tmp_path, started_by(request.param), model, MODEL)
+
+
+def configure(claude, more=""):
+    """Write the configuration."""
+    (claude.base / "config.toml").write_text(
+        f'state_dir = "{claude.base}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 2\n'
+        f"min_reclaim = 0\nkeep_after_restore_seconds = 1\n{more}"
+        'trigger_types = ["tool_result"]\n'
+        f'[[roots]]\npath = "{claude.config}/projects"\n'
+    )
+
+
+def ours(claude, *words, code=0):
+    """Run our program once the session is idle; give what it printed."""
+    while time.time() - claude.path.stat().st_mtime <= QUIET:
+        time.sleep(0.1)
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, (words, done.stdout[-800:], done.stderr[-800:])
+    return done.stdout.decode()
+
+
+def thoughts(messages):
+    """Count the thinking blocks of a request, and the placeholders that the model was shown."""
+    blocks = [block for message in messages if isinstance(message["content"], list)
+              for block in message["content"]]  # fmt: skip
+    assert not any(block["type"] == "text" and not block["text"].strip() for block in blocks)
+    shown = set(PLACEHOLDER.findall(json.dumps(messages)))
+    return sum(block["type"] in KINDS for block in blocks), len(shown)
+
+
+def test_no_request_is_refused_between_scans(claude):
+    """Seven turns with a scan after each and a restore: none is refused, and all comes back.
+
+    What stands before the first placeholder is still signed, redacted thinking among it.
+    """
+    configure(claude)
+    requests = claude.turn([printing("before", lines=3)], [printing("all", lines=3)])
+    with Witness(claude.path) as witness:
+        for number in range(6):
+            requests = claude.turn([printing(number), printing(f"{number} too")], [printing("end")])
+            ours(claude, "scan", "--once")
+            if number == 3:
+                [ident, *_] = PLACEHOLDER.findall(claude.path.read_text())
+                ours(claude, "restore", ident)
+                assert b"_restored" in claude.path.read_bytes()
+        signed, shown = thoughts(requests[-1]["messages"])
+        pruned = claude.path.stat().st_size
+        ours(claude, "restore", "--all", "--pristine")
+
+    assert signed >= 3
+    assert shown >= 8
+    assert "redacted_thinking" in json.dumps(requests[-1]["messages"])
+    assert claude.path.read_bytes() == b"".join(witness.lines)
+    print(
+        f"{claude.turns} turns, none refused; {signed} signed blocks and {shown} placeholders in "
+        f"the last request; {pruned:,} bytes when pruned, {claude.path.stat().st_size:,} after"
+    )
+
+
+def test_a_refused_session_is_mended(claude):
+    """Without the rule the next prompt is refused; `relieve --signatures` takes all thinking out.
+
+    2.1.112 and 2.1.220 fail every turn until then. Later ones send the request again without any
+    thinking.
+    """
+    configure(claude, 'signed_models = ["!*"]\n')
+    for number in range(3):
+        claude.turn([printing(number), printing(f"{number} too")])
+    ours(claude, "scan", "--once")
+    heals = claude.tries([printing("again")])
+    assert any(BROKEN in why for why in claude.model.refused)
+    if not heals:
+        assert not claude.tries([printing("and again")])
+        told = json.loads(ours(claude, "relieve", claude.session, "--signatures", "--json"))
+        assert told["signatures"] >= 3
+        assert told["refused"] == []
+    claude.model.refused.clear()
+    requests = claude.turn([printing("after")])
+    assert heals or thoughts(requests[0]["messages"])[0] == 0
