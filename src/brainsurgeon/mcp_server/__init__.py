@@ -55,6 +55,7 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
             title=TITLE, read_only_hint=False, destructive_hint=False, idempotent_hint=True,
             open_world_hint=False,
         ),
+        _meta={"anthropic/alwaysLoad": True},  # Claude Code defers the tools of servers otherwise
     )  # fmt: skip
     one_at_a_time = CapacityLimiter(1)
 
