@@ -178,7 +178,7 @@ def test_sidechains_are_live_only_in_files_of_their_own(conversation):
 
 
 def test_progress_lives_with_the_line_it_hangs_on(conversation):
-    """Progress is off the chain as a rule, and stands where its turn stands."""
+    """Progress is off the chain as a rule; no window holds it, since no request carries it."""
     conversation.user()
     call = conversation.call()
     progress = conversation.entry("progress", parentToolUseID="toolu_1", data={"output": "y"})
@@ -187,7 +187,7 @@ def test_progress_lives_with_the_line_it_hangs_on(conversation):
     data = conversation.bytes()
 
     assert dead(data) == {}
-    assert places(data)[progress] == 1
+    assert places(data)[progress] == OLD
     assert parts(data)["data.output"].tool == "Bash"
 
 
@@ -503,19 +503,56 @@ def test_an_attached_file_that_was_not_rendered_is_live(conversation):
 
 
 @pytest.mark.parametrize("path", [*PROJECT.rglob("*.jsonl")], ids=lambda path: path.name[:16])
-def test_system_prompts_and_records_of_requests_are_never_touched(path):
-    """System prompt, tools and request records stay whole: no part leads there."""
+def test_what_is_never_read_again_goes_whatever_its_kind(path):
+    """Recorded requests, what lies before a compaction, copies of what was rendered.
+
+    The live system prompt and tools are locked, and of every other line no part is known.
+    """
     data = path.read_bytes()
     look = survey(FORM, data)
 
-    seen = 0
+    seen = set()
     for offset, _, _, entry in entries(data):
-        kind = entry["type"]
-        attached = entry.get("attachment", {}).get("type")
-        if kind not in ("user", "assistant", "system") and attached != "file":
-            seen += 1
-            assert list(FORM.parts(entry, look, offset)) == []
-    assert seen > 10
+        kind, gone = entry["type"], look.dead(offset) == BEFORE_COMPACTION
+        found = list(FORM.parts(entry, look, offset))
+        if kind.startswith("api-request-"):
+            seen.add(kind)
+            assert [(part.path, part.block, part.dead) for part in found] == [
+                (("shape" if kind.endswith("shape") else "message",), True, True)
+            ]
+        elif gone:
+            assert all(part.dead for part in found)
+        elif kind == "attachment":
+            seen.add(entry["attachment"]["type"])
+            unsent = [part for part in found if part.path[0] == "attachment"]
+            assert all(part.dead == ("rendered" in entry) for part in unsent)
+            assert all(part.dead or part.locked for part in unsent)
+        elif kind not in ("user", "assistant", "system"):
+            assert found == []
+    assert seen > {"api-request-shape", "prompt_snapshot", "skill_listing"}
+
+
+def test_what_a_compaction_kept_is_live(conversation):
+    """The argument of a call goes only if nothing loads it any more."""
+    conversation.user()
+    given = {"command": "x" * 900}
+    calls = [conversation.call(f"toolu_{number}", given=given) for number in range(2)]
+    conversation.compaction(preservedMessages={"uuids": calls[1:]})
+    conversation.assistant()
+    data = conversation.bytes()
+    found = [parts(data, call)["message.content.0.input.command"] for call in calls]
+
+    assert [(part.kind, part.dead) for part in found] == [("tool_call", True), ("tool_call", False)]
+
+
+def test_a_recorded_request_is_named_by_its_line_and_hash(conversation):
+    """The same record stands after each compaction again; others have no id."""
+    for _ in range(2):
+        conversation.note("api-request-shape", shapeHash="ab" * 32, shape={"system": []})
+    conversation.note("api-request", shapeHash="ab" * 32)
+    found = [FORM.identity(line, b"", number) for number, line in enumerate(conversation.lines, 1)]
+
+    assert found == ["L1-abababab", "L2-abababab", None]
 
 
 def test_the_summary_of_a_compaction_is_the_context(conversation):

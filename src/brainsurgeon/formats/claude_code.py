@@ -1,9 +1,10 @@
 """Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
 
-Chained lines have a `uuid` and name their parent. All others (titles, modes, queued prompts,
-records of requests, snapshots, unknown types) are never edited. The shapes were seen in files that
-versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112
-(`cli.js`). The place of the file and the processes that use it are not known here.
+Chained lines have a `uuid` and name their parent. Of all others (titles, modes, queued prompts,
+snapshots, unknown types) only the records of requests are edited: a hash names them, and no version
+reads more of them than that. The shapes were seen in files that versions 2.0.64 to 2.1.330 wrote,
+and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112 (`cli.js`) and in 2.1.330. The place of the
+file and the processes that use it are not known here.
 """
 
 import re
@@ -17,6 +18,7 @@ from brainsurgeon.formats.base import (
     Answer,
     CallArguments,
     Format,
+    Thoughts,
     blocks_in,
     calls_in,
     dict_or_empty,
@@ -207,6 +209,7 @@ class Chain:
     def positions(self, window: int) -> dict[int, int]:
         """Return the offsets of the newest lines, with the number of messages after each.
 
+        Progress counts as old: no request carries it, and its result says what came of it.
         The lines of one API message are one message. A call has the position of its result, so that
         no window ends between the two.
         """
@@ -224,7 +227,7 @@ class Chain:
                 messages += node.counts
             at = min((answered[call] for call in node.asks if call in answered), default=at)
             answered.update(dict.fromkeys(node.answers, at))
-            if at <= window:
+            if at <= window and node.kind != "progress":
                 positions[node.offset] = at
         return positions
 
@@ -415,15 +418,15 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
 # What a resume accepts was tried with versions 2.0.76 to 2.1.330. String values may change
 # anywhere, and images may become text blocks. The shape of `toolUseResult` has to stay, since the
 # interactive screen reads its fields. Never extracted: identifiers and links (ids, names, roles),
-# `structuredPatch`, paths (the agent opens them), prompt snapshots and request records, and results
-# that Claude Code has shortened itself.
+# `structuredPatch`, paths (the agent opens them), the prompt snapshot that is sent again, and
+# results that Claude Code has shortened itself.
 
 
 # Keys whose value is never a part: the agent reads it to interpret the object.
 NEVER = re.compile(
     r".*(?:[Pp]ath|_id|I[dD]|[Uu]uid|UUID)"
     r"|id|type|status|mode|role|name|model|signature|media_type|output_mode|subagent_type"
-    r"|outputFile|stop_reason|timestamp|version|cwd|gitBranch"
+    r"|filename|outputFile|stop_reason|timestamp|version|cwd|gitBranch"
 )
 # Keys below which nothing is a part: the agent validates their values against a schema.
 _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
@@ -434,6 +437,10 @@ LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
 _PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
+_SENT_AGAIN = "its agent sends it again as it is"
+# The records of requests, and the keys of their hashes (written since 2.1.300).
+_HASHES = {"api-request-shape": "shapeHash", "api-request-blob": "hash"}
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) -> Iterator[Part]:
@@ -496,6 +503,27 @@ def _block(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterato
         yield from leaves(str_or_none(block.get("text")), (*path, "text"), kind, tool)
     elif block.get("type") in ("image", "document"):
         yield from image(block, path, kind, tool)
+
+
+def _recorded(value: Entry, path: KeyPath) -> Iterator[Part]:
+    """Yield a recorded request or message as a whole."""
+    if value.get("type") == "text":  # it was extracted
+        yield from (replace(part, dead=True) for part in _block(value, path, "system", None))
+    elif value:
+        chars = sum(part.chars for part in leaves(value, path, "system", None))
+        yield Part(path, "system", chars, block=True, dead=True)
+
+
+def _attached(entry: Entry) -> Iterator[Part]:
+    """Yield the parts of an attachment; `rendered` (2.1.330) is sent in its place if it exists."""
+    attachment, rendered = dict_or_empty(entry.get("attachment")), "rendered" in entry
+    is_file = attachment.get("type") == "file"
+    kind: Kind = "tool_result" if is_file else "system"
+    tool = "Read" if is_file else None
+    yield from leaves(entry.get("rendered"), ("rendered",), kind, tool)
+    locked = None if is_file or rendered else _SENT_AGAIN
+    for part in _within(attachment, ("attachment",), kind, tool):
+        yield replace(part, dead=rendered, locked=locked)
 
 
 def _shown(value: Any, path: KeyPath, tool: str | None) -> Iterator[Part]:
@@ -578,15 +606,35 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        return entry_id(entry)
+        """Return the uuid; for a record of a request, an id made of its line and its hash.
+
+        The same record is written again after each compaction.
+        """
+        digest = self.rest(entry)
+        return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
+
+    def rest(self, entry: Entry) -> bytes | None:
+        """Return the hash of a record of a request; None for all other entries: ids are random."""
+        digest = entry.get(_HASHES.get(str_or_empty(entry.get("type")), ""))
+        return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 
     def counts(self, entry: Entry) -> bool:
         """Check whether the line is a prompt, result or reply; a reply's lines are one message."""
         return entry_id(entry) is not None and counts(entry)
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
+        gone = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
+        for part in self._parts(entry, survey, offset):
+            # A boundary has no parent: nothing before it is loaded any more.
+            locked = None if part.locked == _SENT_AGAIN else part.locked
+            yield replace(part, dead=True, locked=locked) if gone else part
+
+    def _parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         before_last_user = survey.before_last_user(offset)
         survey = survey if isinstance(survey, ClaudeSurvey) else NOTHING_SEEN
+        if self.rest(entry) is not None:
+            key = "shape" if "shape" in entry else "message"
+            yield from _recorded(dict_or_empty(entry.get(key)), (key,))
         if entry_id(entry) is None:
             return
         kind = entry["type"]
@@ -604,17 +652,14 @@ class ClaudeCode(Format):
             tool = survey.tools.get(str(entry.get("parentToolUseID")))
             yield from _shown(entry.get("data"), ("data",), tool)
         elif kind == "attachment":
-            attachment = dict_or_empty(entry.get("attachment"))
-            if attachment.get("type") == "file":  # `rendered` is sent if it exists
-                yield from leaves(entry.get("rendered"), ("rendered",), "tool_result", "Read")
-                path: KeyPath = ("attachment", "content")
-                for part in _within(attachment.get("content"), path, "tool_result", "Read"):
-                    yield replace(part, dead="rendered" in entry)
+            yield from _attached(entry)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the call that the value at `path` belongs to, else the first id."""
         if entry.get("type") == "progress":
             return str_or_none(entry.get("parentToolUseID"))
+        if self.rest(entry) is not None:
+            return None
         at = path[2] if path[:2] == _CONTENT and len(path) > 2 else None  # noqa: PLR2004
         for index, block in blocks_of(entry, "tool_use", "tool_result"):
             if at in (None, index):
