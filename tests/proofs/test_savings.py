@@ -31,7 +31,7 @@ def measured(path):
             entry = parse(line.raw) if line.raw else None
             for part in FORM.parts(entry, look, line.offset) if entry else ():
                 if part.dead or look.dead(line.offset):
-                    dead.add((FORM.identity(entry, line.raw, 0), part.path))
+                    dead.add((FORM.identity(entry, line.raw, line.number), part.path))
                 else:
                     sent += part.chars
         done = plan(Snapshot(lines, FORM, look, Records(), time.time()), rules)

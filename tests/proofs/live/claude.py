@@ -127,20 +127,25 @@ class ClaudeCode:
 
     def _end(self, prompt, session, *, fork=False):
         """Run the program to its end; give how it ended."""
+        return self.runs(prompt, self._session(session, fork=fork))
+
+    def runs(self, prompt, options):
+        """Run the program to its end with further options; give how it ended."""
         began = time.monotonic()
         done = subprocess.run(
-            [*self.words, "-p", "--output-format", "json", *self._options(session, fork=fork)],
+            [*self.words, "-p", "--output-format", "json", *self._options(), *options],
             env=self.environment, cwd=self.workspace, input=prompt.encode(),
             capture_output=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         self.seconds.append(time.monotonic() - began)
         return done
 
-    def _options(self, session, *, fork=False):
+    def _options(self):
+        return ["--permission-mode", "acceptEdits", "--allowedTools", TOOLS, *self.with_server]
+
+    def _session(self, session, *, fork=False):
         known = list((self.config / "projects").glob(f"*/{session}.jsonl"))
         return [
-            "--permission-mode", "acceptEdits", "--allowedTools", TOOLS,
-            *self.with_server,
             *(["--resume", session] if known else ["--session-id", session]),
             *(["--fork-session"] if fork else []),
         ]  # fmt: skip
@@ -149,7 +154,8 @@ class ClaudeCode:
     def stay(self):
         """Keep one process for several turns; give the way to do one."""
         words = [*self.words, "-p", "--input-format", "stream-json", "--output-format",
-                 "stream-json", "--verbose", *self._options(self.session)]  # fmt: skip
+                 "stream-json", "--verbose", *self._options(),
+                 *self._session(self.session)]  # fmt: skip
         with open(self.base / "stream.log", "ab") as log:
             process = subprocess.Popen(
                 words, env=self.environment, cwd=self.workspace,

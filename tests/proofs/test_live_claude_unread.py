@@ -1,0 +1,88 @@
+"""The live scenario: what releases of the real Claude Code never read again, extracted."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from proofs.agent_packages import CLAUDE_CODES
+from proofs.live.claude import ClaudeCode, printing, reading, started_by, writing
+from proofs.live.messages import Messages
+
+pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite"))
+
+
+def said(request):
+    """Give what a request says, without the number of its plan and of its calls."""
+    known = [request["system"], request["messages"], [tool["name"] for tool in request["tools"]]]
+    return re.sub(r"\[plan [0-9]+\]|cc_version=[^;]*;", "", json.dumps(known, sort_keys=True))
+
+
+def scanned(claude):
+    """Take out only what is never sent; give how many bytes went."""
+    before = claude.path.stat().st_size
+    subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", "scan", "--once"],
+        env=claude.environment, capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    return before - claude.path.stat().st_size
+
+
+@pytest.mark.parametrize("release", CLAUDE_CODES)
+def test_no_request_misses_what_is_never_read(tmp_path, release):
+    """A resume, a fork, `--continue` and a step back send what they send without us.
+
+    Before a compaction nothing can be stepped back to, so that all of it goes.
+    """
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by(release), model)
+        claude.with_server = []
+        (tmp_path / "config.toml").write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nabandoned_after_seconds = 0\n'
+            f"min_reclaim = 0\ntrigger_types = []\n"
+            f'[[roots]]\npath = "{claude.config}/projects"\n'
+        )
+        text = claude.workspace / "a.txt"
+        text.write_text("a line of a file\n" * 400)
+        claude.turn([printing(0)])
+        early = last_reply(claude)
+        claude.turn([reading(text), printing(0)], [writing(claude.workspace / "b.txt", "b")])
+        claude.compact()
+        claude.turn([reading(text), printing(1)])
+        claude.turn([printing(2)])
+        late = last_reply(claude)
+        whole, ways = claude.path.read_bytes(), (
+            [], ["--fork-session"], ["--continue"], ["--resume-session-at", late],
+        )  # fmt: skip
+        expected = [asked(claude, whole, way) for way in ways]
+        claude.path.write_bytes(whole)
+        gone = scanned(claude)
+        small = claude.path.read_bytes()
+
+        assert [asked(claude, small, way) for way in ways] == expected
+        assert asked(claude, small, ["--resume-session-at", early]) is None
+        assert gone > len(whole) / 4
+        print(f"{release}: {len(whole):,} bytes, {gone:,} of them never read again")
+
+
+def last_reply(claude):
+    """Give the uuid of the last reply."""
+    lines = map(json.loads, claude.path.read_bytes().splitlines())
+    return [line["uuid"] for line in lines if line["type"] == "assistant"][-1]
+
+
+def asked(claude, data, way):
+    """Resume a session that says this, in some way; give its first request, None without one."""
+    claude.path.write_bytes(data)
+    number, prompt = claude.model.script(closing="more")
+    continued = way == ["--continue"]
+    for other in claude.project.glob("*.jsonl") if continued else ():
+        if other != claude.path:
+            other.unlink()
+    options = way if continued else [*way, "--resume", claude.session]
+    claude.runs(prompt, options)
+    requests = claude.model.of(number)
+    assert claude.model.refused == []
+    return said(requests[0]) if requests else None
