@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from brainsurgeon import __version__
 from brainsurgeon.config import load
 from brainsurgeon.operations.init import digest_of
 from building.claude import ClaudeConversation
@@ -28,6 +29,8 @@ place = home / "{place}"
 if "{name}" == "systemctl":
     print({{"is-system-running": "running"}}.get(words[1], ""))
     sys.exit((home / "refuse").exists() and words[1] == "enable")
+if words[0] == "plugin":
+    sys.exit()
 if words[1] in ("unset", "remove"):
     place.unlink()
 elif "{name}" == "openclaw":
@@ -271,6 +274,45 @@ def test_everything_that_is_asked_for_is_done_by_the_agents_own_commands(newcome
         assert (newcomer.home / agent / skill).read_text() == (
             TOP / "deploy" / name / skill
         ).read_text()
+
+
+def test_the_plugin_of_claude_code_brings_tool_skill_and_hooks(newcomer):
+    """Its own commands install it, and it takes the place of the tool; undoing removes it."""
+    newcomer.has("claude")
+    refused = newcomer.types("--hooks", "codex")
+    done = newcomer.types("--yes", "--hooks", "claude", "--mcp", "claude")
+    directory = str(TOP / "deploy" / "claude-code")
+
+    assert refused.returncode == 2
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert newcomer.called() == [
+        ["claude", "plugin", "marketplace", "add", directory],
+        ["claude", "plugin", "install", "brainsurgeon@brainsurgeon"],
+    ]
+    settings = newcomer.home / ".claude/settings.json"
+    settings.write_text('{"enabledPlugins": {"brainsurgeon@brainsurgeon": true}}')
+    newcomer.types("--yes", "--hooks", "claude")
+    assert len(newcomer.called()) == 2
+    newcomer.types("--undo", "--yes")
+    assert newcomer.called()[2:] == [
+        ["claude", "plugin", "uninstall", "brainsurgeon@brainsurgeon"],
+        ["claude", "plugin", "marketplace", "remove", "brainsurgeon"],
+    ]
+
+
+def test_the_files_of_the_plugin_say_what_the_program_is(newcomer):
+    """Its version is ours, and its hooks and its server begin with commands of ours."""
+    place = TOP / "deploy" / "claude-code"
+    about = json.loads((place / ".claude-plugin/plugin.json").read_text())
+    hooks = json.loads((place / "hooks/hooks.json").read_text())["hooks"]
+    server = json.loads((place / ".mcp.json").read_text())["mcpServers"]["brainsurgeon"]
+
+    assert about["version"] == __version__
+    assert hooks.keys() == {"Stop", "SessionStart"}
+    for listed in hooks.values():
+        assert "brainsurgeon hook" in listed[0]["hooks"][0]["command"]
+    assert "exec brainsurgeon mcp" in server["args"][-1]
+    assert server["alwaysLoad"] is True
 
 
 def test_undoing_takes_back_exactly_what_was_done(newcomer):

@@ -24,7 +24,8 @@ COMMANDS = {
     for command in (
         running.scan, running.status, change.restore, change.pin, change.extract, change.archive,
         showing.sessions, showing.estimate, showing.show, showing.evidence, history.history,
-        setup.init, setup.config, running.run, running.mcp, change.relieve, running.doctor,
+        setup.init, setup.config, setup.hook, running.run, running.mcp, change.relieve,
+        running.doctor,
     )
 }  # fmt: skip
 # The headings of the help, and the first command below each.

@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
+from json import dumps, load
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brainsurgeon.cli.options import Config, Json, given, print_json, say, settings_of
+from brainsurgeon.cli.options import (
+    Config,
+    Json,
+    given,
+    print_json,
+    say,
+    settings_of,
+    store_to_read,
+)
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import Done, ScanReport
 
@@ -29,6 +40,14 @@ class Agent(StrEnum):
     codex = "codex"
 
 
+class HookedAgent(StrEnum):
+    """The agents that can tell their user by a hook, named by their commands."""
+
+    claude = "claude"
+
+
+# Seconds until a hook ends without a word; the start of the program takes about a tenth.
+HOOK_PATIENCE = 0.2
 NEXT = """
 to prune now: brainsurgeon scan; how it stands: brainsurgeon status
 to take this back: brainsurgeon init --undo"""
@@ -56,6 +75,14 @@ def init(
             "--mcp",
             metavar="AGENT",
             help="Also register the tool with openclaw, claude or codex. Repeatable.",
+        ),
+    ] = None,
+    hooks: Annotated[
+        HookedAgent | None,
+        typer.Option(
+            "--hooks",
+            metavar="AGENT",
+            help="Also install the plugin of claude: the tool, and a warning if too full.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
@@ -87,12 +114,13 @@ def init(
     if undo:
         _undo(config, yes=yes, dry_run=dry_run, asks=asks)
         return
+    from brainsurgeon.hosts import servers
     from brainsurgeon.operations import init as operation
     from brainsurgeon.render import init as render
 
     setup = operation.set_up(
-        _program(), config, systemd=systemd, cron=cron, mcp=[one.value for one in mcp or ()],
-        ask=asks,
+        _program(), config, systemd=systemd, cron=cron,
+        mcp=[*(agent.value for agent in mcp or ()), *([servers.PLUGIN] if hooks else ())], ask=asks,
     )  # fmt: skip
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
@@ -124,6 +152,29 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
     print(system_unit(_program(), config), end="")
     if sys.stdout.isatty():
         typer.echo("\n" + INSTALL, err=True)
+
+
+def hook(config: Config = None) -> None:
+    """Tell a user of Claude Code when the context is too full, as a hook of it.
+
+    Reads the JSON of a Stop or SessionStart hook on stdin. Ends with 0 after at most 0.3 seconds,
+    and prints nothing if anything is wrong.
+
+    \b
+    Example:
+      brainsurgeon hook < event.json
+    """  # noqa: D301
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, HOOK_PATIENCE)
+    with suppress(Exception):  # no turn may fail for it
+        from brainsurgeon.operations.hook import advice
+
+        settings = settings_of(config)
+        with store_to_read(settings) as store:
+            text = advice(settings, store, load(sys.stdin)["transcript_path"], time.time())
+        if text:
+            print(dumps({"systemMessage": text}))
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _program() -> tuple[str, ...]:

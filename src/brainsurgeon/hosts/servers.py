@@ -7,14 +7,18 @@ only read; the agents' own commands change them.
 import json
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from brainsurgeon.hosts import home_paths, openclaw_database
+from brainsurgeon.model.reports import Command, State
 
 # The supported agents, by the names of their commands.
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
 NAME = "brainsurgeon"
+# The plugin of Claude Code: this name in the marketplace of this name.
+PLUGIN = f"{NAME}@{NAME}"
 _SKILL = "skills/brainsurgeon/SKILL.md"
 # The keys of the server in an agent's configuration.
 _KEYS = {
@@ -76,6 +80,22 @@ def configured(agent: str) -> list[str] | None:
         return [str(table["command"]), *map(str, table.get("args") or ())]
     except (TypeError, KeyError, AttributeError):
         return []
+
+
+def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]]:
+    """Yield the steps that install the plugin: title, command, the command that undoes it, state.
+
+    Tried with 2.1.112 to 2.1.330. `directory` is the plugin's, and a marketplace of that alone.
+    """
+    enabled = False
+    settings = os.path.join(home_paths.claude_code(), "settings.json")
+    with suppress(OSError, ValueError, AttributeError), open(settings, "rb") as handle:
+        enabled = json.load(handle).get("enabledPlugins", {}).get(PLUGIN) is True
+    state: State = "there" if enabled else "new"
+    words = ("claude", "plugin")
+    market = (*words, "marketplace")
+    yield "marketplace", (*market, "add", directory), (*market, "remove", NAME), state
+    yield "plugin", (*words, "install", PLUGIN), (*words, "uninstall", PLUGIN), state
 
 
 def skill(agent: str) -> tuple[str, str]:

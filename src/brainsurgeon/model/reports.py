@@ -226,8 +226,8 @@ class Relief(
     that are sent to a model, `values` counts all that were extracted, and `signatures` the invalid
     ones among them. Where values restored a moment ago alone keep it from its goal,
     `protected_until` is when they may leave. `least` is the load that nothing can take off, if that
-    is more than the room: then nothing is extracted. `refused` are the entries whose signed thinking
-    was to leave and stays: the next prompt is refused, too.
+    is more than the room: then nothing is extracted. `refused` are the entries whose signed
+    thinking was to leave and stays: the next prompt is refused, too.
     """
 
     session: str

@@ -132,6 +132,7 @@ def set_up(
         Offer("a configuration, and the man page", (step, _man_page(record)), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_cron(program, more, asked=cron, ask=ask),
+        *_plugin(record, asked=servers.PLUGIN in mcp),
         *_tools(program, more, record, asked=mcp, ask=ask),
     )
     foreign = tuple(home for home in every_home if home not in own)
@@ -259,10 +260,32 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
+def _plugin(record: Record, *, asked: bool) -> Iterator[Offer]:
+    """Offer the plugin of Claude Code: the tool, its skill, and hooks."""
+    if not asked:
+        return
+    if shutil.which("claude") is None:
+        raise UsageError("--hooks claude: there is no command claude in PATH to tell it by")
+    steps = [
+        CommandStep(f"{what} of Claude Code", command, undo, state)
+        for what, command, undo, state in servers.plugin_steps(_packaged("deploy/claude-code"))
+    ]
+    twice = servers.configured("claude") is not None and not record.find(agent="claude")
+    note = (
+        "the tool is registered, too: claude mcp remove --scope user brainsurgeon" if twice else ""
+    )
+    yield Offer("the plugin for Claude Code: tool, skill, hooks", tuple(steps), asked, note)
+
+
 def _tools(
     program: Command, more: Command, record: Record, *, asked: Collection[str], ask: bool
 ) -> Iterator[Offer]:
-    """Offer the MCP server for the agents that were named or, with `ask`, are installed."""
+    """Offer the MCP server for the agents that were named or, with `ask`, are installed.
+
+    Claude Code has the server from its plugin if that is asked for.
+    """
+    plugin = servers.PLUGIN in asked
+    asked = [agent for agent in asked if agent != servers.PLUGIN]
     for agent in asked:
         if shutil.which(agent) is None:
             raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH to tell it by")
@@ -272,6 +295,8 @@ def _tools(
         return
     for agent, title in servers.TITLES.items():
         if not (agent in asked or (ask and shutil.which(agent))):
+            continue
+        if plugin and agent == "claude":
             continue
         server = (*program, "mcp", *servers.server_options(agent), *more)
         now = servers.configured(agent)
@@ -545,10 +570,14 @@ def _replace_file(path: str, content: str) -> None:
 
 def _packaged_text(name: str) -> str:
     """Return the text of a file by its path in a clone, such as `config.toml.example`."""
+    with open(_packaged(name), encoding="utf-8") as handle:
+        return handle.read()
+
+
+def _packaged(name: str) -> str:
     # A wheel has these files below `packaged/`; a clone has them where the build takes them from.
     package = os.path.dirname(os.path.dirname(__file__))
     directory = os.path.join(package, "packaged")
     if not os.path.isdir(directory):
         directory = os.path.dirname(os.path.dirname(package))
-    with open(os.path.join(directory, name), encoding="utf-8") as handle:
-        return handle.read()
+    return os.path.join(directory, name)

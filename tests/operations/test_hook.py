@@ -1,0 +1,68 @@
+"""What Claude Code's user reads at the end of a turn and at the start of a session."""
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from brainsurgeon.operations.hook import advice
+from building.claude import ClaudeConversation, ClaudeWorld
+from building.processes import PROGRAM
+
+SMALL = {"windows": {"*": 4000}}
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Give an empty home of Claude Code."""
+    world = ClaudeWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def put(world):
+    """Write a session of eight turns whose last line is not written yet; give its path."""
+    conversation = ClaudeConversation()
+    for _ in range(8):
+        conversation.turn()
+    conversation.lines.pop()
+    return world.put(f"{conversation.lines[0]['sessionId']}.jsonl", conversation.bytes())
+
+
+def told(world, path, **settings):
+    """Give what the user is told about a session."""
+    return advice(world.settings(**settings), world.store, str(path), time.time())
+
+
+def test_a_full_context_is_told_with_what_a_scan_would_leave(world):
+    """The line has both shares; after the scan nobody is told anything."""
+    path = put(world)
+    line = told(world, path, **SMALL)
+
+    assert line == (
+        "context 134 % full; `/exit`, and after the next scan `claude --continue` starts with 21 %"
+        " (brainsurgeon)"
+    )
+    world.scan(**SMALL, abandoned_after_seconds=0)
+    assert told(world, path, **SMALL) is None
+
+
+@pytest.mark.parametrize("settings", [{}, {**SMALL, "enabled": False}])
+def test_nobody_is_told_what_does_not_help(world, settings):
+    """There is room enough, or nothing would be extracted."""
+    assert told(world, put(world), **settings) is None
+
+
+def test_a_session_that_is_not_ours_is_left_alone(world, tmp_path):
+    """It lies below no root, or is gone."""
+    assert told(world, tmp_path / "s.jsonl", **SMALL) is None
+    assert told(world, world.project / "s.jsonl", **SMALL) is None
+
+
+@pytest.mark.parametrize("event", [b"", b"{", b"{}", json.dumps({"transcript_path": 3}).encode()])
+def test_a_hook_never_fails_a_turn(world, event):
+    """Whatever it is given, it ends with 0 and says nothing."""
+    done = subprocess.run([*PROGRAM, "hook"], input=event, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

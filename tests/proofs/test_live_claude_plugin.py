@@ -1,0 +1,80 @@
+"""The live scenario: our plugin in releases of the real Claude Code."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from proofs.agent_packages import CLAUDE_CODES
+from proofs.live.claude import ClaudeCode, printing, started_by
+from proofs.live.messages import Messages
+
+pytestmark = pytest.mark.long(proves=("cli", "hosts", "operations", "mcp_server"))
+
+TOOL = "mcp__plugin_brainsurgeon_brainsurgeon__purge_control"
+
+
+def ours(claude, *words):
+    """Run our program as the user does; give what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout.decode()
+
+
+def told(claude):
+    """Give what the user was told, as the session records it."""
+    shown = re.compile(r"context [0-9]+ % full; `/exit`[^(]*\(brainsurgeon\)")
+    return shown.findall(claude.path.read_text())
+
+
+@pytest.mark.parametrize("release", CLAUDE_CODES)
+def test_the_plugin_brings_the_tool_and_tells_when_the_context_is_full(tmp_path, release):
+    """`init --hooks claude` installs it: the tool is in the first request, and is never deferred.
+
+    At the end of a turn above the threshold the user reads how much a resume saves; after a scan
+    nobody is told anything. `init --undo` takes all of it back.
+    """
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by(release), model)
+        claude.with_server = []
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        (tools / "claude").write_text(f'#!/bin/sh\nexec {" ".join(claude.words)} "$@"\n')
+        (tools / "claude").chmod(0o755)
+        (tools / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
+        claude.environment["PATH"] = f"{tools}:{os.defpath}"
+        config = tmp_path / "config.toml"
+        config.write_text(
+            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nkeep_recent = 1\n'
+            f'[[roots]]\npath = "{claude.config}/projects"\n'
+        )
+        ours(claude, "init", "--hooks", "claude", "--yes")
+        requests = claude.turn([printing(0)], [printing(1)])
+
+        names = {tool["name"]: tool for tool in requests[0]["tools"]}
+        assert TOOL in names
+        assert "defer_loading" not in names[TOOL]
+        assert "brainsurgeon:brainsurgeon" in json.dumps(requests[0]["messages"])
+        load = requests[-1]["messages"]
+        config.write_text(f'{config.read_text()}[windows]\n"*" = {len(json.dumps(load)) // 3}\n')
+        for _ in range(20):  # a machine that is overloaded is told nothing
+            requests = claude.turn([printing(2)])
+            if lines := told(claude):
+                break
+        ours(claude, "scan", "--once")
+        shown = json.dumps(requests[-1]["messages"])
+        requests = claude.turn([printing(3, lines=2)])
+        assert len(json.dumps(requests[0]["messages"])) < len(shown)
+        print(f"{release}: {lines[-1]}")
+        ours(claude, "init", "--undo", "--yes")
+        # A session that is resumed is sent the tools that it had.
+        requests = claude.turn([printing(4, lines=2)], session=str(uuid.uuid4()))
+        assert TOOL not in {tool["name"] for tool in requests[-1]["tools"]}
