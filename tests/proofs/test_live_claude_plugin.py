@@ -36,7 +36,7 @@ def told(claude):
 
 
 @pytest.mark.parametrize("release", CLAUDE_CODES)
-def test_the_plugin_brings_the_tool_and_tells_when_the_context_is_full(tmp_path, release):
+def test_the_plugin_brings_tool_and_hooks(tmp_path, release):
     """`init --hooks claude` installs it: the tool is in the first request, and is never deferred.
 
     At the end of a turn above the threshold the user reads how much a resume saves; after a scan
