@@ -9,7 +9,7 @@ import pytest
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import Thoughts
-from brainsurgeon.formats.claude_code import LEFT_OUT
+from brainsurgeon.formats.claude_code import LEFT_OUT, NO_CONTENT
 from brainsurgeon.model.entries import OLD
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
@@ -465,15 +465,22 @@ def test_thinking_leaves_as_a_block_that_is_never_sent(conversation):
 
 
 def test_every_signature_of_a_reply_is_known(conversation):
-    """With its model; the error that Claude Code notes in place of a reply has none."""
+    """With its model; on a line of its own it is the whole content, which then is empty.
+
+    The error that Claude Code notes in place of a reply has none.
+    """
     signed = {"type": "thinking", "thinking": "", "signature": "s" * 50}
     conversation.assistant(signed, TEXT)
+    conversation.assistant(signed)
     conversation.assistant(TEXT, isApiErrorMessage=True)
     conversation.user()
     thoughts = [FORM.thoughts(line) for line in conversation.lines]
+    model = ("claude-opus-5-5",)
 
     assert thoughts == [
-        Thoughts(("claude-opus-5-5",), ((("message", "content", 0), 50),), LEFT_OUT), None, None
+        Thoughts(model, ((("message", "content", 0), 50),), LEFT_OUT),
+        Thoughts(model, ((("message", "content"), 50),), NO_CONTENT),
+        None, None,
     ]  # fmt: skip
 
 

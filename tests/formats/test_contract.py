@@ -115,7 +115,7 @@ class FormatContract:
                 assert part.chars > 0
                 assert part.path in places
                 if part.block:
-                    assert isinstance(value, dict)
+                    assert isinstance(value, dict | list)
                 elif not part.locked:
                     assert isinstance(value, str)
                     assert len(value) == part.chars

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.formats.claude_code import LEFT_OUT
+from brainsurgeon.formats.claude_code import NO_CONTENT
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import document, run
 from building.world import pin
@@ -50,7 +50,7 @@ def put(world, turns, refused=False):
 def standing(path):
     """Count the thoughts that stand, and those that left."""
     text = path.read_text()
-    return text.count('"sig-'), text.count(LEFT_OUT.decode())
+    return text.count('"sig-'), text.count(f'"content":{NO_CONTENT.decode()}')
 
 
 def test_signed_thinking_behind_the_first_cut_leaves_with_it(world):

@@ -430,9 +430,11 @@ NEVER = re.compile(
 )
 # Keys below which nothing is a part: the agent validates their values against a schema.
 _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
-# Replaces signed thinking. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: a text of white space
-# is left out of every request, and with it a message that holds nothing else. An empty text is sent
-# and refused (up to 2.1.260), an empty block of thinking is refused by all.
+# Replace signed thinking: no content where it is all of its line (the usual case), else a text of
+# white space beside other blocks. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
+# out of every request. An empty text is sent and refused (up to 2.1.260), an empty block of
+# thinking is refused by all; a line of white space alone makes 2.1.112 join results in a fork.
+NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
 _PERSISTED = "<persisted-output>"
@@ -445,8 +447,9 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) -> Iterator[Part]:
     locked = None if before_last_user else "signed thinking of the last turn"
-    for path, chars in _thinking(entry):
-        yield Part(path, "thinking", chars, block=True, locked=locked, instead=LEFT_OUT)
+    instead, blocks = _thinking(entry)
+    for path, chars in blocks:
+        yield Part(path, "thinking", chars, block=True, locked=locked, instead=instead)
     yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, "assistant", None)
     for index, block in blocks_of(entry):
         here: KeyPath = (*_CONTENT, index)
@@ -460,11 +463,20 @@ def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) ->
                 yield replace(part, locked=reason)
 
 
-def _thinking(entry: Entry) -> Iterator[tuple[KeyPath, int]]:
-    """Yield the path and the characters of each thinking block; most have only a signature."""
-    for index, block in blocks_of(entry, "thinking", "redacted_thinking"):
-        texts = (str_or_empty(block.get(key)) for key in ("thinking", "signature", "data"))
-        yield (*_CONTENT, index), sum(map(len, texts))
+def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
+    """Return what replaces thinking, and the path and the characters of each block of it.
+
+    Most blocks have only a signature.
+    """
+    content = message_of(entry).get("content")
+    alone = isinstance(content, list) and len(content) <= 1
+    return NO_CONTENT if alone else LEFT_OUT, tuple(
+        (
+            _CONTENT if alone else (*_CONTENT, index),
+            sum(len(str_or_empty(block.get(key))) for key in ("thinking", "signature", "data")),
+        )
+        for index, block in blocks_of(entry, "thinking", "redacted_thinking")
+    )
 
 
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
@@ -674,7 +686,8 @@ class ClaudeCode(Format):
         if entry_id(entry) is None or entry["type"] != "assistant" or failed:
             return None
         model = str_or_empty(message_of(entry).get("model"))
-        return Thoughts((model,) if model else (), tuple(_thinking(entry)), LEFT_OUT)
+        instead, blocks = _thinking(entry)
+        return Thoughts((model,) if model else (), blocks, instead)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         """Return a line as a step of its turn; None if it is off the chain, or a sub-agent's."""

@@ -23,7 +23,7 @@ ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() 
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Signed thinking that left, in the formats of OpenClaw and Claude Code.
-_EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "')
+_EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "|"content":\[\]')
 _PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
 
 

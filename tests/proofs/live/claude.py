@@ -107,7 +107,7 @@ class ClaudeCode:
     def _asked(self, number, rounds):
         self.turns += 1
         requests = self.model.of(number)
-        assert self.model.refused == []
+        assert self.model.refused == [], self.model.refused
         assert len(requests) == len(rounds) + 1
         return requests
 

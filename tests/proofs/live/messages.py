@@ -113,13 +113,17 @@ class Messages(Scripted):
         self._check_open_round(request, said)
 
     def _check_open_round(self, request, said):
-        """Check that the thinking of the round that is open was sent as it was issued."""
+        """Check that the thinking of the round that is open was sent as it was issued.
+
+        Adaptive thinking lets all thinking of a message be left out, as it does no thinking.
+        """
         thinks = (request.get("thinking") or {}).get("type") in ("enabled", "adaptive")
         if thinks and len(said) > 1 and _ids(said[-1], "tool_result", "tool_use_id"):
             wanted = {self._thought.get(call) for call in _ids(said[-2], "tool_use", "id")}
             sent = _ids(said[-2], "thinking", "signature")
             sent += _ids(said[-2], "redacted_thinking", "data")
-            if wanted - {None} - set(sent):
+            left_out = request["thinking"]["type"] == "adaptive" and not sent
+            if wanted - {None} - set(sent) and not left_out:
                 raise RefusedError("thinking blocks in the latest message cannot be modified")
 
     def _check_block(self, block, role):
