@@ -97,20 +97,22 @@ def test_no_request_is_refused_between_scans(claude):
 def test_a_refused_session_is_mended(claude):
     """Without the rule the next prompt is refused; `relieve --signatures` takes all thinking out.
 
-    2.1.112 and 2.1.220 fail every turn until then. Later ones send the request again without any
-    thinking.
+    Until then 2.1.112 fails every turn, and 2.1.220 has every turn refused once. Later ones do
+    without any thinking from then on.
     """
     configure(claude, 'signed_models = ["!*"]\n')
     for number in range(3):
         claude.turn([printing(number), printing(f"{number} too")])
     ours(claude, "scan", "--once")
-    heals = claude.tries([printing("again")])
+    works = claude.tries([printing("again")])
     assert any(BROKEN in why for why in claude.model.refused)
+    heals = b"thinking_stripped" in claude.path.read_bytes()
+    assert works or not claude.tries([printing("and again")])
     if not heals:
-        assert not claude.tries([printing("and again")])
+        configure(claude)
         told = json.loads(ours(claude, "relieve", claude.session, "--signatures", "--json"))
         assert told["signatures"] >= 3
         assert told["refused"] == []
     claude.model.refused.clear()
-    requests = claude.turn([printing("after")])
-    assert heals or thoughts(requests[0]["messages"])[0] == 0
+    requests = claude.turn([printing("after")])  # none of its requests is refused
+    assert heals or thoughts(requests[0]["messages"])[0] <= 1

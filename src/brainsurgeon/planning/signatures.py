@@ -227,8 +227,9 @@ class Gatherer:
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent(self, parsed: ParsedLine) -> set[KeyPath]:
+        # A part that was replaced as a block has its placeholder one step deeper.
         parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
-        return {part.path for part in parts if part.dead}
+        return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
 
     def change(
         self, offset: int, unsent: set[KeyPath], edits: Iterable[Edit], left: Iterable[Extraction]
