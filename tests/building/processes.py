@@ -21,7 +21,7 @@ from building.world import NOBODY, TESTS, Conversation, text_of
 
 WORKERS = TESTS / "workers"
 # Seconds to wait for another process.
-PATIENCE = 20.0
+PATIENCE = 60.0
 ROOT = os.geteuid() == 0
 PROGRAM = (sys.executable, "-m", "brainsurgeon")
 # What makes a program heed interrupts that a shell in the background has it ignore.

@@ -181,7 +181,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     made.callback()(_options)
     chosen = [name for name in words if name in COMMANDS]
     for name in chosen or COMMANDS:
-        made.command(name)(COMMANDS[name])
+        made.command(name, hidden=name == "hook")(COMMANDS[name])  # nobody types it
     if not chosen:
         made.add_typer(store.store)
     return made

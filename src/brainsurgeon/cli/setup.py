@@ -114,13 +114,12 @@ def init(
     if undo:
         _undo(config, yes=yes, dry_run=dry_run, asks=asks)
         return
-    from brainsurgeon.hosts import servers
     from brainsurgeon.operations import init as operation
     from brainsurgeon.render import init as render
 
     setup = operation.set_up(
         _program(), config, systemd=systemd, cron=cron,
-        mcp=[*(agent.value for agent in mcp or ()), *([servers.PLUGIN] if hooks else ())], ask=asks,
+        mcp=[*(agent.value for agent in mcp or ()), *([operation.PLUGIN] if hooks else ())], ask=asks,
     )  # fmt: skip
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
@@ -155,10 +154,10 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
 
 
 def hook(config: Config = None) -> None:
-    """Tell a user of Claude Code when the context is too full, as a hook of it.
+    """Tell users of Claude Code that the context is too full.
 
-    Reads the JSON of a Stop or SessionStart hook on stdin. Ends with 0 after at most 0.3 seconds,
-    and prints nothing if anything is wrong.
+    A hook of Claude Code calls it, with the JSON of a Stop or SessionStart event on stdin. Ends
+    with 0 after at most 0.3 seconds, and prints nothing if anything is wrong.
 
     \b
     Example:

@@ -24,6 +24,7 @@ from brainsurgeon.config import RootTable, Settings, config_path, default_state_
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.hosts import home_paths, servers
 from brainsurgeon.hosts.homes import homes, uncovered
+from brainsurgeon.hosts.servers import PLUGIN as PLUGIN
 from brainsurgeon.model.reports import (
     Command,
     CommandStep,
@@ -132,7 +133,7 @@ def set_up(
         Offer("a configuration, and the man page", (step, _man_page(record)), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_cron(program, more, asked=cron, ask=ask),
-        *_plugin(record, asked=servers.PLUGIN in mcp),
+        *_plugin(record, asked=PLUGIN in mcp),
         *_tools(program, more, record, asked=mcp, ask=ask),
     )
     foreign = tuple(home for home in every_home if home not in own)
@@ -284,8 +285,8 @@ def _tools(
 
     Claude Code has the server from its plugin if that is asked for.
     """
-    plugin = servers.PLUGIN in asked
-    asked = [agent for agent in asked if agent != servers.PLUGIN]
+    plugin = PLUGIN in asked
+    asked = [agent for agent in asked if agent != PLUGIN]
     for agent in asked:
         if shutil.which(agent) is None:
             raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH to tell it by")
