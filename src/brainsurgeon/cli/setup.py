@@ -117,10 +117,8 @@ def init(
     from brainsurgeon.operations import init as operation
     from brainsurgeon.render import init as render
 
-    setup = operation.set_up(
-        _program(), config, systemd=systemd, cron=cron,
-        mcp=[*(agent.value for agent in mcp or ()), *([operation.PLUGIN] if hooks else ())], ask=asks,
-    )  # fmt: skip
+    agents = [*(agent.value for agent in mcp or ()), *([operation.PLUGIN] if hooks else ())]
+    setup = operation.set_up(_program(), config, systemd=systemd, cron=cron, mcp=agents, ask=asks)
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
     report = _look(setup)

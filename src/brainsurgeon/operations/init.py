@@ -24,7 +24,6 @@ from brainsurgeon.config import RootTable, Settings, config_path, default_state_
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.hosts import home_paths, servers
 from brainsurgeon.hosts.homes import homes, uncovered
-from brainsurgeon.hosts.servers import PLUGIN as PLUGIN
 from brainsurgeon.model.reports import (
     Command,
     CommandStep,
@@ -37,6 +36,8 @@ from brainsurgeon.model.reports import (
     UnusedHome,
 )
 from brainsurgeon.store.database import make_directory
+
+PLUGIN = servers.PLUGIN  # in `mcp`: Claude Code gets the tool by its plugin
 
 PATIENCE = 120  # seconds for a command of another program; an agent's own starts in a few
 _SYSTEMCTL = ("systemctl", "--user")
