@@ -227,7 +227,7 @@ def relief(done: Relief, *, dry_run: bool) -> str:
     fits = "it fits" if done.fits else "it still does not fit"
     shares = f"{_percent(before.pressure)} -> {_percent(after.pressure)}"
     load = f"{before.load:,} -> {after.load:,} of {after.window:,} tokens ({shares})"
-    if done.fits and not done.values and not done.reason:
+    if done.fits and not (done.values or done.reason or done.refused):
         now = f"{after.load:,} of {after.window:,} tokens ({_percent(after.pressure)})"
         return f"{name}: {now}: it fits already, so nothing was done"
     sizes = f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)}"
