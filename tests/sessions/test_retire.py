@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from brainsurgeon.sessions import retire
+from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.reading import open_session
 from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError
 from building.exchange import (
@@ -21,6 +21,7 @@ from building.exchange import (
     replace,
     settle,
 )
+from building.processes import wait_until
 
 
 def test_bytes_after_the_leases_are_found_by_the_last_look(session, path, puppet):
@@ -65,6 +66,7 @@ def begun(path):
 
 
 NEXT = b'{"id":5}\n'
+MORE = b'{"id":6}\n', b'{"id":7}\n'
 BEAT = b'{"type":"beat"}\n'
 
 
@@ -112,6 +114,62 @@ def test_lines_in_both_files_come_in_the_order_of_the_files(session, path):
     settle(session, done)
 
     assert path.read_bytes() == OLD + LATE + NEXT
+    assert names(path) == [NAME]
+
+
+def test_lines_keep_their_order_while_the_old_file_gets_its_name_back(
+    session, path, puppet, race, monkeypatch
+):
+    """Who waits to open the new file meanwhile has its line moved before anybody's next one."""
+    done = replace(session)
+    append(path, NEXT)
+    append(path.with_name(TEMPORARY), LATE)
+    exchange_names, steps = FilePair.exchange_names, []
+    for line in MORE:
+        steps += [f"globals().update(fd=os.open({str(path)!r}, {APPEND}))"]
+        steps += [f"os.write(fd, {line!r})", "os.close(fd)"]
+
+    def exchanging(pair):
+        puppet.say(*steps)
+        wait_until(lambda: not leases.held(race.leased[-2]))
+        exchange_names(pair)
+
+    monkeypatch.setattr(FilePair, "exchange_names", exchanging)
+    settle(session, done, patience=20)
+    for _ in steps:
+        puppet.hear()
+
+    assert path.read_bytes() == OLD + LATE + NEXT + MORE[0] + MORE[1]
+    assert names(path) == [NAME]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_file_that_got_its_name_back_keeps_it(path, monkeypatch, anew):
+    """Lines that come still later, in both files, cost none of those that came before."""
+    with open_session(found_at(path)) as session:
+        done = replace(session)
+    append(path, NEXT)
+    old = path.with_name(TEMPORARY)
+    if anew:
+        old.write_bytes(LATE)
+    else:
+        append(old, LATE)
+    retiring = retire.retire
+
+    def appending(*arguments, **keywords):
+        monkeypatch.setattr(retire, "retire", retiring)
+        append(old, MORE[0])
+        append(path, MORE[1])
+        return retiring(*arguments, **keywords)
+
+    monkeypatch.setattr(retire, "retire", appending)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    pair = FilePair(directory, NAME, TEMPORARY, done.ends, done.fingerprint.inode)
+    retiring(pair, deadline=time.monotonic() + 20)
+    os.close(directory)
+    kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in OLD]
+
+    assert sorted(kept) == sorted([LATE, NEXT, *MORE])
     assert names(path) == [NAME]
 
 

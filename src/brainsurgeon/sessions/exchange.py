@@ -37,10 +37,8 @@ from brainsurgeon.sessions.reading import (
     read_range,
     refuse_if,
 )
-from brainsurgeon.sessions.retire import CAREFULLY, FilePair, Ledger, inode
+from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
-# Seconds both leases are held after the exchange, for openers that had resolved the old name.
-WAIT_FOR_OPENERS = 0.010
 # Seconds such an opener gets to close the old file before everything is exchanged back.
 WAIT_FOR_CLOSING = 0.5
 # Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2)).

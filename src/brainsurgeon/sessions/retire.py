@@ -21,6 +21,8 @@ from brainsurgeon.model.sessions import End
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import MARK, read_range
 
+# Seconds to wait after an exchange for openers that had resolved the previous name.
+WAIT_FOR_OPENERS = 0.010
 # Seconds after the exchange at which the old file is checked for the last time.
 LOOK_BACK = 1.0
 # Seconds after the exchange until which another process may keep the old file open.
@@ -191,7 +193,8 @@ def retire(
             os.close(old)
     if merge.turned:
         pair = msgspec.structs.replace(pair, ends=merge.ends, mate=None)
-        merge.moved += retire(pair, deadline=deadline, synced=synced)
+        # The other file lacks what was late in this one: it must not get the name again.
+        merge.moved += retire(pair, deadline=deadline, shared=True, synced=synced)
     return merge.moved
 
 
@@ -233,13 +236,14 @@ class _Merge(Struct):
                 self.pair.exchange_names()
                 self.ends = self.ends[1], end_now(self.old)
                 self.turned = True
+                time.sleep(WAIT_FOR_OPENERS)
             else:
-                self._move(named, late)
+                self.move(named, late)
         finally:
             leases.drop(named)
             os.close(named)
 
-    def _move(self, named: int, late: bytes) -> None:
+    def move(self, named: int, late: bytes) -> None:
         """Append late lines to a session that was not rewritten, or swap the two files back."""
         if not self.shared:  # a lease is useful, but not needed: try for a moment
             self._lease(named, time.monotonic() + 0.05)
@@ -252,10 +256,10 @@ class _Merge(Struct):
             self._turn(named, late, theirs_from=done)
             return
         if late[done:]:
-            self._note(named, done, os.fstat(named).st_ino)
+            self.note(named, done, os.fstat(named).st_ino)
             append(named, late[done:])
         self.moved += len(late) - done
-        self.ends = self._note(named, len(late))
+        self.ends = self.note(named, len(late))
 
     def _lease(self, named: int, deadline: float) -> bool:
         """Keep all other processes away from the named file; return whether that worked."""
@@ -268,7 +272,7 @@ class _Merge(Struct):
             return False
         return True
 
-    def _note(self, named: int, done: int, moving_to: int | None = None) -> tuple[End, End]:
+    def note(self, named: int, done: int, moving_to: int | None = None) -> tuple[End, End]:
         """Record the ends of both files after `done` bytes of the tail have been moved."""
         os.fsync(self.old)  # after a power cut, a lost tail would look like a rewritten file
         ends = end_of(self.old, self.ends[0].size + done), end_now(named)
@@ -279,12 +283,12 @@ class _Merge(Struct):
     def _turn(self, named: int, late: bytes, theirs_from: int) -> None:
         """Give the old file its name back and append the lines of the other file to it.
 
-        The bytes before `theirs_from` came from the old file. Both files are leased meanwhile, so
-        that no process sees one without the other.
+        The bytes before `theirs_from` came from the old file, which is leased until all lines are
+        moved to it, also those of processes that open the other file meanwhile.
         """
         if not self._lease(named, self.deadline):
             raise StaysError("another process has the session open and has appended lines to it")
-        theirs = tail_of(named, self.ends[1])[theirs_from:]
+        moved = end_of(named, self.ends[1].size + theirs_from)
         # Reopen the old file for writing. While we hold our lease, not even we can do so.
         leases.drop(self.old)
         writing = os.open(self.pair.temporary, _TO_WRITE, dir_fd=self.pair.directory)
@@ -294,13 +298,16 @@ class _Merge(Struct):
             raise StaysError("another process is opening the old file")
         os.fsync(self.old)
         self.pair.exchange_names()
-        old, other = os.fstat(self.old).st_ino, os.fstat(named).st_ino
-        self.pair.ledger.note({old: end_now(self.old)}, moving_to=old)
-        append(self.old, theirs)
-        self.ends = end_now(named), end_now(self.old)
-        self.pair.ledger.note({other: self.ends[0], old: self.ends[1]})
-        self.moved += len(theirs)
         self.turned = True
+        ends = moved, end_now(self.old)
+        back = msgspec.structs.replace(self, old=named, ends=ends, shared=True)
+        back.note(self.old, 0)
+        leases.drop(named)  # whoever waits for it writes before anybody opens the other
+        time.sleep(WAIT_FOR_OPENERS)
+        _wait_until_closed(named, self.deadline)
+        if theirs := tail_of(named, moved):
+            back.move(self.old, theirs)
+        self.ends, self.moved = back.ends, back.moved
 
 
 def remove(directory: int, temporary: str) -> None:
