@@ -62,6 +62,14 @@ def test_a_session_asks_for_the_evidence_of_its_sub_agent(agent):
     assert len(between.encode()) <= 6000
 
 
+def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
+    """OpenClaw writes `session` with an ellipsis: such a call is recognised, another is not."""
+    asking(agent, {"action": "evidence", "session": f"main/{OTHER[:1]}…{OTHER[-4:]}"})
+
+    assert f"seen by {OTHER}" in agent.call(action="evidence", session=f"main/{OTHER}")[1]
+    assert "which session" in agent.call(action="evidence", session=f"main/{THIRD}")[1]
+
+
 def test_no_other_session_gives_its_evidence(agent):
     """One that this session did not start does not exist for it, though the agent is the same."""
     assert evidence(agent, session=THIRD) == (True, NOT_HERE)
