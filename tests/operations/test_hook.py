@@ -1,12 +1,16 @@
 """What Claude Code's user reads at the end of a turn and at the start of a session."""
 
 import json
+import os
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 
 import pytest
 
 from brainsurgeon.operations.hook import advice
+from brainsurgeon.store.database import PATIENCE, database_path
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import PROGRAM
 
@@ -64,5 +68,19 @@ def test_a_session_that_is_not_ours_is_left_alone(world, tmp_path):
 def test_a_hook_never_fails_a_turn(world, event):
     """Whatever it is given, it ends with 0 and says nothing."""
     done = subprocess.run([*PROGRAM, "hook"], input=event, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_hook_does_not_wait_for_a_store_in_use(world):
+    """While another process writes to the store, it ends long before a reader gives up."""
+    event = json.dumps({"transcript_path": str(put(world))}).encode()
+    directory = world.store.directory
+    with closing(sqlite3.connect(database_path(directory), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        done = subprocess.run(
+            [*PROGRAM, "hook"], input=event, capture_output=True, check=False, timeout=PATIENCE,
+            env={**os.environ, "BRAINSURGEON_STATE_DIR": directory},
+        )  # fmt: skip
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -161,7 +161,10 @@ def hook(config: Config = None) -> None:
     Example:
       brainsurgeon hook < event.json
     """  # noqa: D301
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    if child := os.fork():  # the kernel ends the child even in a call that Python cannot interrupt
+        os.waitpid(child, 0)
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, HOOK_PATIENCE)
     with suppress(Exception):  # no turn may fail for it
         from brainsurgeon.operations.hook import advice
