@@ -300,6 +300,36 @@ def test_the_plugin_of_claude_code_brings_tool_skill_and_hooks(newcomer):
     ]
 
 
+def test_undoing_ends_where_the_user_removed_the_plugin(newcomer):
+    """What Claude Code no longer has counts as undone; what it cannot remove stays recorded."""
+    newcomer.has("claude")
+    newcomer.types("--yes", "--hooks", "claude")
+    (newcomer.tools / "claude").write_text("#!/bin/sh\nexit 1\n")
+    known = newcomer.home / ".claude/plugins/known_marketplaces.json"
+    known.parent.mkdir(parents=True)
+    known.write_text('{"brainsurgeon": {}}')
+    first = newcomer.types("--undo", "--yes")
+    known.write_text("{}")
+    second = newcomer.types("--undo", "--yes")
+
+    assert first.returncode == 1
+    assert b"plugin of Claude Code: was gone already" in first.stdout
+    assert second.returncode == 0
+    assert b"marketplace of Claude Code: was gone already" in second.stdout
+
+
+def test_a_marketplace_that_was_there_before_stays(newcomer):
+    """Only the plugin is installed from it, and undoing removes only that."""
+    newcomer.has("claude")
+    known = newcomer.home / ".claude/plugins/known_marketplaces.json"
+    known.parent.mkdir(parents=True)
+    known.write_text('{"brainsurgeon": {}}')
+    newcomer.types("--yes", "--hooks", "claude")
+    newcomer.types("--undo", "--yes")
+
+    assert [words[2] for words in newcomer.called()] == ["install", "uninstall"]
+
+
 def test_the_files_of_the_plugin_say_what_the_program_is(newcomer):
     """Its version is ours, and its hooks and its server begin with commands of ours."""
     place = TOP / "deploy" / "claude-code"

@@ -94,8 +94,21 @@ def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]
     state: State = "there" if enabled else "new"
     words = ("claude", "plugin")
     market = (*words, "marketplace")
-    yield "marketplace", (*market, "add", directory), (*market, "remove", NAME), state
+    added: State = "there" if enabled or not plugin_is_gone(NAME) else "new"
+    yield "marketplace", (*market, "add", directory), (*market, "remove", NAME), added
     yield "plugin", (*words, "install", PLUGIN), (*words, "uninstall", PLUGIN), state
+
+
+def plugin_is_gone(name: str) -> bool:
+    """Check whether Claude Code has no plugin, or no marketplace, of this name."""
+    file = "installed_plugins.json" if name == PLUGIN else "known_marketplaces.json"
+    try:
+        with open(os.path.join(home_paths.claude_code(), "plugins", file), "rb") as handle:
+            return json.dumps(name).encode() not in handle.read()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def skill(agent: str) -> tuple[str, str]:

@@ -528,6 +528,8 @@ def _undo_command(entry: dict[str, Any], record: Record) -> Done:
     if unit and os.path.lexists(unit["path"]) and digest_of(unit["path"]) != unit["digest"]:
         return Done(what, f"{unit['path']} was changed since: it goes on", left=True)
     if failure := _failure(undo):
+        if undo[:2] == ["claude", "plugin"] and servers.plugin_is_gone(undo[-1]):
+            return Done(what, "was gone already")
         return Done(what, failure, left=True)
     return Done(what, f"undone: {shlex.join(undo)}")
 
