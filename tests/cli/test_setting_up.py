@@ -485,7 +485,7 @@ def test_a_line_for_cron_is_added_once_and_taken_back(newcomer):
     newcomer.tools.mkdir()
     (newcomer.tools / "crontab").write_text(
         f"#!/bin/sh\ncase $1 in -l) cat {table};; -) cat > {table}.new && mv {table}.new {table};;"
-        " esac\n"
+        f" -r) rm {table};; esac\n"
     )
     (newcomer.tools / "crontab").chmod(0o755)
     done = [newcomer.types("--yes", "--cron") for _ in range(3)]
@@ -497,6 +497,25 @@ def test_a_line_for_cron_is_added_once_and_taken_back(newcomer):
     assert ours.endswith("scan --once")
     assert newcomer.types("--undo", "--yes").returncode == 0
     assert table.read_text() == "0 5 * * * backup\n"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_undoing_leaves_no_empty_crontab_and_empties_none(newcomer, fails):
+    """A table that was made for our line goes; one that cannot be read now stays."""
+    table = newcomer.home / "table"
+    newcomer.tools.mkdir()
+    command = newcomer.tools / "crontab"
+    listing = f"case $1 in -) cat > {table}.new && mv {table}.new {table};; -r) rm {table};;"
+    command.write_text(f"#!/bin/sh\n{listing} -l) cat {table};; esac\n")
+    command.chmod(0o755)
+    newcomer.types("--yes", "--cron")
+    assert table.exists()
+    if fails:
+        command.write_text(f"#!/bin/sh\n{listing} -l) echo no entry >&2; exit 1;; esac\n")
+    done = newcomer.types("--undo", "--yes")
+
+    assert (done.returncode == 1, table.exists()) == (fails, fails)
+    assert not fails or table.read_text()
 
 
 def test_a_configuration_with_problems_is_named_as_ever(newcomer):

@@ -42,7 +42,14 @@ PLUGIN = servers.PLUGIN  # in `mcp`: Claude Code gets the tool by its plugin
 PATIENCE = 120  # seconds for a command of another program; an agent's own starts in a few
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
-_REMOVE_LINE = ("sh", "-c", 'crontab -l | grep -vxF -- "$1" | crontab -', "sh")
+# A table that cannot be listed now stays; where our line is the only one, no table is left.
+_REMOVE = (
+    'why=$(crontab -l 2>&1) || case $why in *"no crontab"*|*"o such file"*) exit 0;;'
+    ' *) echo "$why" >&2; exit 1;; esac;'
+    ' if crontab -l | grep -qvxF -- "$1"; then crontab -l | grep -vxF -- "$1" | crontab -;'
+    ' elif crontab -l | grep -qxF -- "$1"; then crontab -r; fi'
+)
+_REMOVE_LINE = ("sh", "-c", _REMOVE, "sh")
 _SERVICE, _LINE = "a service of your own", "a line for cron"
 # The writable paths in the unit file as shipped.
 _WRITABLE = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
