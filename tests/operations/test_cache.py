@@ -152,3 +152,35 @@ def test_a_large_warm_session_is_read_from_where_it_waits(world, clock, path):
     assert outcome(world.scan(windows=WIDE))[0] == "deferred"
     clock.now += 300
     assert world.scan(windows=WIDE).values_extracted == 1
+
+
+def test_what_frees_too_little_waits_for_nothing(world, clock):
+    """A warm session whose change is too small says so, and is not read again when it is cold."""
+    warm(world, clock, kept_chars=900_000)
+
+    assert outcome(world.scan(windows=WIDE, min_reclaim="1%"))[1].startswith("too little to gain")
+    clock.now += 300
+    assert world.scan(windows=WIDE, min_reclaim="1%").files_unchanged == 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"archive": {"enabled": True, "tool_call_threshold": 1}},
+        {"budget": {"max_messages": 20}},
+        {"budget": {"max_messages": 20, "enabled": True}},
+    ],
+)
+def test_an_archive_waits_like_any_other_change(world, clock, keys):
+    """It changes what is sent from behind its prompt on; one that nobody requested waits."""
+    talk = CachedConversation(clock.now - MINUTE)
+    for _ in range(30):
+        talk.user("u" * 3000)
+        talk.call()
+        talk.result("x" * 600)
+        talk.assistant()
+    world.put("s.jsonl", talk.bytes(), age=MINUTE)
+
+    assert outcome(world.scan(windows=WIDE, when="cold", **keys))[0] == "deferred"
+    clock.now += 300
+    assert "archived" in outcome(world.scan(windows=WIDE, when="cold", **keys))[1]

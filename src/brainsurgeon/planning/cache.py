@@ -100,6 +100,9 @@ def read(
     optional = [removal for removal in plan.removals if waits(removal, plan)]
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if _is_asked(edit, plan)), default=None)
+    # An archive changes what is sent from behind its prompt on, not only from its edits on.
+    closings = {removal.entry_id for removal in optional if removal.archives}
+    prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
         call, step = dialect.call(parsed.entry), form.turn_step(parsed.entry)
         if dialect.renews(parsed.entry) or dialect.switches(parsed.entry):
@@ -110,6 +113,8 @@ def read(
             usage.called(call)
         if parsed.offset + len(parsed.raw) > start and (end is None or parsed.offset < end):
             behind += dialect.sent(parsed.entry).tokens(rate)
+        if parsed.ident in prompts:
+            start = min(start, parsed.offset + len(parsed.raw) + 1)
     gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
     saved = sum(removal.tokens for removal in optional)
     return usage.cache(changed_at), Break(saved, max(0, behind - gone))

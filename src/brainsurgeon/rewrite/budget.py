@@ -287,9 +287,8 @@ def fit_in(planner: Planner) -> Fitting:
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = planner.allowed_steps(settings.budget.max_step) if too_full else ()
     climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
-    return _at_its_moment(
-        planner, Ladder(planner, measured, full, rules).fit(climbed, _goal(full), room)
-    )
+    ladder = Ladder(planner, measured, full, rules)
+    return _at_its_moment(ladder.planner, ladder.fit(climbed, _goal(full), room))
 
 
 def _at_its_moment(planner: Planner, fitting: Fitting) -> Fitting:
@@ -302,15 +301,17 @@ def _at_its_moment(planner: Planner, fitting: Fitting) -> Fitting:
         examined.session.lines, examined.format, examined.survey, plan,
         rate=planner.records.rate, changed_at=now - examined.silent,
     )  # fmt: skip
-    fitting = replace(fitting, plan=replace(plan, load=state.load))
+    plan = replace(plan, load=state.load)
+    fitting = replace(fitting, plan=plan)
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
     too_full = rules.when == "pays" and _is_too_full(examined, state)
-    if planner.hurries or until is None or too_full:
+    enough = plan.forced or rules.pays(plan, examined.session.fingerprint.size)
+    if planner.hurries or until is None or too_full or not enough:
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
     off = replace(planner.archiving.rules, enabled=False)
-    requested = replace(planner.archiving, rules=off, before=off, beyond=0)
+    requested = replace(planner.archiving, rules=off, before=off, beyond=0, most=0)
     waiting = planner.plan(requested, replace(rules, waits=why))
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     load = fitting.before and max(0, fitting.before.load - waiting.tokens)
