@@ -315,33 +315,6 @@ def test_beside_a_daemon_the_store_is_not_taken_away(world, pruned, act):
     assert (world.state / "store.db").exists()
 
 
-# --- compact -------------------------------------------------------------------------------------
-
-
-def test_compacting_gives_freed_room_back(world, pruned, path):
-    """What was freed in the database goes, and every value stays."""
-    with world.store.transaction():
-        world.store._connection.execute(
-            "INSERT INTO meta VALUES ('large', ?)", ("x" * 500_000,)
-        )  # fmt: skip
-        world.store._connection.execute("DELETE FROM meta WHERE key = 'large'")
-    world.close()
-    before, after = store_care.compact(world.settings())
-
-    assert after < before - 400_000
-    assert (world.state / "store.db").stat().st_size == after
-    assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
-    world.restore_all()
-    assert text_of(path, pruned) == "x" * 2000
-
-
-def test_compacting_needs_room_before_it_begins(world, pruned, monkeypatch):
-    """Without twice the room of the database nothing is begun."""
-    monkeypatch.setattr("brainsurgeon.store.backup.free", lambda _: 1000)
-    with pytest.raises(StoreFullError, match="make room"):
-        store_care.compact(world.settings())
-
-
 # --- purge ---------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ CLAUDE_CODES = {
     release: (f"claude-code-{release}", (f"@anthropic-ai/claude-code@{release}",))
     for release in ("2.1.112", "2.1.220", "2.1.260", "2.1.330")
 }
+CLAUDE_CODE = CLAUDE_CODES["2.1.330"]
 CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
 PATIENCE = {
     PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900,

@@ -1128,8 +1128,8 @@ class AgentsWithRows(WithRows, Agents):
 def _counted(look_at_growth):
     """Count the sessions of which the tail alone is looked at, and those changed after that."""
 
-    def look(*given):
-        found = look_at_growth(*given)
+    def look(*given, **named):
+        found = look_at_growth(*given, **named)
         figures["looks at tails"] += found is not None
         figures["cuts in tails"] += isinstance(found, Planned)
         return found

@@ -76,7 +76,7 @@ def mount(
     """
     listed = sessions_in(settings, store, scope)
     if not listed:
-        raise NotFoundError("no session is known in this scope")
+        raise NotFoundError("no session is known in this scope; name another agent or session")
     if store is None:
         return data
     ours = {session.record.id for session in listed if session.record}
@@ -170,7 +170,9 @@ class _EntryReader:
                 places[parsed.ident] = parsed.offset
         at = max(places.values(), default=0) if wanted is None else places.get(wanted)
         if at is None:
-            raise NotFoundError(f"no entry of this session has the id {wanted!r}")
+            raise NotFoundError(
+                f"no entry of this session has the id {wanted!r}; name one of its entries"
+            )
         start = max((one for one in starts if one <= at), default=0)
         end = min((one for one in starts if one > at), default=self._session.fingerprint.size)
         for archive in self._records.archives:  # it may hold the turns before

@@ -1,4 +1,4 @@
-"""Back up the store, replace it by a backup, compact it, remove it."""
+"""Back up the store, replace it by a backup, remove it."""
 
 import os
 from collections.abc import Callable, Iterator

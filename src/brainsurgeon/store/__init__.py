@@ -85,19 +85,6 @@ class Store:
         """Return the number of references to missing rows."""
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
 
-    def compact(self) -> None:
-        """Rewrite the database without its free pages.
-
-        SQLite writes its temporary copy to the state directory, because the copy contains values.
-        """
-        with database.translated(self.directory):
-            place = self.directory.replace("'", "''")
-            self._connection.execute(f"PRAGMA temp_store_directory = '{place}'")
-            try:
-                self._connection.execute("VACUUM")
-            finally:
-                self._connection.execute("PRAGMA temp_store_directory = ''")
-
     @property
     def size(self) -> int:
         counts = ("page_count", "page_size")
