@@ -11,7 +11,7 @@ from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.processes import bound
 from building.turns import long_turn
-from building.world import Conversation, append
+from building.world import Conversation, append, dump
 
 NUMBERS = itertools.count()
 
@@ -76,6 +76,30 @@ def test_a_pattern_that_broke_and_comes_again_is_another_signal(world, talk):
     talk.user("go on")
     assert len(watched(world, loop(talk, 4))) == 2
     assert len(watched(world, loop(talk, 1))) == 3
+
+
+def test_a_rewrite_does_not_repeat_a_signal_where_entries_have_no_ids(world, clock):
+    """The call is known again although its line stands elsewhere; other arguments are new."""
+    roots = [{"path": str(world.root), "format": "generic"}]
+    lines = [{"type": "message", "message": {"role": "user", "content": "go"}}]
+    lines += [{"type": "tool_result", "output": "y" * 5000}]
+    for number in range(10):
+        lines += [
+            {"type": "tool_call", "name": "read", "arguments": {"page": number // 5}},
+            {"type": "tool_result", "output": "z" * 3000 + str(number)},
+        ]
+    halves = (lines[:12], lines[12:])
+    path = world.put("s.jsonl", b"".join(map(dump, halves[0])))
+    counts = []
+    for keep_recent in (8, 0, 1):
+        world.scan(keep_recent=keep_recent, roots=roots)
+        counts.append(len(signals(world)))
+        clock.now += 4000
+    append(path, halves[1])
+    world.scan(roots=roots)
+
+    assert counts == [1, 1, 1]
+    assert len(signals(world)) == 2
 
 
 def test_the_number_of_calls_is_configured(world, talk):

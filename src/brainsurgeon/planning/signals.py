@@ -33,8 +33,9 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
             literal = json.dumps(call.arguments).encode()
             arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
             ident = parsed.ident or ""
-            # From the end of a file the numbers of lines are unknown, and ids made of them, too.
-            place = str(parsed.offset) if is_made_up(ident) else ident
+            # From the end of a file the numbers of lines are unknown, and ids made of them, too;
+            # what such an id says of the line itself stays when other lines are rewritten.
+            place = ident.rpartition("-")[2] if is_made_up(ident) else ident
             made = RepeatedCall(tools.get(call.call_id, "tool"), arguments, place)
             last = last or made
             if (made.tool, made.arguments) != (last.tool, last.arguments):

@@ -25,7 +25,8 @@ def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: floa
         return
     call, record = last[0], catalogue.update(store, session) or catalogue.note(store, session)
     before = store.events.last_signal(record.id, REPEATED)
-    if before and any(before.facts["entry_id"] == one.place for one in chain(last, calls)):
+    known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
+    if any((one.place, one.arguments) == known for one in chain(last, calls)):
         return
     with store.transaction():
         store.events.add(now, "signal", record.id, {
