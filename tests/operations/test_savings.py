@@ -2,8 +2,10 @@
 
 import pytest
 
+from brainsurgeon.model.reports import Bill
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import status as render
+from brainsurgeon.render.estimate import saved_so_far
 from building.caching import CachedConversation
 from building.world import append, last_changed
 
@@ -99,3 +101,10 @@ def test_status_says_what_was_saved_and_that_it_is_an_estimate(world, clock, pat
     ]
     assert "an estimate" in line
     assert "$0.02" in line
+
+
+def test_dollars_have_a_sign_of_their_own():
+    """Tokens may be saved while the calls with a known price cost more."""
+    line = saved_so_far(Bill(9_000, 0, 5_000, -0.5))
+
+    assert "5,000 input tokens less ($0.50 more)" in line

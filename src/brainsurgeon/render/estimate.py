@@ -79,12 +79,17 @@ def saved_so_far(bill: Bill) -> str:
     """Return what the calls since the runs saved, in words; "" before the first."""
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
-    money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f})"
+    # The money is only that of calls with a known price, so its sign may be another one.
+    money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f} {_less(bill.dollars)})"
     return (
         f"an estimate: {about(bill.tokens_sent)} tokens not sent; the prompts cost"
-        f" {about(abs(bill.tokens_paid))} input tokens{money}"
-        f" {'less' if bill.tokens_paid >= 0 else 'more'}, broken caches included"
+        f" {about(abs(bill.tokens_paid))} input tokens {_less(bill.tokens_paid)}{money},"
+        " broken caches included"
     )
+
+
+def _less(saved: float) -> str:
+    return "less" if saved >= 0 else "more"
 
 
 def _share(part: int, whole: int) -> str:
