@@ -103,6 +103,29 @@ def test_status_says_what_was_saved_and_that_it_is_an_estimate(world, clock, pat
     assert "$0.02" in line
 
 
+def test_a_compaction_that_was_seen_ends_no_later_savings(world, clock, path, talk):
+    """What is still extracted after it is saved by each call from then on."""
+    world.scan()
+    call(world, path, talk, clock, 0, 10_000)
+    world.scan()
+    saved = so_far(world)[0]
+    talk.at = clock.now
+    talk.entry(
+        "compaction",
+        firstKeptEntryId=next(line["id"] for line in talk.lines if line["type"] == "message"),
+        summary="short",
+        tokensBefore=1,
+    )
+    append(path, talk.lines[-1:])
+    last_changed(path, clock.now)
+    clock.now += 60
+    world.scan()
+    call(world, path, talk, clock, 0, 10_000)
+    world.scan()
+
+    assert so_far(world)[0] == 2 * saved
+
+
 def test_dollars_have_a_sign_of_their_own():
     """Tokens may be saved while the calls with a known price cost more."""
     line = saved_so_far(Bill(9_000, 0, 5_000, -0.5))

@@ -209,9 +209,9 @@ class Savings(Struct, frozen=True):
     """What extracting has saved in a session so far, estimated from the calls that it recorded.
 
     The prompts of these calls had `tokens` less and cost `paid` input tokens less, in `dollars` if
-    the price is known. `until` is the time of the last one, `prompt` the tokens of its prompt as if
-    nothing had been extracted. The next requests carry `off` tokens less. `broken_at` is when the
-    prompt cache was last broken, if no call was counted since.
+    the price is known. `until` is the time of the last one, or of a compaction since, and `prompt`
+    the tokens of its prompt as if nothing had been extracted. The next requests carry `off` tokens
+    less. `broken_at` is when the prompt cache was last broken, if no call was counted since.
     """
 
     until: float = 0.0

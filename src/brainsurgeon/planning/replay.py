@@ -47,6 +47,8 @@ class Prompted(Struct, frozen=True):
 class Renewed(Struct, frozen=True):
     """The context begins anew: what was sent before is not sent any more."""
 
+    at: float | None = None
+
 
 class Value(Struct, frozen=True):
     """A value that the rules extract once `keep` messages follow the message `number`.
@@ -249,14 +251,15 @@ def newest_calls(lines: Lines, form: Format) -> Iterator[ModelCall | Renewed]:
             met.add(call.ident)
             yield call
         if dialect.renews(parsed.entry):
-            yield Renewed()
+            yield Renewed(moment_said(parsed.entry.get("timestamp")))
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:
     """Return the savings with further calls, less what they paid for a cache that we broke."""
     for call in calls:
         if isinstance(call, Renewed):
-            savings = replace(savings, off=0, broken_at=None)
+            until = max(call.at or 0.0, savings.until)
+            savings = replace(savings, until=until, prompt=0, off=0, broken_at=None)
             continue
         cached = call.cached + (savings.off if call.cached else 0)
         at = call.at or savings.until

@@ -390,7 +390,7 @@ def count_savings(
     else:
         since = before.until
         calls = [*takewhile(
-            lambda call: isinstance(call, Renewed) or (call.at or 0.0) > since, newest
+            lambda one: (one.at or 0.0) > since or one == Renewed(), newest
         )]  # fmt: skip
         model = next((call.model for call in calls if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
