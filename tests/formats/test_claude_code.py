@@ -509,6 +509,26 @@ def test_an_attached_file_that_was_not_rendered_is_live(conversation):
     }
 
 
+@pytest.mark.parametrize(("kind", "rendered", "dead"), [
+    ("skill_listing", [{"content": "x"}], True),
+    ("skill_listing", [{"content": [{"type": "text", "text": "x"}]}], True),
+    ("skill_listing", [], False),
+    ("skill_listing", None, False),
+    ("skill_listing", [{"content": ""}], False),
+    ("skill_listing", [{"content": []}], False),
+    ("deferred_tools_delta", [{"content": "x"}], False),
+    ("project_doc_reads", [{"content": "x"}], False),
+])  # fmt: skip
+def test_an_attachment_that_is_rendered_anew_stays(conversation, kind, rendered, dead):
+    """What was rendered is sent only if it is complete, and not for every kind (2.1.330)."""
+    ident = conversation.entry(
+        "attachment", attachment={"type": kind, "content": "x" * 900}, rendered=rendered
+    )
+    part = parts(conversation.bytes(), ident)["attachment.content"]
+
+    assert (part.dead, part.locked is None) == (dead, dead)
+
+
 @pytest.mark.parametrize("path", [*PROJECT.rglob("*.jsonl")], ids=lambda path: path.name[:16])
 def test_what_is_never_read_again_goes_whatever_its_kind(path):
     """Recorded requests, what lies before a compaction, copies of what was rendered.
@@ -532,7 +552,8 @@ def test_what_is_never_read_again_goes_whatever_its_kind(path):
         elif kind == "attachment":
             seen.add(entry["attachment"]["type"])
             unsent = [part for part in found if part.path[0] == "attachment"]
-            assert all(part.dead == ("rendered" in entry) for part in unsent)
+            kept = entry["attachment"]["type"] == "deferred_tools_delta"
+            assert all(part.dead == ("rendered" in entry and not kept) for part in unsent)
             assert all(part.dead or part.locked for part in unsent)
         elif kind not in ("user", "assistant", "system"):
             assert found == []

@@ -440,6 +440,11 @@ _BLANK = {"type": "text", "text": " "}
 _PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
 _SENT_AGAIN = "its agent sends it again as it is"
+# Attachments that 2.1.330 renders anew from their values, always or if tools or memory changed.
+_RENDERED_ANEW = frozenset({
+    "cowork_memory_context", "deferred_tools_delta", "message_pdf_reads", "poll_events",
+    "project_doc_reads",
+})  # fmt: skip
 # The records of requests, and the keys of their hashes (written since 2.1.300).
 _HASHES = {"api-request-shape": "shapeHash", "api-request-blob": "hash"}
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -527,8 +532,9 @@ def _recorded(value: Entry, path: KeyPath) -> Iterator[Part]:
 
 
 def _attached(entry: Entry) -> Iterator[Part]:
-    """Yield the parts of an attachment; `rendered` (2.1.330) is sent in its place if it exists."""
-    attachment, rendered = dict_or_empty(entry.get("attachment")), "rendered" in entry
+    """Yield the parts of an attachment; `rendered` (2.1.330) is sent in its place if it can be."""
+    attachment = dict_or_empty(entry.get("attachment"))
+    rendered = attachment.get("type") not in _RENDERED_ANEW and _is_rendered(entry.get("rendered"))
     is_file = attachment.get("type") == "file"
     kind: Kind = "tool_result" if is_file else "system"
     tool = "Read" if is_file else None
@@ -536,6 +542,19 @@ def _attached(entry: Entry) -> Iterator[Part]:
     locked = None if is_file or rendered else _SENT_AGAIN
     for part in _within(attachment, ("attachment",), kind, tool):
         yield replace(part, dead=rendered, locked=locked)
+
+
+def _is_rendered(messages: object) -> bool:
+    """Check whether 2.1.330 can send these messages: some, each with texts, and none empty."""
+    texts = [
+        [content] if isinstance(content, str) else [
+            block.get("text") for _, block in blocks_in(content)
+        ] for content in (
+            dict_or_empty(message).get("content")
+            for message in (messages if isinstance(messages, list) else ())
+        )
+    ]  # fmt: skip
+    return bool(texts) and all(listed and all(listed) for listed in texts)
 
 
 def _shown(value: Any, path: KeyPath, tool: str | None) -> Iterator[Part]:
