@@ -449,3 +449,31 @@ def test_values_from_before_a_compaction_are_found(world, path, conversation):
     assert show(world.settings(), world.store, last, session=SESSION)
     assert not world.restore(last).pending
     assert content(path, last).startswith("4 xxx")
+
+
+def test_a_signature_fits_again_where_only_unsent_values_left_before_it(world):
+    """A record and a screen's copy were extracted first, signatures behind them in a later run."""
+    conversation = ClaudeConversation()
+    conversation.note("api-request-shape", shapeHash="a" * 64, shape={"tools": ["y" * 3000]})
+    conversation.turn("short")
+    conversation.lines[-2]["toolUseResult"]["stdout"] = "o" * 3000
+    for _ in range(6):
+        conversation.user()
+        conversation.assistant()
+    name, before = f"{SESSION}.jsonl", len(conversation.lines)
+    path = world.put(name, conversation.bytes())
+    world.scan(abandoned_after_seconds=0)
+    for number in range(8):
+        conversation.user()
+        thinking = {"type": "thinking", "thinking": "", "signature": "S" * 400}
+        conversation.assistant(thinking, message=f"msg_{number}", stop=None)
+        conversation.call(f"toolu_{number}", message=f"msg_{number}")
+        conversation.result(call=f"toolu_{number}")
+        conversation.assistant()
+    world.put(name, path.read_bytes() + b"".join(map(dump, conversation.lines[before:])))
+    world.scan(abandoned_after_seconds=0)
+    assert path.read_bytes().count(b"signature") == 1
+    done = world.restore_all(SESSION, pristine=True)
+
+    assert path.read_bytes() == conversation.bytes()
+    assert done[0].note == ""

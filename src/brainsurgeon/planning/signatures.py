@@ -246,10 +246,12 @@ class Gatherer:
             self._altered = True
 
     def passed(self, parsed: ParsedLine) -> None:
-        """Note when a value was first extracted from an entry, after all edits of the entry."""
+        """Note when a sent value was first extracted from an entry, after all its edits."""
         taken = self._taken.get(parsed.ident or "")
         if taken and self._is_live(parsed.offset):
-            self._earliest = min(self._earliest, *(value.extracted_at for value in taken))
+            unsent = self.unsent(parsed)
+            sent = (value.extracted_at for value in taken if value.path not in unsent)
+            self._earliest = min((self._earliest, *sent))
 
     def _is_signed(self, thoughts: Thoughts) -> bool:
         if thoughts.dropped_by_itself and self._session.habits.drops_blocks:
