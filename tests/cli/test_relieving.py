@@ -46,7 +46,7 @@ def test_what_cannot_fit_ends_with_1(full, cli):
     assert told["after"]["load_tokens"] > told["room_tokens"] == 10
     assert told["least_tokens"] > 10
     least = f"{told['least_tokens']} of 10 tokens"
-    assert f"nothing taken out: what no value can take off needs {least}" in printed
+    assert f"nothing was extracted: what cannot be extracted needs {least}" in printed
     assert told["values_extracted"] == 0
     assert full.read_bytes() == before
 

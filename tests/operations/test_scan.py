@@ -538,7 +538,7 @@ def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
 
     assert (b"a" * 2000 in data, b"b" * 2000 in data, b"c" * 2000 in data) == (False, True, True)
     assert report.values_extracted == 1
-    assert reasons(report)["not extractable: its id stands twice in the file"] == 2
+    assert reasons(report)["not extractable: its id occurs twice in the file"] == 2
 
 
 def test_smaller_sessions_are_left_alone(world, session):

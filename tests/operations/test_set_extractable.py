@@ -168,7 +168,7 @@ def test_an_entry_whose_id_stands_twice_is_not_called_pinned(world, conversation
     conversation.user(ident="twice")
     conversation.assistant()
     world.put("s.jsonl", conversation.bytes())
-    with pytest.raises(ChangedError, match="stands twice"):
+    with pytest.raises(ChangedError, match="occurs twice"):
         pin(world, ident, False)
 
     assert path.read_bytes() == conversation.bytes()

@@ -202,7 +202,7 @@ def test_the_command_gets_each_signal_and_its_failure_is_an_event(world, talk, t
 
     assert said.read_text() == '{"kind": "signal"}'
     assert [(one.kind, one.facts["reason"]) for one in failures] == [
-        ("failure", "on_signal: its command ended with 3")
+        ("failure", "on_signal: its command exited with 3")
     ]
     assert world.store.events.take_signals() == []
 

@@ -64,10 +64,10 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("raise SystemExit(3)", "ended with 3"),
+        ("raise SystemExit(3)", "exited with 3"),
         ("pass", "said 0 characters"),
         ("print('x' * 9000)", "said 9,000 characters"),
-        ("print('x' * 99_999)", "said too much"),
+        ("print('x' * 99_999)", "printed too much"),
         ("import sys; sys.stdout.buffer.write(b'\\xff')", "no text"),
     ],
 )  # fmt: skip

@@ -40,7 +40,7 @@ def test_what_is_asked_for_archives_while_it_is_off():
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"unformed": "a compaction stands in it"}, "format: a compaction stands in it"),
+        ({"unformed": "it contains a compaction"}, "format: it contains a compaction"),
         ({"open": "its last reply does not close it"},
          "open turn: its last reply does not close it"),
         ({"closing_id": None}, "open turn: it has no last answer"),

@@ -116,10 +116,10 @@ def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatc
     """Within a second the same sight serves, so that a run does not read every process again."""
     monkeypatch.setattr(leases, "FRESH", 60.0)
     monkeypatch.setattr(leases, "AT_LAST", 60.0)
-    monkeypatch.setattr(leases, "_sight", leases._Sight())
+    monkeypatch.setattr(leases, "_cache", leases._MountCache())
     looked = []
-    look = leases._look_around
-    monkeypatch.setattr(leases, "_look_around", lambda: looked.append(1) or look())
+    look = leases._mounted_places
+    monkeypatch.setattr(leases, "_mounted_places", lambda: looked.append(1) or look())
     for number in range(5):
         (path.parent / f"{number}.jsonl").write_bytes(path.read_bytes())
     world.scan(keep_recent=0)
@@ -130,8 +130,8 @@ def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatc
 def test_no_process_is_looked_at_for_a_session_from_which_nothing_goes(world, path, monkeypatch):
     """A run over a session that is left as it is asks nobody what they have mounted."""
     looked = []
-    look = leases._look_around
-    monkeypatch.setattr(leases, "_look_around", lambda: looked.append(1) or look())
+    look = leases._mounted_places
+    monkeypatch.setattr(leases, "_mounted_places", lambda: looked.append(1) or look())
     left, told = world.scan(keep_recent=100), list(looked)
     cut = world.scan(keep_recent=0)
 

@@ -35,8 +35,8 @@ HEADINGS = {
     "init": "Setting up",
     "relieve": "When something is wrong",
 }
-# Former names of commands, and the words to write instead. A name that only lost its independence
-# still works, with a notice.
+# Former names of commands, and what replaces them. A name whose replacement needs no argument still
+# works, with a notice.
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",
@@ -54,7 +54,7 @@ RENAMED = {
 
 
 class Commands(TyperGroup):
-    """The commands under their headings; former names lead to the present ones."""
+    """Groups the commands under headings in the help, and accepts former names."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in RENAMED and args[0] not in self.commands:
@@ -92,13 +92,13 @@ def run() -> int:
         return error.exit_code
     except typer.Abort:
         return 130
-    except Exception as error:  # noqa: BLE001  nobody is shown a traceback
+    except Exception as error:  # noqa: BLE001  no user sees a traceback
         return complain_unexpectedly(error)
     return code if isinstance(code, int) else 0
 
 
 def complain(error: BrainsurgeonError) -> None:
-    """Print what went wrong to stderr, and as JSON to stdout if that was asked for."""
+    """Print an error to stderr, and with --json also to stdout as JSON."""
     from brainsurgeon.render import in_local_time
 
     if given.json:
@@ -117,7 +117,7 @@ def complain_unexpectedly(error: Exception) -> int:
     show = getattr(error, "show", None)
     if show is not None:  # an error of typer
         code = int(getattr(error, "exit_code", 2))
-        message = _of_wrong_words(error)
+        message = _usage_message(error)
         if "--json" in sys.argv:
             _complain_in_json(message or "a command is missing", code)
         if message is None:
@@ -133,7 +133,7 @@ def complain_unexpectedly(error: Exception) -> int:
     return 1
 
 
-def _of_wrong_words(error: Any) -> str | None:
+def _usage_message(error: Any) -> str | None:
     """Return typer's message in one line, with a hint to the help; None if it is the help."""
     words = getattr(getattr(error, "ctx", None), "command_path", "brainsurgeon")
     message = error.format_message()
@@ -172,7 +172,7 @@ def _options(
 def application(words: Sequence[str] = ()) -> typer.Typer:
     """Return the application; with one command only if the words name one.
 
-    Typer reads the signature of each command that it is given, about 1 ms each.
+    Adding a command takes about 1 ms, since typer reads its signature.
     """
     made = typer.Typer(
         cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -181,7 +181,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     made.callback()(_options)
     chosen = [name for name in words if name in COMMANDS]
     for name in chosen or COMMANDS:
-        made.command(name, hidden=name == "hook")(COMMANDS[name])  # nobody types it
+        made.command(name, hidden=name == "hook")(COMMANDS[name])  # only agents run it
     if not chosen:
         made.add_typer(store.store)
     return made

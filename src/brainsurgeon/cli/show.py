@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 class Sort(StrEnum):
-    """What the list of sessions is sorted by."""
-
     size = "size"
     saved = "saved"
     age = "age"
@@ -46,7 +44,7 @@ def sessions(
     session: Annotated[
         str | None,
         typer.Argument(
-            help="Only this one, in detail: path, id, prefix of it, or session key.",
+            help="Show this session in detail: its path, id, prefix of an id, or key.",
             autocompletion=session_titles,
         ),
     ] = None,
@@ -77,7 +75,7 @@ def sessions(
     settings = settings_of(config, json=json)
     if session is not None:
         if agent or state:
-            raise UsageError("--agent and --state go without a SESSION")
+            raise UsageError("--agent and --state cannot be combined with a SESSION")
         _print_context(settings, session, preview=preview)
         return
     from brainsurgeon.operations.sessions import sessions as operation
@@ -93,7 +91,6 @@ def sessions(
 
 
 def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
-    """Print what fills a session, what is extracted, and what the next scan would extract."""
     from brainsurgeon.operations.context import context as operation
     from brainsurgeon.operations.context import described
     from brainsurgeon.render import context as render
@@ -119,10 +116,10 @@ def estimate(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Compare what recorded calls cost under four policies.
+    """Compare the cost of recorded calls under four policies.
 
-    Nothing extracted (raw), as configured, only when the prompt cache is cold, and always at once.
-    Reads only.
+    The policies: extract nothing (raw), as configured, only when the prompt cache is cold, and
+    always at once. Changes nothing.
 
     \b
     Examples:
@@ -158,7 +155,7 @@ def show(
     search: Annotated[
         str | None,
         typer.Option(
-            "--search", metavar="TEXT", help="List where TEXT stands, extracted or not; any case."
+            "--search", metavar="TEXT", help="List where TEXT occurs, extracted or not; any case."
         ),
     ] = None,
     regex: Annotated[bool, typer.Option("--regex", help="TEXT is a regular expression.")] = False,
@@ -167,9 +164,9 @@ def show(
 ) -> None:
     """Print a stored value, an archived turn, or a whole session.
 
-    Nothing is touched. Of an archived turn and a session the lines are printed as the agent wrote
-    them, each placeholder filled. With --json each byte that is not valid UTF-8 is written as a
-    surrogate, \\udc80 to \\udcff.
+    Changes nothing. The lines of a turn or session are printed as the agent wrote them, with the
+    stored values in place of placeholders. With --json each byte that is not valid UTF-8 is written
+    as a surrogate, \\udc80 to \\udcff.
 
     \b
     Example:
@@ -185,7 +182,7 @@ def show(
         print_answer(render.hits_json, render.hits, hits)
         return
     if name is None or regex:
-        raise UsageError("show wants an ENTRY or a SESSION, or --search TEXT")
+        raise UsageError("show needs an ENTRY, a SESSION or --search TEXT")
     from brainsurgeon.operations.show import show as operation
     from brainsurgeon.operations.show import show_turn
 
@@ -196,7 +193,7 @@ def show(
                 _print_turn(turn, index=index)
                 return
             if index:
-                raise UsageError(f"{name!r} is no archived turn: --index goes with one")
+                raise UsageError(f"{name!r} is no archived turn; --index needs one")
             shown = operation(settings, store, name, session, key or [])
         except NotFoundError as error:
             if session or key or index or type(error) is not NotFoundError:
@@ -214,7 +211,7 @@ def show(
 def _print_session(
     settings: Settings, store: Store | None, name: str, no_entry: NotFoundError
 ) -> None:
-    """Print a whole session; raise `no_entry` if the name is not that of a session either."""
+    """Print a whole session; raise `no_entry` if there is no such session."""
     from brainsurgeon.lookup.sessions import session_named
     from brainsurgeon.operations.cat import cat
 
@@ -247,7 +244,7 @@ def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
 def evidence(
     session: SessionName,
     budget: Annotated[
-        int, typer.Option("--budget", min=0, help="Most bytes of results to print.")
+        int, typer.Option("--budget", min=0, help="Largest number of bytes of results to print.")
     ] = 32_000,
     last: Annotated[bool, typer.Option("--last", help="Only the last turn.")] = False,
     turn: Annotated[

@@ -30,7 +30,7 @@ store = typer.Typer(
     pretty_exceptions_enable=False,
 )  # fmt: skip
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @store.callback()
@@ -72,8 +72,8 @@ def restore(
 ) -> None:
     """Replace the store by a backup; the old store is kept beside it.
 
-    The backup is checked first, and sessions with placeholders newer than it are listed: their
-    values are only in the current store. Stop the daemon before.
+    The backup is checked first. Sessions with placeholders newer than the backup are listed: their
+    values are only in the current store. Stop the daemon first.
 
     \b
     Example:
@@ -86,7 +86,7 @@ def restore(
     with replacing_store(settings, file) as (replacement, carry_out):
         if not yes:
             say(sessions.before_replacing(replacement))
-            _ask("Put it in the place of the store?")
+            _ask("Replace the store by this backup?")
         done = carry_out(time.time())
     print_answer(sessions.replacement_json, sessions.replacement, done)
 
@@ -96,7 +96,7 @@ def purge(
     even_so: Annotated[
         bool,
         typer.Option(
-            "--even-so", help="Also if placeholders are left, whose values are then lost."
+            "--even-so", help="Remove it even if placeholders are left; their values are lost."
         ),
     ] = False,
     yes: Yes = False,
@@ -105,7 +105,7 @@ def purge(
 ) -> None:
     """Remove the store, if no session or archive contains a placeholder of it.
 
-    Restore everything first: brainsurgeon restore --all. Stop the daemon before.
+    Restore everything first: brainsurgeon restore --all. Stop the daemon first.
 
     \b
     Example:

@@ -70,16 +70,16 @@ class Settings(Profiled):
     min_reclaim: Reclaim = key(
         0.01,
         'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt, or of '
-        'the file where only values go that are never sent; or bytes (`"64KB"`)',
+        'the file if all removed values are never sent; or bytes (`"64KB"`)',
     )
-    quiet: Wait = key(30, "how long a session is unchanged before it is rewritten")
+    quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(
-        3600, "how long an open turn is unchanged before it counts as abandoned"
+        3600, "how long an open turn must be unchanged to count as abandoned"
     )
     keep_after_restore: Wait = key(600, "how long a restored value is not extracted again")
     keep_purge_control_calls: Switch = key(False, "keep the agent's own restore calls whole")
     scan_interval: Interval = key(30, "time between the scans of the daemon")
-    auto_cron: Cron = key(None, 'cron schedule of these scans instead (`"*/2 * * * *"`)')
+    auto_cron: Cron = key(None, 'cron schedule instead of `scan_interval` (`"*/2 * * * *"`)')
     watch: Switch = key(True, "scan soon after a change, too")
     retention: Duration = key(
         86_400, "how long a value is kept if no session contains its placeholder"
@@ -105,7 +105,7 @@ class Settings(Profiled):
         (), "`[[use]]` with `sessions` (globs) and `profile`: which sessions have which profile"
     )
     signals: SignalTable = key(
-        SignalTable.model_construct, "what is noticed about a session while it goes on"
+        SignalTable.model_construct, "what is reported about a running session"
     )
     prices: dict[str, PriceTable] = key(
         dict, "what a million input tokens cost in dollars, by globs of model ids"
@@ -178,7 +178,7 @@ class Settings(Profiled):
         return chosen
 
     def root_directories(self) -> list[Root]:
-        """Return the roots; OpenClaw's agents of this user if none is configured."""
+        """Return the configured roots, or else the directory of this user's OpenClaw agents."""
         looks = self.databases != "off"
         if not self.roots:
             return [Root(openclaw_agents(), required=False, databases=looks)]
@@ -244,7 +244,6 @@ class Settings(Profiled):
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
         chosen = self.budget_rules(), self.price_rules(), self.profiles, self.use
-        # The rules for archiving matter only if something may be archived.
         archive = (self.archive_rules(),) if self.archive.enabled or self.use else ()
         text = repr((self.decision_rules(), *where, known, *chosen, *archive))
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -1,9 +1,8 @@
-"""Codex: its files are recognised, and only read.
+"""Codex sessions are recognised and read, but never changed.
 
-A running Codex keeps its session open as long as it lives, and continues to write to a file that
-was replaced. Versions from 0.146 on store offsets of the file in a database of their own; when the
-offsets shift, the conversation disappears from their lists (openai/codex, issues 43744, 35746 and
-38341).
+A running Codex keeps its session file open, and would go on writing to a file that was replaced.
+Versions from 0.146 on store offsets of the file in a database of their own; when the offsets shift,
+the conversation disappears from their lists (openai/codex, issues 43744, 35746 and 38341).
 """
 
 import json
@@ -15,16 +14,16 @@ from brainsurgeon.model.entries import Entry
 
 NAME = "codex"
 HEAD = 65_536
-"""Bytes of a file within which its working directory stands."""
+"""Number of bytes at the start of a file in which its working directory is searched for."""
 _WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 ONLY_READ = (
-    "Codex sessions are only read: a running Codex keeps its file open, and newer ones remember"
+    "Codex sessions are only read: a running Codex keeps its file open, and newer versions store"
     " offsets in it"
 )
 
 
 def agent(head: bytes) -> str | None:
-    """Return the name of an agent, made of its working directory as Claude Code does it."""
+    """Return an agent name made of the working directory in the way Claude Code makes it."""
     found = _WORKING_DIRECTORY.search(head)
     try:
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None

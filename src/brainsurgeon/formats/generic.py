@@ -1,7 +1,7 @@
 """Generic entries: flat tool calls and results with an id of their own.
 
-For example `{"type": "tool_result", "__id": "msg-7", "output": "…"}`. For all JSONL of agents
-without a dialect of their own.
+For example `{"type": "tool_result", "__id": "msg-7", "output": "…"}`. For JSONL of agents without a
+format of their own.
 """
 
 import hashlib
@@ -71,10 +71,7 @@ OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result
 
 
 class Generic(Format):
-    """The dialect of agents without one of their own.
-
-    The agent that reads these entries is unknown, and so are its signatures.
-    """
+    """The format of unknown agents; it is unknown, too, how they check signatures."""
 
     name = "generic"
     version = 3
@@ -115,7 +112,7 @@ class Generic(Format):
         return Survey(window, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the entry's `__id`, else its `id`, else one made of its line number and a digest.
+        """Return the entry's `__id` or `id`, or else an id made of its line number and a digest.
 
         The digest covers only values that our edits never change, so the id stays the same.
         """
@@ -202,23 +199,23 @@ class Generic(Format):
                 yield Answer(part.path, text, call_id)
 
 
-def _left_alone(value: Any, depth: int = 4) -> Any:
+def _unedited(value: Any, depth: int = 4) -> Any:
     """Return the values of an entry that our edits never change, down to `depth` levels."""
     if isinstance(value, dict | list) and not depth:
         return None
     if isinstance(value, dict):
         return [
-            (key, _left_alone(item, depth - 1))
+            (key, _unedited(item, depth - 1))
             for key, item in value.items()
             if key not in _OURS_TO_CHANGE or (key == "message" and isinstance(item, dict))
         ]  # fmt: skip
     if isinstance(value, list):
-        return [_left_alone(item, depth - 1) for item in value]
+        return [_unedited(item, depth - 1) for item in value]
     return value
 
 
 def _unchanging(entry: Entry) -> bytes:
-    rest = repr(_left_alone(entry)).encode("utf-8", "replace")
+    rest = repr(_unedited(entry)).encode("utf-8", "replace")
     return hashlib.sha1(rest, usedforsecurity=False).digest()
 
 

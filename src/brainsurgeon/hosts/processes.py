@@ -10,7 +10,7 @@ from contextlib import suppress
 
 _MOST_ANCESTORS = 64
 _GLANCE = 0.02  # seconds between two checks of a command: `cat /dev/zero` writes 2 MB
-_MOST_ROUNDS = 10  # of killing what was started meanwhile
+_MOST_ROUNDS = 10  # of killing; processes may start others in the meantime
 # Fields 3, 4, 6 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
@@ -57,9 +57,9 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill the first process of a process session, and all that it and they started.
+    """Kill the leader of a process session, all members of the session, and their descendants.
 
-    Programs such as timeout(1) give what they start a process group of its own, others a session.
+    Some programs start their children in another process group (timeout(1)) or session.
     """
     for _ in range(_MOST_ROUNDS):
         children, members = defaultdict[int, list[int]](list), [leader]
@@ -96,12 +96,12 @@ def output_of(
 ) -> bytes:  # fmt: skip
     """Run a command with data on its standard input and return at most `most` bytes of output.
 
-    It and what it started are killed after `timeout` seconds, or if `check_stop` raises. Raises
-    CommandFailedError if it cannot be run, says more, or ends with another code than 0.
+    The command and its descendants are killed after `timeout` seconds, or if `check_stop` raises.
+    Raises CommandFailedError if it cannot be run, prints more, or exits with another code than 0.
     """
     begun, output, rest = time.monotonic(), None, data or None
     try:
-        process = subprocess.Popen(  # noqa: S603  it is the operator's own
+        process = subprocess.Popen(  # noqa: S603  the command is configured by the user
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
@@ -119,11 +119,11 @@ def output_of(
                 except subprocess.TimeoutExpired as still_running:
                     rest, size = None, len(still_running.output or b"")
                 if size > most:
-                    raise CommandFailedError("its command said too much")
+                    raise CommandFailedError("its command printed too much")
         finally:
             kill_with_descendants(process.pid)
     if process.returncode != 0:
-        raise CommandFailedError(f"its command ended with {process.returncode}")
+        raise CommandFailedError(f"its command exited with {process.returncode}")
     return output
 
 

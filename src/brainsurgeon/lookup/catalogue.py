@@ -5,7 +5,7 @@ import os
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions.opening import AnyOpen, identity_of, look_at
+from brainsurgeon.sessions.opening import AnyOpen, identity_of, session_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.columns import path_text
 
@@ -18,8 +18,8 @@ def find(store: Store, session: AnyOpen) -> SessionRecord | None:
 def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
     """Return the row of a session file, or None. Writes nothing.
 
-    Prefers the row with this path, unless its session id differs. Otherwise it is a row with the
-    same session id whose session is no longer at its last known path.
+    That is the row with this path, unless its session id differs; else a row with the same session
+    id whose session is no longer at its last known path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -28,7 +28,7 @@ def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRe
 
 
 def _has_left(record: SessionRecord) -> bool:
-    """Check whether a session has certainly left its last known path."""
+    """Check whether a session is certainly no longer at its last known path."""
     if record.displaced:
         return True
     in_database = False
@@ -40,7 +40,7 @@ def _has_left(record: SessionRecord) -> bool:
         return isinstance(error, FileNotFoundError)
     if not in_database and os.path.realpath(record.path) != record.path:
         return True  # reached through a link; links are not followed
-    file = look_at([Root(record.root)], record.path)
+    file = session_at([Root(record.root)], record.path)
     if not isinstance(file, SessionFile):
         return in_database and file is None
     return identity_of(file) not in (None, record.identity)  # another session took its path
@@ -49,7 +49,7 @@ def _has_left(record: SessionRecord) -> bool:
 def update(store: Store, session: AnyOpen) -> SessionRecord | None:
     """Return the row of an open session, updated if the session has moved."""
     record = find(store, session)
-    if record and not lies_there(record, session.file, session.identity):
+    if record and not is_current(record, session.file, session.identity):
         return note(store, session)
     return record
 
@@ -66,7 +66,7 @@ def note_within(store: Store, session: AnyOpen) -> SessionRecord:
     return store.sessions.note(session.file, session.format.name, session.identity, record)
 
 
-def lies_there(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:
+def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:
     """Check whether a row has the current path, agent and id of a session file."""
     return (
         not record.displaced

@@ -16,7 +16,7 @@ from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.opening import failing, identity_of, look_at, open_session
+from brainsurgeon.sessions.opening import failing, identity_of, open_session, session_at
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 
@@ -106,7 +106,7 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
             continue
         linked = not record.displaced and _place_of(record.path) in places  # by a hard link
         looked_for = linked or (beyond and not record.displaced)
-        file = look_at([Root(record.root)], record.path) if looked_for else None
+        file = session_at([Root(record.root)], record.path) if looked_for else None
         if isinstance(file, SessionFile):
             sessions.append(session_of(file, beyond=not linked))
         else:

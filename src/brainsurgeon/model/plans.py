@@ -43,8 +43,8 @@ class Removal(_Replacement, frozen=True):
     text block replaces a whole object. A `forced` removal was requested: it is made whatever it
     gains. `anchor` is the id of the value's tool call, which an agent keeps when it writes its
     history anew under new entry ids. `rest` is a digest of the rest of the line, None if entry ids
-    are random. `takes_over` is the id of the extraction whose value it stores instead. The next
-    request carries `tokens` less.
+    are random. `takes_over` is the id of an extraction: its stored value is used instead of this
+    one. The next request is `tokens` smaller.
     """
 
     name: str
@@ -170,17 +170,17 @@ class Plan(Struct, frozen=True):
 
     `edits` are in file order. `due_at` is when a decision next changes by time alone. `protected`
     tells until when entries, by their ids, keep values because they were restored. `sighted` are
-    the extractions in the file. Extractions of the last look that are not there any more are `gone`
-    if their entries still stand, else `missing`. `foreign` are whole values that are placeholders
-    without a record. `requests` are fulfilled by the plan; `unanswered` are requests to redact that
-    are over although no answer was found. `asked_until` is the newest request that the plan takes
-    into account. `restored` are the entries to remember as restored. `missed` names, by entry, each
-    request that could not be carried out and why. `deferred` is why nothing may be changed now.
-    `unfit` names the entries whose signed thinking was to return or to leave, but cannot.
-    `left` names, by entry, each placeholder that stays although everything was to be restored, and
-    why. `waits` is why live values wait that nobody requested, or None. `load` is the number of
-    tokens of the session's last prompt and its answer, 0 if it is unknown, `off` the tokens that
-    requests carry less by what is extracted already.
+    the extractions in the file. Extractions that the last run saw and that are no longer there are
+    `gone` if their entries still exist, else `missing`. `foreign` are whole values that are
+    placeholders without a record. `requests` are fulfilled by the plan; `unanswered` are requests
+    to redact that end because no answer was found. `asked_until` is the newest request that the
+    plan takes into account. `restored` are the entries to remember as restored. `missed` names, by
+    entry, each request that could not be carried out and why. `deferred` is why nothing may be
+    changed now. `unfit` are the entries whose signed thinking should be restored or removed, but
+    cannot be. `left` names, by entry, each placeholder that stays although everything was to be
+    restored, and why. `waits` is why live values that rules select are not extracted yet, or None.
+    `load` is the number of tokens of the session's last prompt and its answer, 0 if it is unknown,
+    `off` the tokens by which existing extractions make each request smaller.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -224,7 +224,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def unsent_gain(self) -> int:
-        """The bytes that it saves of values that no request carries."""
+        """The bytes saved by removing values that no request contains."""
         return sum(removal.gain for removal in self.removals if not removal.tokens)
 
     @property

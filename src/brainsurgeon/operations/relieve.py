@@ -28,7 +28,7 @@ from brainsurgeon.rewrite.inspect import (
     moved_away,
     records_of,
 )
-from brainsurgeon.sessions.opening import as_it_is_now, failing, open_session
+from brainsurgeon.sessions.opening import current_state, failing, open_session
 from brainsurgeon.store import Store
 
 _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
@@ -53,7 +53,7 @@ def relieve(
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
         with changing(file, file.title), store.runs.run("relieve", clock()):
-            relief, rewrite = _relieved(settings, store, as_it_is_now(file), wanted, clock)
+            relief, rewrite = _relieved(settings, store, current_state(file), wanted, clock)
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())
         return Relief(chosen.title, pending=True, reason=str(why))

@@ -62,13 +62,13 @@ from brainsurgeon.rewrite.inspect import (
     put_away,
     records_of,
 )
-from brainsurgeon.sessions.opening import as_it_is_now, open_session
+from brainsurgeon.sessions.opening import current_state, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import row_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
-from brainsurgeon.store.requests import LONGEST_WAIT
+from brainsurgeon.store.requests import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
 LOST = "extracted into another store: set state_dir to its directory, if that still exists"
@@ -155,7 +155,7 @@ def restore(
     count = sum(edit.entry_id in others for edit in plan.restorations)
     undone = {edit.entry_id for edit in plan.fields if edit.undoes}
     if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
-        if is_there(as_it_is_now(file)):
+        if is_there(current_state(file)):
             return replace(already, others=count, missed=not_done if others else ())
         reasons = [why for ident, why in plan.missed if ident == named.entry_id]
         reason = ", ".join(reasons) or "its placeholder no longer stands there"
@@ -230,7 +230,7 @@ def recorded(session: Session) -> SessionRecord:
 def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
     """Return why a session is not idle, or "". If it is not, the caller may be its agent."""
     try:
-        current = as_it_is_now(file)
+        current = current_state(file)
         with examine_quiet(settings, current, store.files.at(file.path), now) as examined:
             examined.check_turn()
     except NotIdleError as why:
@@ -241,7 +241,7 @@ def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -
 
 
 def _patience(settings: Settings) -> float:  # until a pending restore lapses and waiting ends
-    return max(float(settings.keep_after_restore), LONGEST_WAIT)
+    return max(float(settings.keep_after_restore), LEAST_WAIT)
 
 
 def _has_originals(

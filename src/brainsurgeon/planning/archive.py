@@ -1,7 +1,7 @@
 """Archive turns: gather them, decide which are archived, group them, and draft the edits.
 
-Sessions have many thousand turns, and turns many thousand entries. So only two numbers are kept of
-each entry, and of a turn only the facts of its summary, if it may be archived.
+Sessions have many thousand turns, and turns many thousand entries. To save memory, only the offset
+and a hash are kept for each entry, and the facts of a summary only for turns that may be archived.
 """
 
 from __future__ import annotations
@@ -51,26 +51,25 @@ from brainsurgeon.planning.summaries import (
 )
 from brainsurgeon.planning.tail import Frontier
 
-# Characters kept of a failed result's first line, and number of (newest) failed results kept.
+# Characters kept of the first line of a failed result, and how many of the newest are kept.
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
-# How many times archived turns are archived again, and the number of consecutive ones above which
-# they become one.
+# The greatest depth of nested archives, and the most adjacent archives that are not merged.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
-# Characters kept of an answer: enough to see whether it was extracted.
+# Characters kept of an answer: enough to recognise a placeholder or an archive.
 _BEGIN = 300
 _LONGEST_NAME = 40
-# The text may grow by at most this share of the characters that leave.
+# A summary may be longer than the answer by at most this share of the removed characters.
 _WORTH = 0.5
 
 
 class Weight(NamedTuple):
     """The size of some entries.
 
-    `chars` are the characters of all values, `going` those of the values that leave in the flat
-    form. `sent` is what a request contains. `calls` are tool calls, `messages` live messages.
+    `chars` are the characters of all values, `going` those that the flat form removes. `sent` is
+    their part of a request. `calls` and `messages` count tool calls and live messages.
     """
 
     chars: int = 0
@@ -169,7 +168,7 @@ class Calls(Struct):
         )  # fmt: skip
 
 
-# The value of `calls` in every turn that has ended.
+# `calls` of turns that have ended, to free memory.
 _ENDED = Calls()
 
 
@@ -179,9 +178,9 @@ class GatheredTurn(Struct):
     `closing` is its last reply, at the index `at` of its entries, whether or not it closes the
     turn. `ids` are hashes. `broken` is the index of the first entry that does not continue the
     previous one, `nameless` of the first without an id, `fixed` of the first that has to stay on
-    the branch, with its kind. `behind` means that a part of the conversation follows the last
-    reply. `named` are the indexes of entries that another entry refers to, with the offset and id
-    of the other. `facts` are None before the turn has ended, and always if it cannot be archived.
+    the branch, with its kind. `behind` means that results or other messages follow the last reply.
+    `named` lists references to its entries: the index of the entry, offset and id of the other
+    entry. `facts` are None until the turn ends, or if it cannot be archived.
     """
 
     turn: Turn
@@ -256,10 +255,10 @@ class GatheredTurn(Struct):
         if closing is None or not closing.step.closes or closing.step.text_path is None:
             return "its last reply does not close it"
         if self.behind:
-            return "something stands behind its last reply"
+            return "its last reply is followed by another entry"
         if calls.tools.total() != calls.answered or calls.balance:
             return "a call has no result, or more than one"
-        return "a call stands in it twice" if calls.twice else None
+        return "a call occurs in it twice" if calls.twice else None
 
     def digest_of(self, note: str | None) -> bytes:
         """Return the digest of the ended turn and a note: the key of its summary in `Archiving`."""
@@ -275,12 +274,12 @@ def _short(entry: TurnEntry) -> TurnEntry:
 class Archiving(Struct, frozen=True):
     """The archive settings and requests of a session.
 
-    `asked` are the notes of requested turns by the ids of their prompts, None without a note.
-    `summaries` are texts made elsewhere, by the digests of their turns. `refused` are closing
-    entries whose lines cannot be edited with certainty. In the linked form the live turns that end
-    before the newest `beyond` messages become one archive, whatever their size, and so do as many
-    of the oldest as leave at most `most` live messages; 0 switches either off. The newest `spared`
-    live turns are archived by the rules `before`.
+    `asked` maps the prompt ids of requested turns to their notes, or to None. `summaries` maps
+    digests of turns to summaries that the configured command wrote. `refused` are closing entries
+    whose lines cannot be edited with certainty. In the linked form, the live turns that end before
+    the newest `beyond` messages become one archive, whatever their size; further turns are
+    archived, the oldest first, until at most `most` live messages remain. 0 switches either off.
+    The rules `before` apply to the newest `spared` live turns.
     """
 
     rules: ArchiveRules
@@ -348,7 +347,7 @@ def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
 class Conversation:
     """The turns of a session, oldest first, and the number of its live messages.
 
-    `twice` are the hashes of ids that occur twice in it.
+    `twice` are the hashes of ids that occur more than once.
     """
 
     def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
@@ -358,8 +357,8 @@ class Conversation:
         self._archived = {value.entry_id: value for value in session.records.extractions
                           if value.archive_id is not None and not value.links}  # fmt: skip
         self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
-        # By the hash of an id: the entries (offset, id) that refer to it, except an entry that
-        # continues it in its turn or off the active branch.
+        # The entries (offset, id) that refer to an id, by its hash. The next entry of the same
+        # turn, or of the same branch off the active one, is not counted as a reference.
         self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self.turns: list[GatheredTurn] = []
         self.messages = 0
@@ -436,9 +435,9 @@ class Conversation:
             gathered.archived = record.shows_in(entry) if record else begins_so
 
     def _hold(self, turn: Turn, state: EntryState) -> None:
-        """Note why an entry keeps its turn from being archived, if it does.
+        """Record the reason if an entry prevents its turn from being archived.
 
-        A reason that ends by time gives way to a lasting one, or to one that ends later.
+        The reason that holds longest wins.
         """
         if turn.held and turn.until is None:
             return
@@ -456,7 +455,7 @@ class Conversation:
                 turn.held, turn.until = f"restored {ago} s ago: {ident}", until
 
     def _end_turn(self) -> None:
-        """Describe the last turn, and keep the facts of its summary only if it may be archived."""
+        """Complete the last turn. The facts of its summary are kept only if it may be archived."""
         if not self.turns:
             return
         gathered, rules, asked = self.turns[-1], self._archiving.rules, self._archiving.asked
@@ -482,26 +481,26 @@ class Conversation:
 
     def _unformed(self, gathered: GatheredTurn) -> str | None:
         if self._form.archives is None:
-            return "sessions of this kind have no form for it"
+            return "turns of such sessions cannot be archived"
         closing, at = gathered.closing, gathered.at
         if closing is None or at is None:
             return None
         if gathered.prompt.ident is None or closing.ident is None:
-            return "an entry of it has no usable id"
+            return "its prompt or last answer has no usable id"
         if placeholder_in(closing.step.text):
             return "its last answer is extracted"
         if not self.linked:
             ends = {hash(gathered.prompt.ident), hash(closing.ident)}
-            return "its id stands twice" if ends & self.twice else None
+            return "its id occurs twice" if ends & self.twice else None
         if self.is_unsure(gathered, at):
             return "an id is missing or occurs twice"
         if not gathered.follows(at):
             return "its entries do not follow one another"
         fixed = gathered.fixed
-        return f"a {fixed[1]} stands in it" if fixed and fixed[0] < at else None
+        return f"it contains a {fixed[1]}" if fixed and fixed[0] < at else None
 
     def is_unsure(self, gathered: GatheredTurn, last: int) -> bool:
-        """Check whether an entry of a turn up to an index has no id, or one that occurs twice."""
+        """Check whether an entry of a turn, up to an index, has no id or an ambiguous one."""
         if gathered.nameless is not None and gathered.nameless <= last:
             return True
         return bool(self.twice) and not self.twice.isdisjoint(gathered.ids[: last + 1])
@@ -524,8 +523,8 @@ class Archival(Struct, frozen=True):
     """The changes to the closing entry of the turns that become one archive.
 
     In the linked form the closing entry continues `link` afterwards, and `parent` before; both are
-    None in the flat form. `middle` is what requests carry of the entries that leave with the link.
-    The turns stand in the `span` of offsets, which ends at the closing entry.
+    None in the flat form. `middle` is the part of a request that the link removes. `span` are the
+    offsets of the first prompt and of the closing entry.
     """
 
     archive: Archive
@@ -549,8 +548,9 @@ class Archival(Struct, frozen=True):
 class Archivals(Struct, frozen=True):
     """All archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
 
-    The entries at the offsets in `left` leave the active branch, those in `emptied` lose thinking
-    and results of any length. At most `most` live messages remain; None means that more do.
+    `left` are the offsets of entries that leave the active branch, `emptied` of entries whose
+    thinking and results are removed, whatever their length. At most `most` live messages remain;
+    None if that is not reached.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
@@ -674,12 +674,12 @@ class _Archiver(Conversation):
         )  # fmt: skip
 
     def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
-        """Return the groups of turns that become one archive each, and the messages above `most`.
+        """Return groups of turns, one for each joint archive, and the messages above `most`.
 
-        The oldest live turns that end before the newest `beyond` messages are one group, or as many
-        of them as may be joined. Further groups are made of the oldest turns until at most `most`
-        messages remain. In a row of adjacent archives longer than FOLD_AFTER, the oldest half is
-        merged until the row is short enough. `chosen` are the turns that are archived anyway.
+        The first group are the oldest live turns that end before the newest `beyond` messages, as
+        far as they may be joined. Further groups are made of the oldest turns until at most `most`
+        messages remain. While more than FOLD_AFTER archives are adjacent, the older half of them is
+        merged into one. `chosen` are the turns that are archived anyway.
         """
         alone = {id(gathered): _messages_between([gathered]) for gathered in chosen}
         excess = self.messages - self._archiving.most - sum(alone.values())
@@ -706,9 +706,9 @@ class _Archiver(Conversation):
     def _capped(
         self, live: _Group, alone: Mapping[int, int], excess: int
     ) -> tuple[list[_Group], int]:
-        """Return groups of the oldest turns that save the messages in `excess`, and what is left.
+        """Return groups of the oldest turns that save `excess` messages, and how many are left.
 
-        A turn that may not be joined stays, and the next group begins behind it.
+        A turn that may not be joined stays, and the next group begins after it.
         """
         groups, begin = [], 0
         while self._archiving.most and excess > 0 and begin < len(live):
@@ -728,7 +728,7 @@ class _Archiver(Conversation):
         return groups, excess
 
     def _rows(self, live: _Group, chosen: Container[int]) -> list[list[tuple[_Group, int]]]:
-        """Return the rows of adjacent archives that could be archived again, with their depths."""
+        """Return rows of adjacent archives that may be merged, each archive with its depth."""
         rows: list[list[tuple[_Group, int]]] = [[]]
         for gathered in live:
             depth = gathered.turn.depth or int(id(gathered) in chosen)
@@ -769,7 +769,7 @@ class _Archiver(Conversation):
         unsure = self.is_unsure
         if any(unsure(gathered, len(gathered.ids)) for gathered in inner) or unsure(last, at):
             return False
-        # No entry outside the group may refer to an entry that leaves the branch with the group.
+        # No entry outside the group may refer to an entry that leaves the branch.
         return not any(
             begin <= index < end and not group[0].prompt.offset <= offset <= closing.offset
             for gathered, begin, end in _between(group)

@@ -39,7 +39,7 @@ from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.tail import Frontier
 
-_TWICE = "its id stands twice in the file"
+_TWICE = "its id occurs twice in the file"
 _UNSURE = "nobody can tell whether it is the entry that was recorded"
 _OURS = re.compile("|".join(map(re.escape, (PREFIX, MARK, *FIELDS))).encode())
 

@@ -286,14 +286,6 @@ def replacement(done: Replacement) -> str:
     return "\n".join(lines)
 
 
-def compaction_json(before: int, after: int) -> dict[str, Any]:
-    return {"bytes_before": before, "bytes_after": after}
-
-
-def compaction(before: int, after: int) -> str:
-    return f"store: {bytes_(before)} -> {bytes_(after)}"
-
-
 def purge_json(done: Purge) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         "removed": done.removed, "store_path": done.directory,

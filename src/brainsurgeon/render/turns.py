@@ -31,7 +31,7 @@ from brainsurgeon.render import (
 )
 
 _MOST_ROWS = 8
-_NAME = 11  # characters for the name of a session at least, with the space around it
+_NAME = 11  # least width of a session name, with the space around it
 _METHODS = {
     "session": "by {calls} of its own calls",
     "agent": "by its agent's other sessions",
@@ -125,7 +125,7 @@ def archives(listed: Sequence[StandingArchive], now: float) -> str:
     return table(*columned(_COLUMNS, room, listed, now), left=2, whole=1)
 
 
-# The widths are of the room beside the names.
+# Each width is the least room beside the session name in which the column is shown.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),
@@ -199,7 +199,7 @@ def fullness(full: Fullness) -> str:
 
 
 def loads(totals: Loads) -> list[str]:
-    """Return the remembered loads of all sessions in one line; no line without sessions."""
+    """Return one line with the total of the stored loads, or none without sessions."""
     if not totals.sessions:
         return []
     share = _percent(totals.load / totals.window) if totals.window else "-"
@@ -243,10 +243,10 @@ def relief(done: Relief, *, dry_run: bool) -> str:
         lines.append(f"  {bytes_(done.protected_bytes)} protected until {until}; --now takes them")
     if done.least is not None:
         least = f"{done.least:,} of {done.room:,} tokens"
-        lines.append(f"  nothing taken out: what no value can take off needs {least}")
+        lines.append(f"  nothing was extracted: what cannot be extracted needs {least}")
     if done.refused:
         entries = ", ".join(map(safe, done.refused))
-        lines.append(f"  signatures that cannot leave, so the next prompt is refused: {entries}")
+        lines.append(f"  signatures that cannot be removed; the next prompt is refused: {entries}")
     if done.reason:
         lines.append(f"  not now: {safe(done.reason)}")
     return "\n".join(lines)

@@ -49,7 +49,7 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
-from brainsurgeon.sessions.opening import as_it_is_now, failed
+from brainsurgeon.sessions.opening import current_state, failed
 from brainsurgeon.sessions.reading import OpenSession, RefusedError, RolledBackError
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
 from brainsurgeon.sessions.row_writing import RowPlan, RowWriter, by_row, chunks, digests, rewritten
@@ -238,7 +238,7 @@ class Attempt:
             journal.abandon(journal_id)
         elif isinstance(outcome, Exchange):
             _record_end(self.store, journal_id, self.change, self.confirmation)
-            journal.ended(journal_id, outcome.ends)
+            journal.record_ends(journal_id, outcome.ends)
 
     def end(self, outcome: Exchange | Exception | None) -> None:
         if isinstance(outcome, Exchange):
@@ -718,7 +718,7 @@ def carry_out(
     while True:
         try:
             with changing(file, record.title):
-                file_now, now = as_it_is_now(file), clock()
+                file_now, now = current_state(file), clock()
                 state = store.files.at(file.path)
                 with examine_quiet(settings, file_now, state, now) as examined:
                     examined.check_turn()

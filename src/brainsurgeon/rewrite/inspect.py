@@ -30,7 +30,7 @@ from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
 from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.store import Store
-from brainsurgeon.store.requests import LONGEST_WAIT
+from brainsurgeon.store.requests import LEAST_WAIT
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
@@ -230,7 +230,7 @@ class Examination(Struct, frozen=True):
         survey = self.format.survey(lines, by.window) if wider else self.survey
         session = Snapshot(
             lines, self.format, survey, records, self.now, changed_at=self.now - self.silent,
-            patience=max(LONGEST_WAIT, self.settings.abandoned_after),
+            patience=max(LEAST_WAIT, self.settings.abandoned_after),
             branches_die_at=self.forgotten_at, habits=self.habits,
         )  # fmt: skip
         return plan(

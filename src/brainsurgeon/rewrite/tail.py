@@ -152,7 +152,7 @@ def look_at_growth(
             or _rules(examined, memory.rules) != before.rules
             or not is_named(file)
             or (record.id if record else None) != before.session_id
-            or (record and not catalogue.lies_there(record, file, before.identity))
+            or (record and not catalogue.is_current(record, file, before.identity))
         ):
             return None
         examined.check_turn()

@@ -159,7 +159,7 @@ def unproven_at(path: str) -> str | None:
 
 # Seconds for which the mounts are cached, since a run needs them for every file.
 FRESH = 1.0
-# The same right before an exchange: a container may have been started since.
+# Like FRESH, right before an exchange: a container may have been started in the meantime.
 AT_LAST = 0.05
 
 # A filesystem (major:minor) and a path within it.
@@ -180,14 +180,14 @@ class _Mount(Struct, frozen=True):
         return self.device, os.path.normpath(os.path.join(self.root, inner))
 
 
-class _Sight(Struct):
-    """All places that are mounted somewhere or are mount points, at a time (monotonic)."""
+class _MountCache(Struct):
+    """The places that are mounted or mount points, as read at a time (monotonic seconds)."""
 
     at: float = float("-inf")
     places: frozenset[_Place] = frozenset()
 
 
-_sight = _Sight()
+_cache = _MountCache()
 
 
 def obstacle(directory: int, name: str, *, at_last: bool = False) -> str | None:
@@ -196,21 +196,21 @@ def obstacle(directory: int, name: str, *, at_last: bool = False) -> str | None:
     `directory` is an open descriptor of its directory. `at_last` allows only a recent cache.
     """
     try:
-        if time.monotonic() - _sight.at > (AT_LAST if at_last else FRESH):
-            _sight.places = frozenset(_look_around())
-            _sight.at = time.monotonic()
+        if time.monotonic() - _cache.at > (AT_LAST if at_last else FRESH):
+            _cache.places = frozenset(_mounted_places())
+            _cache.at = time.monotonic()
         above = os.readlink(os.fsencode(f"/proc/self/fd/{directory}"))
         with open(f"/proc/self/fdinfo/{directory}", "rb") as lines:
             mount = next(line.split()[1] for line in lines if line.startswith(b"mnt_id:"))
         device, path = _mounts("self")[mount].within(above)
     except (OSError, KeyError, StopIteration):  # no Linux, or no /proc: nothing can be seen
         return None
-    if (device, os.path.join(path, os.fsencode(name))) in _sight.places:
+    if (device, os.path.join(path, os.fsencode(name))) in _cache.places:
         return "the file is a mount point of its own (a container was given this one file)"
     return None
 
 
-def _look_around() -> Iterator[_Place]:
+def _mounted_places() -> Iterator[_Place]:
     met = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         namespace = pid
@@ -232,7 +232,7 @@ def _mounts(pid: str) -> dict[bytes, _Mount]:
         return _parsed(lines.read())
 
 
-@lru_cache(maxsize=4)  # it is read for every changed file and is nearly always the same
+@lru_cache(maxsize=4)  # read for every changed file, and nearly always the same
 def _parsed(lines: bytes) -> dict[bytes, _Mount]:
     mounts = {}
     for line in filter(None, lines.split(b"\n")):

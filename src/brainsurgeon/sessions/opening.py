@@ -35,12 +35,12 @@ def identity_of(file: SessionFile) -> str | None:
         return None
 
 
-def look_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:
+def session_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:
     """Return the session or unreadable place at one path, in either medium, or None."""
     return discover_at(roots, path) or row_at(roots, path)
 
 
-def as_it_is_now(file: SessionFile) -> SessionFile:
+def current_state(file: SessionFile) -> SessionFile:
     """Return the current state of a session. Raises FileNotFoundError if it is gone."""
     if not file.in_database:
         status = os.stat(file.path, follow_symlinks=False)

@@ -48,7 +48,7 @@ class RowPlace(NamedTuple):
 class RowIndex(list[RowPlace]):
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
         super().__init__()
-        self.size = 0  # in bytes, of all lines together
+        self.size = 0  # bytes of all lines with their newlines
         for seq, size in sizes:
             self.append(RowPlace(seq, self.size, size))
             self.size += size + 1
@@ -56,7 +56,7 @@ class RowIndex(list[RowPlace]):
     def at(self, offset: int) -> int:
         """Return the number of the event whose line has the byte at `offset`, from 0."""
         if not 0 <= offset < self.size:
-            raise ValueError("no line stands there")
+            raise ValueError("no line has this offset")
         return bisect_right(self, offset, key=lambda place: place.offset) - 1
 
 
@@ -171,8 +171,8 @@ def list_rows(
     """Yield the sessions in the databases below the roots, and every unreadable database.
 
     `own` maps paths of sessions to the times (milliseconds) of our last writes. A database for
-    which `rests` returns true has not changed: it is not opened, and its sessions are left out.
-    `only` is the path of one database, or of a session in it.
+    which `rests` returns true is unchanged, with nothing due: its sessions are left out. `only` is
+    the path of one database, or of a session in it.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:
@@ -295,7 +295,7 @@ class OpenRows(Recognised):
             window = openclaw_gate.window(database, file.name)
             sizes = openclaw_schema.sizes(database, self.schema, file.name)
         except AgentDatabaseError as error:
-            if self.schema.unknown:  # with a table or column of its own
+            if self.schema.unknown:
                 raise RefusedError(self.schema.unknown) from error
             raise
         if window is None:
@@ -303,7 +303,7 @@ class OpenRows(Recognised):
         self.window = window
         index = RowIndex(sizes)
         self.lines: RowLines = RowLines(database, self.schema, file.name, index, check_stop)
-        # Like the methods of OpenSession: bytes by offset, fewer at the end of the lines.
+        # The same interface as OpenSession.
         self.read, self.stream = self.lines.read, self.lines.stream
         mark = fingerprint(file.directory, window, index.size, file.own_ms)
         self.file, self.fingerprint = replace(file, fingerprint=mark, key=window.key), mark
@@ -314,12 +314,12 @@ class OpenRows(Recognised):
 
     @property
     def context_tokens(self) -> int | None:
-        """The size of its model's context, if its agent recorded it."""
+        """The context size of the session's model in tokens, None if it is not recorded."""
         return openclaw_gate.context_tokens(self._database, self.file.name)
 
     @property
     def obstacle(self) -> str | None:
-        """The reason never to change its rows, or None."""
+        """Why the session must never be changed, or None."""
         if self.schema.unknown:
             return self.schema.unknown
         path = self.file.directory

@@ -12,7 +12,7 @@ from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.columns import Table, columns, key_path_text, storable
 from brainsurgeon.store.history import Events
 
-# The form of all summaries; the column is from when there was a choice.
+# The only style of summaries. The column dates from versions with several.
 _STYLE = {"style": "structured"}
 _NOTHING = dict.fromkeys(("entries", "tokens_before", "tokens_after", "depth"), 0) | _STYLE
 
@@ -52,7 +52,7 @@ class Archives(Table):
         for archive in archives:
             row = asdict(archive) | more | _STYLE
             row["note"] = archive.note and storable(archive.note)
-            del row["prompts"]  # an archive of several turns names the first
+            del row["prompts"]  # only the prompt of the first turn is stored
             ids[archive.entry_id] = self._insert("archives", row)
         return ids
 
@@ -109,8 +109,8 @@ class Archives(Table):
             journal_id,
         )
 
-    def taken_back(self, restored: Sequence[int]) -> list[int]:
-        """Return the ids of the archives with texts (not links) among these restored values."""
+    def undone_by(self, restored: Sequence[int]) -> list[int]:
+        """Return the archives that are undone when these values are restored: those with a text."""
         return self._column(
             "SELECT DISTINCT archive_id FROM extractions WHERE archive_id IS NOT NULL"
             " AND path != ? AND id IN (SELECT value FROM json_each(?))",

@@ -92,7 +92,7 @@ class Journal(Table):
         """
         archives = Archives(self._connection)
         made = archives.of_rewrite(journal_id)
-        undone = archives.taken_back(confirmation.restored_ids)
+        undone = archives.undone_by(confirmation.restored_ids)
         self._record_events(journal_id, session_id, confirmation, (made, undone))
         archives.confirm(session_id, made, undone, confirmation.joined)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
@@ -127,7 +127,7 @@ class Journal(Table):
             "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
             note.run_id, session_id,
         )  # fmt: skip
-        tokens = self._first(  # those of an archive include those of the one that it takes over
+        tokens = self._first(  # an archive includes the tokens of those that it replaces
             "SELECT coalesce(sum(n.tokens - coalesce("
             "(SELECT sum(o.tokens) FROM extractions o JOIN placements p ON p.extraction_id = o.id"
             " AND p.session_id = n.session_id WHERE o.name = n.name AND o.path = n.path"
@@ -276,9 +276,9 @@ class Journal(Table):
     def filled(self, journal_id: int, inode: int, ends: tuple[End, End]) -> None:
         """Record that the new file is complete: from now on it may get the session's name."""
         self._execute("UPDATE journal SET new_inode = ? WHERE id = ?", (signed(inode), journal_id))
-        self.ended(journal_id, ends)
+        self.record_ends(journal_id, ends)
 
-    def ended(self, journal_id: int, ends: tuple[End, End]) -> None:
+    def record_ends(self, journal_id: int, ends: tuple[End, End]) -> None:
         """Record the ends of the old and the new file, including lines that were moved already."""
         old, new = ends
         self._execute(
@@ -304,7 +304,7 @@ class Journal(Table):
         )
 
     def stays(self, journal_id: int, why: str, ended_at: float | None) -> None:
-        """Record why the old file of a rewrite stays, and since when retries are of no use."""
+        """Record why the old file of a rewrite stays, and when retries became useless, if so."""
         self._execute(
             "UPDATE journal SET stays = ?, ended_at = ? WHERE id = ?", (why, ended_at, journal_id)
         )
@@ -329,7 +329,7 @@ class Journal(Table):
     def forget(self, journal_id: int) -> None:
         """Delete the records of a rewrite whose content no other process can have read.
 
-        The stored values stay until retention deletes them, or are used again.
+        The stored values stay until they are used again or retention deletes them.
         """
         archives = Archives(self._connection).of_rewrite(journal_id)
         Blobs(self._connection).forget_sweep(journal_id)

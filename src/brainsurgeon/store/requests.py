@@ -12,13 +12,13 @@ from brainsurgeon.model.records import PrintedAnswer, Request
 from brainsurgeon.store.columns import Table, columns
 from brainsurgeon.store.history import Events
 
-# Seconds for which a restore waits at least. Its value was delivered when it was requested.
-LONGEST_WAIT = 600.0
+# Seconds for which a restore request stays open at least. Its value was printed already.
+LEAST_WAIT = 600.0
 
 
 class Requests(Table):
     def add(self, asked: Request) -> None:
-        """Record a request. One to set or relieve replaces an older one for the same entry."""
+        """Record a request. A set or relieve request replaces an older one for the same entry."""
         entry_id = asked.entry_id or ""
         if asked.action in ("set", "relieve"):
             self._execute(
@@ -88,30 +88,30 @@ class Requests(Table):
             Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
-        """Cancel restores whose time is up. Their values were delivered when requested."""
+        """Cancel restore requests whose time is up."""
         late = self._column(
             "SELECT id FROM requests"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
             now,
         )
-        why = "no idle moment in time; the value was delivered when it was asked for"
+        why = "the session was not idle in time; the value was delivered when it was requested"
         self.cancel(late, why, now, run_id)
 
     def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
-        """Cancel restores whose session has been missing since `until` or longer.
+        """Cancel restore requests whose session has been missing since `until` or longer.
 
-        They would keep its values from expiring for ever.
+        An open request keeps the values of its session from expiring.
         """
         missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.state = 'open' AND w.action = 'restore' AND s.missed_at <= ?",
             until,
         )
-        why = "its session is out of sight for so long that its values expire"
+        why = "its session has been missing for so long that its values expire"
         self.cancel(missed, why, now, run_id)
 
     def newest(self, session_id: int) -> int:
-        """Return the id of the newest request of a session, closed ones too; 0 without any."""
+        """Return the id of the newest request of a session, open or closed; 0 if there is none."""
         return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
 
     def count_open(self) -> int:
@@ -119,7 +119,7 @@ class Requests(Table):
 
 
 def _request(row: Request) -> Request:
-    """Return a request whose fields are still columns."""
+    """Convert the columns of a row to the types of a request."""
     paths: Any = row.paths and json.loads(row.paths)  # type: ignore[arg-type]
     answer: Any = row.answer
     return msgspec.structs.replace(

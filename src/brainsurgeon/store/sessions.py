@@ -1,7 +1,6 @@
 """The catalogue of sessions and agents, and cached facts about single sessions.
 
-One row per path, for names, savings, pending requests and ownership. Rows do not decide which value
-a placeholder stands for.
+Each row is for one path. Which value a placeholder stands for does not depend on these rows.
 """
 
 import os
@@ -21,7 +20,7 @@ _SESSION = (
     " s.identity, s.path IS NULL, s.missed_at FROM sessions s JOIN agents a ON a.id = s.agent_id"
 )
 _FULLNESS = 'rate, fixed, calls, method, error, load, "window", threshold, model, step'
-# Entries whose columns are checked together.
+# Entries that are checked by one query.
 _PAGE = 1000
 
 
@@ -46,8 +45,8 @@ class Sessions(Table):
     ) -> SessionRecord:  # fmt: skip
         """Record the path of a session in its row, or in a new one.
 
-        `record` is its row if the row has another path. A session with another id that was last
-        seen at the path is displaced.
+        `record` is the row to update if it has another path. If the path was that of a session with
+        another id, the row of that session loses it (it is displaced).
         """
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
@@ -127,7 +126,7 @@ class Calibrations(Table):
         return Fullness(load, window, threshold, Calibration(*row[:5]), model, step=step)
 
     def of_agent(self, agent_directory: bytes, but: int | None) -> list[Calibration]:
-        """Return calibrations from own calls of an agent's sessions, except of session `but`."""
+        """Return calibrations by own calls of an agent's sessions, all except session `but`."""
         rows = self._execute(
             "SELECT c.rate, c.fixed, c.calls, c.method, c.error FROM calibration c"
             " JOIN sessions s ON s.id = c.session_id JOIN agents a ON a.id = s.agent_id"
@@ -151,7 +150,7 @@ class Calibrations(Table):
 
 
 class SavingsSoFar(Table):
-    """What extracting has saved in each session, by the calls that it recorded."""
+    """What extraction has saved in each session, computed from its recorded calls."""
 
     def of(self, session_id: int) -> Savings | None:
         row = self._execute(
@@ -164,19 +163,19 @@ class SavingsSoFar(Table):
         self._insert("savings", asdict(savings) | {"session_id": session_id}, "OR REPLACE")
 
     def total(self) -> Bill:
-        """Return the sums over all sessions; dollars as far as prices are known."""
+        """Return the sums over all sessions; the dollars of models with known prices only."""
         tokens, paid, dollars = self._execute(
             "SELECT coalesce(sum(tokens), 0), coalesce(sum(paid), 0), sum(dollars) FROM savings"
         ).fetchone()
         return Bill(tokens, 0, round(paid), dollars)
 
 
-# An event as its agent packed it, the length of its text in bytes, its digest for navigation.
+# The event as compressed by its agent, the size of its text in bytes, the digest for navigation.
 Columns = tuple[bytes | None, int | None, bytes | None]
 
 
 class Rows(Table):
-    """Sessions in an agent's database: columns of changed events, times of our last writes."""
+    """Data about sessions in databases: original columns of changed events, our last writes."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         """Store the columns of an event whose text has this digest."""
@@ -192,12 +191,12 @@ class Rows(Table):
         return row
 
     def wrote(self, session_id: int, noted_ms: int) -> None:
-        """Record the time (milliseconds) that our last write gave a session."""
+        """Record the modification time (milliseconds) that our last write set for a session."""
         row = {"session_id": session_id, "noted_ms": noted_ms}
         self._upsert("row_writes", "session_id", row)
 
     def own_times(self) -> dict[str, int]:
-        """Return, by path, the time (milliseconds) that our last write gave each session."""
+        """Return, by path, the time (milliseconds) that our last write set for each session."""
         rows = self._execute(
             "SELECT s.path, w.noted_ms FROM row_writes w JOIN sessions s ON s.id = w.session_id"
             " WHERE s.path IS NOT NULL"
