@@ -23,7 +23,8 @@ Errors are subclasses of BrainsurgeonError. `exit_code` is the exit code of the 
   no name was given, and several sessions are possible;
 - ExpiredError: the value is gone; `tombstones` say when it expired and how big it was;
 - BusyError: another process uses the store or the file; try again;
-- ChangedError: the place is not as recorded; GuardedError: the file is not written any more;
+- ChangedError: the file differs from what was recorded; GuardedError: its agent does not use it any
+  more, so it is not written;
 - StoreUnusableError, with the subclasses StoreDamagedError and DamagedError: the store cannot be
   used; nothing was touched;
 - StoreFullError: nothing was extracted; FailedError: the session's file was left as it is.

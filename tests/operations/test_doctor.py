@@ -106,7 +106,7 @@ def test_in_words_each_finding_stands_with_its_advice(pruned, doctor, monkeypatc
     monkeypatch.setattr(sys, "argv", [one for one in sys.argv if one != "--json"])
     assert cli._run() == 1
     said = capsys.readouterr().out
-    assert re.search(rf"error +\S+{re.escape(STRAY)}: a file of ours that no journal names", said)
+    assert re.search(rf"error +\S+{re.escape(STRAY)}: a temporary file of no known rewrite", said)
     assert "compare it before removing it" in said
 
 
@@ -162,7 +162,7 @@ def test_a_missing_value_is_no_sound_one(pruned, doctor):
         opened.execute("DELETE FROM blobs WHERE id = 1")
     findings, code = doctor()
     assert code == 1
-    assert fitting(findings, "1 row of the store leads to what is not there")[0] == "error"
+    assert fitting(findings, "1 row of the store refers to a missing row")[0] == "error"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_an_empty_home_has_a_page_too(world):
     text = render(report(world.settings(), None, world.clock()))
     Elements(text)
 
-    assert "Nothing stands extracted yet." in text
+    assert "Nothing is extracted at present." in text
     assert "No sessions were found." in text
 
 

@@ -182,7 +182,7 @@ def show(
         print_answer(render.hits_json, render.hits, hits)
         return
     if name is None or regex:
-        raise UsageError("show needs an ENTRY, a SESSION or --search TEXT")
+        raise UsageError("show wants an ENTRY, a SESSION or --search TEXT")
     from brainsurgeon.operations.show import show as operation
     from brainsurgeon.operations.show import show_turn
 

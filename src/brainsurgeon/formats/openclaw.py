@@ -93,7 +93,7 @@ class Branch:
     def pass_over(self, raw: bytes) -> None:
         """Continue before an unreadable line if it may be the next entry of the branch.
 
-        JavaScript reads invalid UTF-8, which we do not; the entries before it are no less recent.
+        Agents (in JavaScript) read lines with invalid UTF-8, which we do not.
         """
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
@@ -123,7 +123,7 @@ class Branch:
         return kind in TREE_TYPES
 
     def _follow(self, parent: str | None, *, appended: bool = False) -> None:
-        """Look for `parent` next; that of an `appended` entry may be the cursor, not the leaf."""
+        """Look for `parent` next; for an `appended` entry it may be the cursor, not the leaf."""
         self._next, self._leaf, self._appended = parent, False, appended
         self.ended = parent is None and not appended
 
@@ -232,11 +232,11 @@ def _is_node(entry: Entry) -> bool:
 # 1.5.2, a signature without text is sent, too.
 
 
-# Replaces signed thinking; no model is shown it.
+# Replaces signed thinking; it is never sent.
 EMPTIED = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
-# Beginnings of the names of APIs whose signatures are bound to nothing, or only to their call.
+# Name prefixes of APIs whose signatures cover nothing, or only their own call.
 _OTHERS = ("openai", "azure", "google", "mistral")
 
 

@@ -17,7 +17,7 @@ from brainsurgeon.model.reports import Command, State
 # The supported agents, by the names of their commands.
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
 NAME = "brainsurgeon"
-# The plugin of Claude Code: this name in the marketplace of this name.
+# The plugin of Claude Code: its name, and the name of its marketplace.
 PLUGIN = f"{NAME}@{NAME}"
 _SKILL = "skills/brainsurgeon/SKILL.md"
 # The keys of the server in an agent's configuration.
@@ -85,7 +85,8 @@ def configured(agent: str) -> list[str] | None:
 def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]]:
     """Yield the steps that install the plugin: title, command, the command that undoes it, state.
 
-    Tried with 2.1.112 to 2.1.330. `directory` is the plugin's, and a marketplace of that alone.
+    Tried with 2.1.112 to 2.1.330. `directory` contains the plugin and is a marketplace of this
+    plugin alone.
     """
     enabled = False
     settings = os.path.join(home_paths.claude_code(), "settings.json")

@@ -73,7 +73,7 @@ def entry_named(
         if not idents:
             raise
         if len(idents) > 1:
-            raise AmbiguousError(f"entry {wanted!r}", idents, "say more of its id") from None
+            raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _exactly(settings, store, idents[0], session, to_show=to_show)
         whole = json.dumps(wanted).encode()
         if any(whole in raw for raw in _lines_of(named.session)):  # an entry of its own

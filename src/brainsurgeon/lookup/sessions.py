@@ -89,7 +89,7 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
     problems = [item for item in items if isinstance(item, Unreadable)]
     files = [item for item in items if not isinstance(item, Unreadable)]
     paths = {file.path for file in files}
-    # Only in this case are files read for their ids.
+    # Files are read for their ids only if a recorded session is missing at its path.
     moved = any(row.displaced or row.path not in paths for row in records if row.identity)
 
     def session_of(file: SessionFile, *, beyond: bool = False) -> Session:
@@ -179,12 +179,12 @@ def session_among(sessions: list[Session], name: str) -> Session:
             return candidates[0]
         if candidates:
             shown = [f"{session.title}  {session.path}" for session in candidates]
-            raise AmbiguousError(f"session {name!r}", shown, "say more of it, or its path")
+            raise AmbiguousError(f"session {name!r}", shown, "give more of its name, or its path")
     raise NotFoundError(f"no session is called {name!r}; `brainsurgeon sessions` lists them")
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Drop missing sessions with the name of a present one, and files with that of a database one.
+    """Drop sessions whose title a better one has: a present one, and then one in a database.
 
     An agent that moves to a database keeps the names of its sessions.
     """
@@ -270,6 +270,6 @@ def file_of(session: Session) -> SessionFile:
     why = session.unseen
     where = f"cannot be seen: {why}" if why else f"is gone from {session.path}"
     raise GoneError(
-        f"{session.title}: its file {where}; `brainsurgeon sessions` lists what is still held "
-        "of it, `brainsurgeon show` prints it"
+        f"{session.title}: its file {where}; `brainsurgeon sessions` lists its stored "
+        "values, `brainsurgeon show` prints them"
     )

@@ -29,7 +29,7 @@ from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
-from brainsurgeon.render import context as taken_apart
+from brainsurgeon.render import context as context_rendering
 from brainsurgeon.render import printable, sessions, turns, unexpected
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
@@ -42,7 +42,7 @@ def answer(
     settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float],
     tool: str = TOOL,
 ) -> tuple[str, bool]:  # fmt: skip
-    """Do what a call of a tool asks for; return the answer's text and whether it is an error."""
+    """Carry out a tool call; return the text of the answer and whether it is an error."""
     try:
         call = understood(arguments if tool == TOOL else {**arguments, "action": "restore"})
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
@@ -81,7 +81,7 @@ class _Asked(NamedTuple):
     def session(self, store: Store | None) -> Session:
         """Return the named session, else the calling one, else the only one with the entry.
 
-        If the calling one does not have the entry, it is that of its parent or of its agent.
+        If the calling session does not have the entry, it is a session of its parent or agent.
         """
 
         def has_entry(session: Session) -> bool:
@@ -114,7 +114,7 @@ class _Asked(NamedTuple):
             return session
         return holder_beside(self.settings, store, self.scope, session, has_entry_itself)
 
-    def given(self, content: dict[str, Any]) -> dict[str, Any]:
+    def within_limit(self, content: dict[str, Any]) -> dict[str, Any]:
         limit = self.call.limit or LIMIT
         if self.call.offset is None:
             return render.fitted(content, limit)
@@ -132,7 +132,7 @@ def _get_context(asked: _Asked) -> str:
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = content.extracted[::-1][start : start + most]
         listed = [described(settings, store, content, value, now, preview=True) for value in newest]
-    whole = taken_apart.context_json(content, listed)
+    whole = context_rendering.context_json(content, listed)
     more = start + most < len(content.extracted)
     return _text({
         **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
@@ -158,10 +158,10 @@ def _show(asked: _Asked) -> str:
             whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
             return _text(printable({
                 "entry_id": turn.archive.entry_id, "session": turn.session,
-                "index": list(turn.index), "content": asked.given({"turn": whole}),
+                "index": list(turn.index), "content": asked.within_limit({"turn": whole}),
             }))  # fmt: skip
         shown = show(asked.settings, store, asked.entry, session, asked.call.keys or ())
-    return _text(sessions.shown_json(replace(shown, content=asked.given(shown.content))))
+    return _text(sessions.shown_json(replace(shown, content=asked.within_limit(shown.content))))
 
 
 def _restore(asked: _Asked) -> str:
@@ -169,7 +169,7 @@ def _restore(asked: _Asked) -> str:
         recover(store)
         done = restore(
             asked.settings, store, asked.entry, clock=asked.clock, session=asked.session(store),
-            keys=asked.call.keys or (), give=asked.given,
+            keys=asked.call.keys or (), give=asked.within_limit,
         )  # fmt: skip
         # The caller is in a turn, which may not be in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)

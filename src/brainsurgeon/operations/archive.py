@@ -39,7 +39,7 @@ def archive(
         numbers = {verdict.turn.number for verdict in listed}
         first, last = turns or (1, max(numbers, default=0))
         if turns and first > last:
-            raise UsageError(f"--turns: {first}..{last}: wants the earlier turn first")
+            raise UsageError(f"--turns: {first}..{last}: name the earlier turn first")
         if turns and not (first in numbers and last in numbers):
             raise UsageError(f"--turns: the turns of this session are 1..{max(numbers, default=0)}")
         meant = [verdict for verdict in listed if first <= verdict.turn.number <= last]
@@ -86,9 +86,7 @@ def _live_turns(
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
     if file.in_database:
-        raise FailedError(
-            f"{title}: sessions in a database have no form for archives; nothing was changed"
-        )
+        raise FailedError(f"{title}: turns in a database cannot be archived; nothing was changed")
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{title}: {why}; its file was left as it is")
     with examine_to_show(settings, store, file, session.record, now) as (examined, records):

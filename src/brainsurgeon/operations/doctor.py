@@ -49,23 +49,20 @@ from brainsurgeon.store.salvage import LOST
 ARCHIVED = "archived by its agent; archives are not written"
 # For placeholders that no record explains.
 ADVICE = (
-    "they lead to no value of this store: if another one extracted them, name its directory"
-    " as state_dir, or put its backup back; else only a backup of the session has the values"
+    "this store has no values for them: if another store has, set state_dir to its directory"
+    " or restore its backup; else only a backup of the session has the values"
 )
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
 _WAITS = "the next scan tries again"
 _BESIDE = "compare the two, add the lines that the session lacks, and remove that file"
-_EXCLUSIVE = (
-    "nothing is touched there, unless its root says `exclusive = true`: that nobody else writes "
-    "there"
-)
+_EXCLUSIVE = "nothing is changed there unless its root has `exclusive = true` (no other writers)"
 _FROM_BACKUP = "put a backup in its place (store restore FILE); they are not restored"
 _LOST = "an older backup may hold them (store restore FILE); else they cannot be restored"
-_FOLLOW = "sessions lay there: name the directory that it leads to as a root, or undo the link"
+_FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
 _OWNER = "run as the user that owns it"
 _AGENT = "run as the agent's user"
 _MOST = 5  # orphans that are named
-NO_ROOT = "its database lies below no root: name the directory of OpenClaw's agents as one"
+NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
 
 class SessionPlaceholders(Struct, frozen=True):
@@ -138,15 +135,15 @@ def _disks(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 "error" if left < database.NONE_LEFT else "warning",
                 f"{path}: the disk is full, {left:,} bytes are left",
-                "make room: values are stored, and files written, before others go",
+                "make room: values and new files are written before old ones are removed",
             )
 
 
 def _store(store: Store) -> Iterator[Finding]:
     missing = store.dangling()
     if missing:
-        lead = counted(missing, "row of the store leads", "rows of the store lead")
-        yield Finding("error", f"{lead} to what is not there", _FROM_BACKUP)
+        lead = counted(missing, "row of the store refers", "rows of the store refer")
+        yield Finding("error", f"{lead} to a missing row", _FROM_BACKUP)
     total, damaged = store.blobs.check_all()
     if gone := store.extractions.gone(LOST):
         text = counted(gone, "placeholder leads to a value", "placeholders lead to values")
@@ -255,7 +252,7 @@ def _without_value(file: SessionFile, placeholders: SessionPlaceholders) -> Iter
 def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Finding]:
     if isinstance(item, SessionFile):
         if item.name not in named:
-            yield Finding("error", f"{item.path}: a file of ours that no journal names",
+            yield Finding("error", f"{item.path}: a temporary file of no known rewrite",
                           "it may hold original lines: compare it before removing it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
         advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.why, "")
@@ -270,7 +267,7 @@ def _databases(settings: Settings) -> Iterator[Finding]:
             yield Finding(level, what, "its sessions are only read")
         else:
             made = f"OpenClaw {layout.program or 'unknown'}, layout {layout.layout}"
-            yield Finding("ok", f"{layout.path}: a layout that is known ({made})")
+            yield Finding("ok", f"{layout.path}: the layout is known ({made})")
 
 
 def placeholders_of(

@@ -23,7 +23,7 @@ def estimate(
     settings: Settings, store: Store | None, names: Iterable[str | Session], now: float, *,
     progress: Callable[[SessionFile], None] = lambda _: None,
 ) -> Estimate:  # fmt: skip
-    """Replay the calls of these sessions (all of them without any). Writes nothing."""
+    """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [
         session_named(settings, store, name) if isinstance(name, str) else name for name in names
     ]

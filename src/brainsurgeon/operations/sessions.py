@@ -26,8 +26,8 @@ def sessions(
 ) -> list[SessionSummary]:  # fmt: skip
     """Return the sessions below the roots and those known only to the store.
 
-    `agent` and `state` filter. The largest come first, or with `sort` those that saved most or
-    changed least recently, or all by name.
+    `agent` and `state` filter. Sorted by size or savings (largest first), by age (oldest first), or
+    by name.
     """
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = (

@@ -24,7 +24,7 @@ from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# In messages. JavaScript, and so an agent that writes the entry, is not exact above this number.
+# In messages. JavaScript, in which the agents are written, is not exact above this number.
 LARGEST_WINDOW = 2**53
 
 
@@ -41,7 +41,7 @@ def set_extractable(
     """
     if value is not None and value > LARGEST_WINDOW:
         raise UsageError(
-            f"a window of {value} messages is no number that every reader keeps; give a smaller one"
+            f"a window of {value} messages is too large to be stored exactly; give a smaller one"
         )
     wanted = id_named(entry)
     if session:
@@ -55,11 +55,11 @@ def set_extractable(
     places = [place for place in places if place[1] in ids] or places
     if not places:
         raise NotFoundError(
-            f"no entry {wanted!r} stands in {where}; `brainsurgeon show SESSION` prints all"
+            f"no entry {wanted!r} is in {where}; `brainsurgeon show SESSION` prints all"
         )
     if len({ident for _, ident in places}) > 1:
         names = [f"{item.title}  {ident}" for item, ident in places]
-        raise AmbiguousError(f"entry {wanted!r}", names, "say more of its id")
+        raise AmbiguousError(f"entry {wanted!r}", names, "give more of its id")
     if len(places) > 1:
         titles = [item.title for item, _ in places]
         raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
@@ -89,7 +89,7 @@ def set_extractable(
 
 
 def _extracted(store: Store, session_id: int, ident: str, value: bool | int | None) -> int:
-    """Return how many values of an entry that is to keep them are out of it."""
+    """Return how many values of an entry are extracted although the request keeps them in it."""
     placed = store.placements.of_session(session_id)
     values = store.extractions.of_entry(ident) if value is not True else []
     return sum(one.id in placed and one.entry_id == ident and not one.redacts for one in values)
@@ -101,15 +101,15 @@ def stands_in(store: Store, session: Session, entry: str) -> bool:
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:
-    """Return the ids of the entries that a whole id, or the id in a placeholder, names."""
+    """Return the ids of the entries with this id, or with this id in their placeholders."""
     return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}
 
 
 def _ids_in(session: Session, wanted: str, ids: set[str]) -> list[str]:
-    """Return the one of these ids that stands in a session's file, else those that begin alike."""
+    """Return the one of `ids` in a session's file, else the ids that begin with `wanted`."""
     if session.file is None or not wanted:
         return []
-    # An id with several spellings in JSON, or one that the format derives, has no bytes to find.
+    # An id that JSON can spell in several ways, or that is derived, cannot be found by its bytes.
     plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
     begin_alike: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]

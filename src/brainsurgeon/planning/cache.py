@@ -1,7 +1,7 @@
 """The provider's prompt cache of a session: whether it is warm, and whether breaking it pays.
 
 A provider keeps the unchanged front of a request for some minutes and charges a tenth for it. A
-change in the middle of a session makes the next request write everything behind it again.
+change in the middle of a session makes the next request write everything after it again.
 """
 
 from collections.abc import Iterable
@@ -20,16 +20,16 @@ from brainsurgeon.model.turns import ModelCall
 # Seconds that an unused cache lives: as long as Anthropic keeps it by default, or on request.
 # OpenAI keeps it for 5 to 10 minutes.
 LIFE, LONG_LIFE = 300.0, 3600.0
-# The turns ahead in which a smaller prompt is assumed to be sent to a cache that stays warm.
+# Number of following turns in which the cache is assumed to stay warm.
 TURNS_AHEAD = 2
 
 
 class Break(Struct, frozen=True):
-    """What a plan does to the prompt cache: tokens that it `saved`, and those it keeps `behind`.
+    """The effect of a plan on the prompt cache, in tokens of the next request.
 
-    Both are tokens of the next request. Those `behind` stand after the first change that nobody
-    requested and before the first that somebody did, so they would otherwise be read from the
-    cache.
+    `saved` are the tokens that unrequested removals save. `behind` are the tokens that must be
+    written to the cache again because of them, all between the first unrequested change and the
+    first requested one.
     """
 
     saved: int = 0
@@ -39,7 +39,7 @@ class Break(Struct, frozen=True):
 class Cache(Struct, frozen=True):
     """The prompt cache of a session, by the usage of its live calls.
 
-    `warm_until` is when it is gone (seconds since 1970), None if no call used a cache. `load` is
+    `warm_until` is when it expires (seconds since 1970), None if no call used a cache. `load` is
     the number of tokens of the last prompt and its answer, 0 if they were not recorded. `calls` is
     the median number of model calls in a turn, `hour` whether the cache was written for an hour.
     """
@@ -95,7 +95,7 @@ def read(
     lines: Iterable[Line], form: Format, survey: Survey, plan: Plan, *, rate: float,
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
-    """Return the cache of a session and what a plan does to it; `rate` is tokens a character."""
+    """Return the cache of a session and the effect of a plan; `rate` is tokens per character."""
     usage, dialect, behind = Usage(), DIALECTS[form.name], 0
     optional = [removal for removal in plan.removals if waits(removal, plan)]
     start = optional[0].start if optional else 0
@@ -121,12 +121,12 @@ def read(
 
 
 def waits(removal: Removal, plan: Plan) -> bool:
-    """Check whether a removal changes what is sent although nobody requested it."""
+    """Check whether an unrequested removal changes what is sent."""
     return removal.tokens > 0 and not _is_asked(removal, plan)
 
 
 def _is_asked(edit: Edit, plan: Plan) -> bool:
-    """Check whether an edit changes what is sent because somebody requested it."""
+    """Check whether a requested edit changes what is sent."""
     if isinstance(edit, FieldEdit) or edit.tokens <= 0:
         return False
     if isinstance(edit, Removal) and edit.archives:
@@ -136,7 +136,7 @@ def _is_asked(edit: Edit, plan: Plan) -> bool:
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
-    """Return when live values may go that nobody requested: a time to come, or None for now."""
+    """Return when unrequested removals of live values may be made; None means now."""
     if when == "always" or cache.warm_until is None or cache.warm_until <= now:
         return None
     if not change.behind or (when == "pays" and pays(cache, change, price)):
@@ -145,6 +145,6 @@ def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> flo
 
 
 def pays(cache: Cache, change: Break, price: Price) -> bool:
-    """Check whether what the next calls save outweighs what has to be written again."""
+    """Check whether the next calls save more than it costs to write the cache again."""
     rewritten = change.behind * (price.of_write(hour=cache.hour) - price.read)
     return change.saved * price.read * TURNS_AHEAD * cache.calls > rewritten

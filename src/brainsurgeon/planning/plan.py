@@ -40,7 +40,7 @@ from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.tail import Frontier
 
 _TWICE = "its id occurs twice in the file"
-_UNSURE = "nobody can tell whether it is the entry that was recorded"
+_UNSURE = "it is uncertain whether it is the recorded entry"
 _OURS = re.compile("|".join(map(re.escape, (PREFIX, MARK, *FIELDS))).encode())
 
 

@@ -1,4 +1,4 @@
-"""Find patterns at the end of a session that somebody should know of."""
+"""Detect what signals report: repeated calls, and sessions that have become too full."""
 
 import hashlib
 import json
@@ -33,8 +33,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
             literal = json.dumps(call.arguments).encode()
             arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
             ident = parsed.ident or ""
-            # From the end of a file the numbers of lines are unknown, and ids made of them, too;
-            # what such an id says of the line itself stays when other lines are rewritten.
+            # Read from the end, lines have no numbers. The rest of an id made of one stays.
             place = ident.rpartition("-")[2] if is_made_up(ident) else ident
             made = RepeatedCall(tools.get(call.call_id, "tool"), arguments, place)
             last = last or made
@@ -43,7 +42,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
             yield made
 
 
-def presses(after: Fullness, before: Fullness | None) -> bool:
+def became_too_full(after: Fullness, before: Fullness | None) -> bool:
     """Check whether a session is too full after a plan, and was not when it was last planned."""
     was = before is not None and before.pressure > before.threshold
     return after.pressure > after.threshold and not was

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from brainsurgeon.model.reports import Context, Filling
 
 _MOST_ROWS = 8
-# Characters of a bar: at least, where nothing has to fit, and at most.
+# Least, usual and greatest number of characters of a bar; the usual one if the width is unknown.
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 

@@ -110,7 +110,7 @@ def init_json(
     answer: dict[str, Any] = {}
     if report:
         whole = runs.report_json(report)
-        del whole["homes"]  # the homes that no root covers
+        del whole["homes"]  # in a scan report these are homes without a root
         for session in whole["sessions"]:
             session.pop("would_extract", None)
             session.pop("would_keep", None)
@@ -134,7 +134,7 @@ def _offer_json(offer: Offer) -> dict[str, Any]:
 
 
 def settings(listed: Iterable[Setting], source: str | None) -> str:
-    """Return the settings in force as a configuration file, first those that are no defaults."""
+    """Return the settings in force as a configuration file, non-defaults first."""
     lines: dict[bool, list[str]] = {True: [], False: []}
     for setting in listed:
         origin = safe(setting.source.removeprefix(f"{source}:") if source else setting.source)

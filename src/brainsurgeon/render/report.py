@@ -39,8 +39,8 @@ def code(text: str) -> str:
 def over_time(days: Sequence[tuple[int, int, int]], today: int) -> str:
     """Draw the growth of the extracted size, day by day, until today."""
     if not days:
-        return '<p class="quiet">Nothing stands extracted yet.</p>'
-    first, last = days[0][0] - 1, max(today, days[-1][0]) + 1  # a day is as wide as its hours
+        return '<p class="quiet">Nothing is extracted at present.</p>'
+    first, last = days[0][0] - 1, max(today, days[-1][0]) + 1
     sizes = list(accumulate(size for _, _, size in days))
     points = [(0.0, float(_HEIGHT))]
     for (day, _, _), size in zip(days, sizes, strict=True):
@@ -135,13 +135,13 @@ def report(report: Report) -> str:
     sections = (
         ("largest", "Largest sessions", *_largest(report)),
         ("time", "Over time",
-         "What stands outside the sessions today, by the day on which it was taken out.",
+         "The values that are extracted at present, by the day of their extraction.",
          over_time(report.days, int(report.made_at // _DAY))),
         ("sizes", "Sizes", "", sizes),
         ("waiting", "What waits", *_waiting(report)),
         ("unreached", "Not reached",
-         ("Agents keep copies of values beside their sessions. No pruning reaches these; what is "
-          "secret there stays there."),
+         ("Agents keep copies of values beside their sessions. Pruning does not reach these: "
+          "secrets in them stay."),
          _unreached(report)),
         ("money", "Money", ASSUMPTIONS, _money(report)),
         ("sessions", "Each session", _left_out(report),
@@ -157,7 +157,7 @@ def report(report: Report) -> str:
     content = (
         "It shows how values begin: it is as secret as the sessions."
         if report.previews
-        else "No content of a session stands here, but names of sessions, tools and files do."
+        else "It shows no content of sessions, only names of sessions, tools and files."
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -251,7 +251,7 @@ def _largest(report: Report) -> tuple[str, str]:
         return "", _NO_SESSIONS
     top = max(page.about.size + page.about.saved for page in pages)
     rows = "".join(_large(page, top) for page in pages)
-    return "What the next scan would take is told by reading each of them.", (
+    return "Each of them was read to find out what the next scan would take.", (
         legend(("main", "stays"), ("next", "the next scan takes"), ("soft", "saved already"))
         + _table(rows, "Session", "Now", "Saved", "Next scan", "Of the largest")
     )
@@ -322,7 +322,7 @@ def _left_out(report: Report) -> str:
 def _session(page: SessionPage, now: float) -> str:
     about = page.about
     age = "" if about.changed_at is None else f", changed {ago(about.changed_at, now)}"
-    how = f"{about.format or 'of no known format'}, {about.state}: {about.reason}{age}"
+    how = f"{about.format or 'unknown format'}, {about.state}: {about.reason}{age}"
     lines = [f'<p class="small quiet">{code(about.path)}<br>{html(how)}</p>']
     if page.not_read:
         lines.append(f'<p class="small">What the next scan would take: {html(page.not_read)}.</p>')

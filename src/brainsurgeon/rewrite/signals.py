@@ -6,7 +6,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import catalogue
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.signals import last_calls, presses
+from brainsurgeon.planning.signals import became_too_full, last_calls
 from brainsurgeon.sessions.opening import AnyOpen
 from brainsurgeon.store import Store
 
@@ -39,7 +39,7 @@ def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: floa
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
     """Record a signal if a session is too full whatever may be taken out, unless it was before."""
     record = catalogue.find(store, session)
-    if not presses(full, store.calibrations.of(record.id) if record else None):
+    if not became_too_full(full, store.calibrations.of(record.id) if record else None):
         return
     record = record or catalogue.note(store, session)
     with store.transaction():

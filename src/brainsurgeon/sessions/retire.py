@@ -55,9 +55,9 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
 
-    `there` are the bytes where the move began. If only part of a line was moved and another line
-    follows it, that part counts. A line without an id proves nothing: another program may have
-    written an equal one. A line with an id is written only once.
+    `there` are the bytes of the other file from where the move began. If only part of a line was
+    moved and another line follows it, that part counts. A line without an id proves nothing:
+    another program may have written an equal one. A line with an id is written only once.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -302,7 +302,7 @@ class _Merge(Struct):
         ends = moved, end_now(self.old)
         back = msgspec.structs.replace(self, old=named, ends=ends, shared=True)
         back.note(self.old, 0)
-        leases.drop(named)  # whoever waits for it writes before anybody opens the other
+        leases.drop(named)  # processes that wait to open it may write now
         time.sleep(WAIT_FOR_OPENERS)
         _wait_until_closed(named, self.deadline)
         if theirs := tail_of(named, moved):
@@ -327,5 +327,5 @@ def _wait_until_closed(descriptor: int, deadline: float) -> bool:
             time.sleep(max(0.0, min(LOOK_BACK, deadline - time.monotonic())))
             return False
         if time.monotonic() > deadline:
-            raise StaysError("somebody keeps the old file open")
+            raise StaysError("another process keeps the old file open")
         time.sleep(0.001)

@@ -34,7 +34,7 @@ _COLUMNS = (
     " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
-# Key of the fact with the least number for new placeholders of reused ids.
+# Key of a fact: the least number for new placeholders of ids that sessions may share.
 _LEAST_NUMBER = "least_number"
 # Matches the extractions of an entry by the id in its placeholders, whatever the number.
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
@@ -234,7 +234,7 @@ class Placeholders(Table):
 
         `digest` is the digest of the value's bytes. Equal bytes at the same path share a
         placeholder. `taken` are texts that the file already contains with another meaning; they are
-        not used. `reused` if the id is not random, so that other sessions have it as well. The cost
+        not used. `reused` means that the id is not random: other sessions may have it. The cost
         does not grow with the number of times an id was used.
         """
         place = ident, key_path_text(path)
@@ -273,7 +273,8 @@ def renumber(connection: sqlite3.Connection) -> None:
     """Prevent a store from a backup from reusing placeholders of the store that it replaces.
 
     Placeholders made after the backup are still in files. Ids that are not random could get the
-    same placeholders again, so their numbers continue from a random one, above all that were used.
+    same placeholders again, so their numbers continue from a random number that is larger than all
+    used ones.
     """
     Facts(connection).put(_LEAST_NUMBER, secrets.randbelow(10**9) + 10**6)
 
