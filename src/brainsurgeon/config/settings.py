@@ -64,23 +64,25 @@ class Settings(Profiled):
 
     enabled: Switch = key(True, "master switch; with `false` a scan changes nothing")
     exclude: tuple[Pattern, ...] = key(
-        (), "what is left unchanged: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
+        (), "never change these: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
     )
     min_session_bytes: Size = key(0, "smaller sessions are left unchanged")
     min_reclaim: Reclaim = key(
         0.01,
-        'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt, or of '
-        'the file if all removed values are never sent; or bytes (`"64KB"`)',
+        'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt (of the '
+        'file, for values that are never sent), or bytes (`"64KB"`)',
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(
         3600, "how long an open turn must be unchanged to count as abandoned"
     )
     keep_after_restore: Wait = key(600, "how long a restored value is not extracted again")
-    keep_purge_control_calls: Switch = key(False, "keep the agent's own restore calls whole")
+    keep_purge_control_calls: Switch = key(False, "do not shorten the agent's own restore calls")
     scan_interval: Interval = key(30, "time between the scans of the daemon")
-    auto_cron: Cron = key(None, 'cron schedule instead of `scan_interval` (`"*/2 * * * *"`)')
-    watch: Switch = key(True, "scan soon after a change, too")
+    auto_cron: Cron = key(
+        None, 'cron schedule of these scans, instead of `scan_interval` (`"*/2 * * * *"`)'
+    )
+    watch: Switch = key(True, "also scan soon after a change")
     retention: Duration = key(
         86_400, "how long a value is kept if no session contains its placeholder"
     )
@@ -93,7 +95,7 @@ class Settings(Profiled):
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
         "OpenClaw's databases: `engines` includes those with another context engine, "
-        "`off` leaves all unchanged",
+        "`off` leaves all databases unchanged",
     )
     roots: tuple[RootTable, ...] = key(
         (),
@@ -102,13 +104,13 @@ class Settings(Profiled):
     )
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     use: tuple[UseTable, ...] = key(
-        (), "`[[use]]` with `sessions` (globs) and `profile`: which sessions have which profile"
+        (), "`[[use]]` with `sessions` (globs) and `profile`: the profile of these sessions"
     )
     signals: SignalTable = key(
         SignalTable.model_construct, "what is reported about a running session"
     )
     prices: dict[str, PriceTable] = key(
-        dict, "what a million input tokens cost in dollars, by globs of model ids"
+        dict, "price of a million input tokens in dollars, by globs of model ids"
     )
     state_dir: AbsolutePath = key("", "directory of the store and its locks")
     log_level: Literal["debug", "info", "warning", "error"] = key(

@@ -68,7 +68,7 @@ class ArchiveTable(SettingsTable):
     token_threshold: Count = key(8000, "archive a turn of more tokens than this")
     tool_call_threshold: Count = key(5, "archive a turn of at least this many tool calls")
     keep_turns: Count = key(2, "number of latest turns that are never archived")
-    command: Command = key((), "a program of yours that writes the summary instead")
+    command: Command = key((), "your program that writes the summary instead")
 
     def decision_rules(self, *, enabled: bool, keep_recent: int) -> ArchiveRules:
         from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  `show` archives nothing
@@ -85,7 +85,7 @@ class ArchiveTable(SettingsTable):
 class PriceTable(SettingsTable):
     """What a million input tokens of a model cost, in dollars."""
 
-    input: Dollars = Field(description="tokens that no cache is involved with")
+    input: Dollars = Field(description="tokens that are neither read from nor written to a cache")
     cache_read: Dollars = Field(description="tokens that are read from the cache")
     cache_write: Dollars = Field(description="tokens that are written to the cache")
 
@@ -100,16 +100,16 @@ class BudgetTable(SettingsTable):
     """How full a context window may become before a scan extracts more."""
 
     enabled: Switch = key(False, "extract more from a session whose context is too full")
-    max_step: MaxStep = key(3, "last (strongest) step of relief that a scan may take")
+    max_step: MaxStep = key(3, "highest step of relief that a scan may take, 0 to 6")
     threshold: Threshold = key(
         None,
         "share of the window above which a session is too full, or a table of shares for "
-        "`frontier`, `mid` and `small` models; not set: 0.85, 0.65, 0.35, and 0.75 for others",
+        "`frontier`, `mid` and `small` models; not set: 0.85, 0.65, 0.35, and 0.75 for other models",
     )
     max_messages: Count = key(
         0,
-        "at most this many messages are sent: older turns are archived or, where they cannot be, "
-        "lose their values; 0: off",
+        "most messages that are sent: older turns are archived or, if that is impossible, their "
+        "values are extracted; 0: off",
     )
 
     def by_tier(self) -> dict[Tier, float]:
@@ -123,24 +123,24 @@ class SignalTable(SettingsTable):
     """What is noticed about a session while it goes on."""
 
     repeat_threshold: Count = key(
-        5, "signal a call that a session makes so many times in a row; 0: off"
+        5, "report a tool call that is repeated this many times in a row as a signal; 0: off"
     )
     on_signal: Command = key(
-        (), "a program of yours that gets each signal as JSON on its standard input"
+        (), "your program that reads each signal as JSON on its standard input"
     )
 
 
 class Profiled(SettingsTable):
     """The settings that a profile may change for some sessions."""
 
-    keep_recent: Count = key(3, "number of recent messages that stay whole")
+    keep_recent: Count = key(3, "number of recent messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
-        0, "number of the newest tokens whose messages stay whole as well; 0: off"
+        0, "number of the newest tokens from whose messages nothing is extracted; 0: off"
     )
     superseded: Switch = key(
         False,
-        "extract a recent tool result, too, where a later one supersedes it (but for the last two"
-        " messages)",
+        "also extract a recent tool result that a later one supersedes, except in the last two "
+        "messages",
     )
     min_value_length: Count = key(500, "extract values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(
@@ -155,7 +155,7 @@ class Profiled(SettingsTable):
     )
     signed_thinking: Literal["take", "defer"] = key(
         "take",
-        "signed thinking that an extraction invalidates: `take` extracts it, too, "
+        "signed thinking that an extraction invalidates: `take` also extracts it, "
         "`defer` leaves the session unchanged",
     )
     signed_models: Names = key(
@@ -164,8 +164,8 @@ class Profiled(SettingsTable):
     )
     when: Literal["pays", "cold", "always"] = key(
         "pays",
-        "when values are extracted that the provider may have cached: when that `pays`, only once"
-        " that cache is `cold`, or `always`",
+        "when to extract values that the provider may have cached: once that `pays`, once the "
+        "cache is `cold`, or `always` at once",
     )
     windows: dict[str, Positive] = key(dict, "context windows in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")
