@@ -70,6 +70,8 @@ class Commands(TyperGroup):
         width = max(map(len, self.commands))
         rows: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
+            if command.hidden:
+                continue
             heading = HEADINGS.get(name) or next(reversed(rows))
             short = command.get_short_help_str(formatter.width - 6 - width)
             rows.setdefault(heading, []).append((name.ljust(width), short))

@@ -69,8 +69,8 @@ class Settings(Profiled):
     min_session_bytes: Size = key(0, "smaller sessions are left unchanged")
     min_reclaim: Reclaim = key(
         0.01,
-        'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt (of the '
-        'file, for values that are never sent), or bytes (`"64KB"`)',
+        'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt, of '
+        'the file for values that are never sent; or bytes (`"64KB"`)',
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(

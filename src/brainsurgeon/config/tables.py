@@ -104,7 +104,7 @@ class BudgetTable(SettingsTable):
     threshold: Threshold = key(
         None,
         "share of the window above which a session is too full, or a table of shares for "
-        "`frontier`, `mid` and `small` models; not set: 0.85, 0.65, 0.35, and 0.75 for other models",
+        "`frontier`, `mid` and `small` models; not set: 0.85, 0.65 and 0.35, for others 0.75",
     )
     max_messages: Count = key(
         0,
