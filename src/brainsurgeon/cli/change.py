@@ -42,12 +42,12 @@ def restore(
     entry: Annotated[
         str | None,
         typer.Argument(
-            help="Entry id, its beginning, or a whole pasted [[extracted-…]]; after --all --wait: "
-            "a duration."
+            help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
+            "--wait: a duration."
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Everything, or all of --session.")
+        bool, typer.Option("--all", help="Restore everything, or all of --session.")
     ] = False,
     session: OneSession = None,
     key: Keys = None,
@@ -56,29 +56,29 @@ def restore(
     ] = False,
     values: Annotated[
         bool,
-        typer.Option("--values", help="Also restore what was extracted from an archived turn."),
+        typer.Option("--values", help="Also restore the values extracted from an archived turn."),
     ] = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Wait until the session is idle; with --all, 10m by default."),
+        typer.Option("--wait", help="Wait until the session is idle. Default with --all: 10m."),
     ] = False,
     run: Annotated[
         str | None,
-        typer.Option(
-            "--run", help="Undo this run, as listed by `history`: restore what it extracted."
-        ),
+        typer.Option("--run", help="Restore the values that this run of `history` extracted."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --run, show what would be restored.")
+        bool, typer.Option("--dry-run", help="With --run, print what would be restored.")
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Put values back: of one entry, of a run, or all of them.
 
-    While the agent is at work its file is left alone: the values are printed at once and restored
-    by the next scan that finds the session idle. With --run, values that were restored, changed or
-    expired since then are left alone and listed, and the fields that the run set are removed.
+    While the agent is at work, its file is not changed. The values are printed at once, and
+    restored by the next scan that finds the session idle.
+
+    --run also removes the fields that the run set. Values that were restored, changed or expired
+    since then are left unchanged and listed.
 
     \b
     Example:
@@ -188,22 +188,24 @@ def archive(
     ] = False,
     turns: Annotated[
         str | None,
-        typer.Option("--turns", metavar="A..B", help="Only these turns; the first is 1."),
+        typer.Option("--turns", metavar="A..B", help="Only these turns. The first turn is 1."),
     ] = None,
     note: Annotated[
-        str | None, typer.Option("--note", help="A note on the outcome of the last turn.")
+        str | None, typer.Option("--note", help="Note on the outcome of the last turn.")
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only say what would be archived, and why not the rest."),
+        typer.Option(
+            "--dry-run", help="Print what would be archived, and why other turns would not."
+        ),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Archive finished turns into their last answers.
 
-    Every finished turn counts, whatever its size. The same rewrite also extracts what the rules
-    allow.
+    All finished turns are archived, whatever their size. The same rewrite also extracts values by
+    the rules.
 
     \b
     Example:
@@ -242,10 +244,12 @@ def pin(
     entry: Entry,
     recent: Annotated[
         int | None,
-        typer.Option("--recent", metavar="N", min=0, help="Only while among the last N messages."),
+        typer.Option(
+            "--recent", metavar="N", min=0, help="Keep it only while it is in the last N messages."
+        ),
     ] = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="The rules decide again. `unpin` does the same.")
+        bool, typer.Option("--undo", help="Let the rules decide again. `unpin` does the same.")
     ] = False,
     session: OneSession = None,
     json: Json = False,
@@ -289,16 +293,17 @@ def _set_extractable(
 def relieve(
     session: SessionName,
     to: Annotated[
-        str | None, typer.Option("--to", help="Tokens (120000), or a share (60%).")
+        str | None,
+        typer.Option("--to", help="Goal: tokens (120000), or a share of the window (60%)."),
     ] = None,
     signatures: Annotated[
         bool, typer.Option("--signatures", help="Also extract thinking with invalid signatures.")
     ] = False,
     now: Annotated[
-        bool, typer.Option("--now", help="Also extract what was restored a moment ago.")
+        bool, typer.Option("--now", help="Also extract values that were just restored.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go and what would be left.")
+        bool, typer.Option("--dry-run", help="Print what would be extracted and kept.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -307,10 +312,12 @@ def relieve(
 
     No model is called.
 
-    Extracts more and more, step by step and the oldest first, until it fits: shorter values,
-    results larger than a tenth of the window, values of all messages but the newest, arguments of
-    calls, and last the older half of the messages. Everything can be restored. Exits with 1 if it
-    still does not fit, or would still be refused for a signature.
+    Extracts values in steps, the oldest first, until the session fits: shorter values, results
+    larger than a tenth of the window, values of all messages but the newest, arguments of calls,
+    and the older half of the messages. Turns may be archived. Everything can be restored.
+
+    Exits with 1 if the session still does not fit, or if its provider would still refuse a
+    signature.
 
     \b
     Example:

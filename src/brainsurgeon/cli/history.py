@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
 def history(
     events: Annotated[
-        bool, typer.Option("--events", help="List events instead: what happened to each session.")
+        bool,
+        typer.Option(
+            "--events", help="List events instead of runs: what happened to each session."
+        ),
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Print new events until interrupted.")
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only events after this number, or since this time."),
+        typer.Option("--since", help="Only events after this event number, or since this time."),
     ] = None,
     session: OneSession = None,
     kind: Annotated[
@@ -47,13 +50,13 @@ def history(
     ] = False,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON document; with --follow one for each line."),
+        typer.Option("--json", help="Print one JSON document; with --follow one per line."),
     ] = False,
     config: Config = None,
 ) -> None:
-    """List the runs and what each changed, the newest last.
+    """List the runs and their changes, the newest last.
 
-    With --events: the newest 50 events, or all since an event or a time. Events are kept for 30
+    --events lists the newest 50 events, or with --since all later ones. Events are kept for 30
     days. They never contain content of sessions.
 
     \b

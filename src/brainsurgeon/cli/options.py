@@ -48,11 +48,12 @@ Sessions = Annotated[
 Keys = Annotated[
     list[str] | None,
     typer.Option(
-        "--key", help="Only this value: a whole path, or a name in it. Repeatable, or with commas."
+        "--key",
+        help="Only this value: its path, or a name in its path. Repeatable, or with commas.",
     ),
 ]
 Entry = Annotated[
-    str, typer.Argument(help="Entry id, its beginning, or a whole pasted [[extracted-…]].")
+    str, typer.Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]].")
 ]
 SessionName = Annotated[
     str,

@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done and why; write nothing.")
+    bool, typer.Option("--dry-run", help="Print what would be done and why; write nothing.")
 ]
 
 
 def scan(
     once: Annotated[  # noqa: ARG001  the line that stands in crontabs
-        bool, typer.Option("--once", help="Accepted; a scan is always one run.")
+        bool, typer.Option("--once", help="Has no effect: a scan is always one run.")
     ] = False,
     dry_run: DryRun = False,
     session: Sessions = None,
     retain: Annotated[
         bool,
-        typer.Option("--retention", help="Only delete expired values; look at no session."),
+        typer.Option("--retention", help="Only delete expired values; read no session."),
     ] = False,
     verbose: Annotated[
         bool,
@@ -57,9 +57,9 @@ def scan(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Replace large old values by placeholders: one run, then exit.
+    """Replace large old values with placeholders: one run, then exit.
 
-    Expired values are deleted from the store, too, if that was not done in the last six hours.
+    Also deletes expired values from the store, if that was not done in the last six hours.
 
     \b
     Example:
@@ -141,7 +141,7 @@ def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose
 def run(config: Config = None) -> None:
     """Run as a daemon: scan by schedule and soon after each change.
 
-    SIGTERM ends it within two seconds, SIGHUP makes it read the configuration again.
+    SIGTERM ends it within two seconds. SIGHUP makes it read the configuration again.
 
     \b
     Example:
@@ -156,7 +156,8 @@ def run(config: Config = None) -> None:
 
 def mcp(
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Only this agent: its name, or its directory.")
+        str | None,
+        typer.Option("--agent", help="Serve only this agent: its name, or its directory."),
     ] = None,
     session: OneSession = None,
     config: Config = None,
@@ -244,10 +245,10 @@ class Form(StrEnum):
 
 def status(
     check: Annotated[
-        bool, typer.Option("--check", help="For monitors: one line; exit code 1 on trouble.")
+        bool, typer.Option("--check", help="For monitors: print one line; exit with 1 on trouble.")
     ] = False,
     max_age: Annotated[
-        str, typer.Option("--max-age", help="With --check, how old the last run may be.")
+        str, typer.Option("--max-age", help="With --check, the greatest age of the last run.")
     ] = "15m",
     form: Annotated[
         Form,
@@ -255,19 +256,20 @@ def status(
     ] = Form.text,
     output: Annotated[
         str | None,
-        typer.Option("--output", help="File for it; a page goes to report.html in state_dir."),
+        typer.Option("--output", help="Output file. Default of a page: report.html in state_dir."),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     previews: Annotated[
-        bool, typer.Option("--previews", help="On the page, show how extracted values begin.")
+        bool,
+        typer.Option("--previews", help="On the page, show the beginning of extracted values."),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Show runs, savings, and why sessions are not pruned.
 
-    The page is one file that needs no network. Without --previews it has no content of sessions.
-    Metrics come from the store alone: no session is read.
+    The report page is one file that loads nothing. Without --previews it contains no content of
+    sessions. Metrics are computed from the store alone; no session is read.
 
     \b
     Example:

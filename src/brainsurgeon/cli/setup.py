@@ -60,14 +60,16 @@ NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run
 
 def init(
     systemd: Annotated[
-        bool, typer.Option("--systemd", help="Also run it as a service of your own.")
+        bool, typer.Option("--systemd", help="Also install a service of your user.")
     ] = False,
     system: Annotated[
         bool,
-        typer.Option("--system", help="With --systemd, only print the unit of a system service."),
+        typer.Option(
+            "--system", help="With --systemd, only print the unit file of a system service."
+        ),
     ] = False,
     cron: Annotated[
-        bool, typer.Option("--cron", help="Also let cron scan every two minutes.")
+        bool, typer.Option("--cron", help="Also add a scan every two minutes to your crontab.")
     ] = False,
     mcp: Annotated[
         list[Agent] | None,
@@ -82,13 +84,13 @@ def init(
         typer.Option(
             "--hooks",
             metavar="AGENT",
-            help="Also install the plugin of claude: the tool, and a warning if too full.",
+            help="Also install the plugin of claude: the tool, and a warning of a full context.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo exactly what init did.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do all steps without asking.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the steps of init.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="List every value that a run would extract.")
@@ -98,8 +100,7 @@ def init(
 ) -> None:
     """Find the agents, write a configuration, offer service and tool.
 
-    Each step is shown, and done only after you agree. Existing files are never overwritten, and no
-    session is touched.
+    Shows each step, and does it after you agree. Never overwrites a file or changes a session.
 
     \b
     Example:
@@ -154,7 +155,7 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
 def hook(config: Config = None) -> None:
     """Tell users of Claude Code that the context is too full.
 
-    A hook of Claude Code calls it, with the JSON of a Stop or SessionStart event on stdin. Ends
+    Claude Code's hooks call it with the JSON of a Stop or SessionStart event on stdin. It exits
     with 0 after at most 0.3 seconds, and prints nothing if anything is wrong.
 
     \b
@@ -268,14 +269,17 @@ def _say_how_to_purge(directory: str) -> None:
 
 
 def config(
-    check: Annotated[bool, typer.Option("--check", help="Only check whether it is valid.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check whether the configuration is valid.")
+    ] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print its JSON schema, for editors.")
+        bool,
+        typer.Option("--schema", help="Print a JSON schema of the configuration, for editors."),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print the settings in force and where each comes from.
+    """Print the settings in force and the source of each.
 
     The output is itself a configuration. If there are problems, it lists all and exits with 2.
 

@@ -56,17 +56,21 @@ def sessions(
         typer.Option("--state", help="Only sessions in this state: idle, busy, skipped, failed, …"),
     ] = None,
     sort: Annotated[
-        Sort, typer.Option("--sort", help="What to sort by; sizes and savings largest first.")
+        Sort, typer.Option("--sort", help="Sort key. The largest sizes and savings come first.")
     ] = Sort.size,
     preview: Annotated[
-        bool, typer.Option("--preview", help="In detail, also show how extracted values begin.")
+        bool,
+        typer.Option(
+            "--preview", help="With a session, also show the beginning of extracted values."
+        ),
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """List the sessions, or show what fills one of them.
 
-    Of one session: what is extracted, what the next scan would extract, and why the rest stays.
+    For one session: the extracted values, those that the next scan would extract, and the reason
+    why each other value is kept.
 
     \b
     Example:
@@ -118,8 +122,8 @@ def estimate(
 ) -> None:
     """Compare the cost of recorded calls under four policies.
 
-    The policies: extract nothing (raw), as configured, only when the prompt cache is cold, and
-    always at once. Changes nothing.
+    raw: nothing extracted; configured: by your configuration; cold: only once the provider's prompt
+    cache is cold; always: at once. Writes nothing.
 
     \b
     Examples:
@@ -143,7 +147,7 @@ def show(
         str | None,
         typer.Argument(
             metavar="[ENTRY | SESSION]",
-            help="Entry id or pasted placeholder; or a session.",
+            help="Entry id or placeholder, or a session.",
             autocompletion=session_titles,
         ),
     ] = None,
@@ -155,7 +159,9 @@ def show(
     search: Annotated[
         str | None,
         typer.Option(
-            "--search", metavar="TEXT", help="List where TEXT occurs, extracted or not; any case."
+            "--search",
+            metavar="TEXT",
+            help="List the places of TEXT, extracted or not; ignores case.",
         ),
     ] = None,
     regex: Annotated[bool, typer.Option("--regex", help="TEXT is a regular expression.")] = False,
@@ -164,9 +170,9 @@ def show(
 ) -> None:
     """Print a stored value, an archived turn, or a whole session.
 
-    Changes nothing. The lines of a turn or session are printed as the agent wrote them, with the
-    stored values in place of placeholders. With --json each byte that is not valid UTF-8 is written
-    as a surrogate, \\udc80 to \\udcff.
+    Changes nothing. The lines of an archived turn or a session are printed as the agent wrote them,
+    with each placeholder filled. With --json each byte that is not valid UTF-8 is written as a
+    surrogate, \\udc80 to \\udcff.
 
     \b
     Example:
@@ -248,12 +254,17 @@ def evidence(
     ] = 32_000,
     last: Annotated[bool, typer.Option("--last", help="Only the last turn.")] = False,
     turn: Annotated[
-        str | None, typer.Option("--turn", help="Only the turn with this entry, or this archive.")
+        str | None,
+        typer.Option(
+            "--turn", help="Only the turn that contains this entry, or this archived turn."
+        ),
     ] = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Print a session's tool calls and results, failed ones first.
+
+    An index of the calls comes first. Extracted and archived results are included.
 
     \b
     Examples:

@@ -35,7 +35,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 
 @store.callback()
 def _store() -> None:
-    """Back up the store, replace it by a backup, or remove it.
+    """Back up the store, replace it with a backup, or remove it.
 
     \b
     Example:
@@ -70,10 +70,10 @@ def restore(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Replace the store by a backup; the old store is kept beside it.
+    """Replace the store with a backup; the old store is kept beside it.
 
-    The backup is checked first. Sessions with placeholders newer than the backup are listed: their
-    values are only in the current store. Stop the daemon first.
+    Stop the daemon before. The backup is checked first. Sessions with placeholders newer than the
+    backup are listed: their values are only in the current store.
 
     \b
     Example:
@@ -96,7 +96,7 @@ def purge(
     even_so: Annotated[
         bool,
         typer.Option(
-            "--even-so", help="Remove it even if placeholders are left; their values are lost."
+            "--even-so", help="Remove it even if placeholders are left. Their values are lost."
         ),
     ] = False,
     yes: Yes = False,
@@ -105,7 +105,7 @@ def purge(
 ) -> None:
     """Remove the store, if no session or archive contains a placeholder of it.
 
-    Restore everything first: brainsurgeon restore --all. Stop the daemon first.
+    First run brainsurgeon restore --all, and stop the daemon.
 
     \b
     Example:
