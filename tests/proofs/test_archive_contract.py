@@ -36,7 +36,9 @@ def outline(line):
     message = line.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     thoughts = ("thinking", "redacted_thinking")
-    if isinstance(content, list) and all(block.get("type") in thoughts for block in content):
+    if isinstance(content, list) and all(
+        isinstance(block, dict) and block.get("type") in thoughts for block in content
+    ):
         content = []  # a line of nothing but signed thinking is emptied
     blocks = [
         [block.get(key) for key in ("type", "id", "name", "toolCallId", "tool_use_id")]
