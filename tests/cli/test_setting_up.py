@@ -300,6 +300,22 @@ def test_the_plugin_of_claude_code_brings_tool_skill_and_hooks(newcomer):
     ]
 
 
+def test_what_the_plugin_will_not_find_is_said(newcomer):
+    """It starts the program by its name and without options, unlike a registered tool."""
+    newcomer.has("claude")
+    own = newcomer.home / "own.toml"
+    other = newcomer.types("--dry-run", "--hooks", "claude", "--config", str(own))
+    link = newcomer.home / ".local/bin/brainsurgeon"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to("/bin/true")
+    usual = newcomer.types("--dry-run", "--hooks", "claude")
+
+    assert f"the usual configuration, not {own}".encode() in other.stdout
+    assert b"put a link there" in other.stdout
+    assert b"usual configuration" not in usual.stdout
+    assert b"put a link there" not in usual.stdout
+
+
 def test_undoing_ends_where_the_user_removed_the_plugin(newcomer):
     """What Claude Code no longer has counts as undone; what it cannot remove stays recorded."""
     newcomer.has("claude")

@@ -141,7 +141,7 @@ def set_up(
         Offer("a configuration, and the man page", (step, _man_page(record)), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_cron(program, more, asked=cron, ask=ask),
-        *_plugin(record, asked=PLUGIN in mcp),
+        *_plugin(more, record, asked=PLUGIN in mcp),
         *_tools(program, more, record, asked=mcp, ask=ask),
     )
     foreign = tuple(home for home in every_home if home not in own)
@@ -269,7 +269,7 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def _plugin(record: Record, *, asked: bool) -> Iterator[Offer]:
+def _plugin(more: Command, record: Record, *, asked: bool) -> Iterator[Offer]:
     """Offer the plugin of Claude Code: the tool, its skill, and hooks."""
     if not asked:
         return
@@ -280,9 +280,14 @@ def _plugin(record: Record, *, asked: bool) -> Iterator[Offer]:
         for what, command, undo, state in servers.plugin_steps(_packaged("deploy/claude-code"))
     ]
     twice = servers.configured("claude") is not None and not record.find(agent="claude")
-    note = (
-        "the tool is registered, too: claude mcp remove --scope user brainsurgeon" if twice else ""
+    places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
+    notes = (
+        twice and "the tool is registered, too: claude mcp remove --scope user brainsurgeon",
+        bool(more) and f"it reads the usual configuration, not {more[-1]}",
+        shutil.which("brainsurgeon", path=places) is None
+        and "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there",
     )
+    note = "; ".join(text for text in notes if isinstance(text, str))
     yield Offer("the plugin for Claude Code: tool, skill, hooks", tuple(steps), asked, note)
 
 
