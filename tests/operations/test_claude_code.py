@@ -451,7 +451,7 @@ def test_values_from_before_a_compaction_are_found(world, path, conversation):
     assert content(path, last).startswith("4 xxx")
 
 
-def test_a_signature_fits_again_where_only_unsent_values_left_before_it(world):
+def test_a_signature_fits_where_only_unsent_values_left_before_it(world):
     """A record and a screen's copy were extracted first, signatures behind them in a later run."""
     conversation = ClaudeConversation()
     conversation.note("api-request-shape", shapeHash="a" * 64, shape={"tools": ["y" * 3000]})
