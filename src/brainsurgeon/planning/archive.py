@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import compress, pairwise
+from itertools import compress, islice, pairwise, takewhile
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -712,12 +712,10 @@ class _Archiver(Conversation):
         """
         groups, begin = [], 0
         while self._archiving.most and excess > 0 and begin < len(live):
-            counts = range(1, len(live) - begin)
-            count = 1 + bisect_left(
-                counts, True, key=lambda n: _saved(live[begin : begin + n], alone) >= excess
-            )
-            group = live[begin : begin + count]
-            count = next((n for n, gathered in enumerate(group) if gathered.turn.held), count)
+            group = [*takewhile(lambda one: not one.turn.held, islice(live, begin, None))]
+            count = min(len(group), 1 + bisect_left(
+                range(1, len(group)), True, key=lambda n: _saved(group[:n], alone) >= excess
+            ))  # fmt: skip
             while count and not self._may_join(group[:count]):
                 count //= 2
             group = group[:count]
