@@ -190,7 +190,7 @@ def test_what_went_wrong_is_logged_by_name(world, two_values, monkeypatch):
     def fail(*_, **__):
         raise OSError(5, "Input/output error", CANARY)
 
-    monkeypatch.setattr("brainsurgeon.sessions.exchange.succeed", fail)
+    monkeypatch.setattr("brainsurgeon.sessions.exchange.prepare", fail)
     report = world.scan(roots=[{"path": str(world.root)}, {"path": str(world.base / "none")}])
     logs = logged(log.scanned, report)
 

@@ -67,7 +67,7 @@ class Signs:
 
 def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
     """Replace the session's content."""
-    new = exchange.succeed(session, TEMPORARY, splices, signs or Signs(), Ledger())
+    new = exchange.prepare(session, TEMPORARY, splices, signs or Signs(), Ledger())
     try:
         filled(new.inode, new.ends)
         exchange.replace([new])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats.splice import UntouchableError, locate, members, splice, within
+from brainsurgeon.formats.splice import UntouchableError, locate, members, splice, splice_string
 from brainsurgeon.model.entries import value_at
 from brainsurgeon.model.parsing import parse
 
@@ -326,6 +326,6 @@ def test_a_part_of_a_string_is_replaced_and_the_rest_keeps_its_spelling(pieces, 
     )
     first, taken = (len(json.loads(b'"%b"' % one)) for one in (before, part))
 
-    token = within(b'"%b"' % (before + part + after), [(first, first + taken, new)])
+    token = splice_string(b'"%b"' % (before + part + after), [(first, first + taken, new)])
 
     assert token == b'"%b"' % (before + json.dumps(new)[1:-1].encode() + after)

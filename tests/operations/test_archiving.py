@@ -223,7 +223,7 @@ def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
     world.put("s.jsonl", talk.bytes())
 
     assert reasons(world.scan(dry_run=True, **ON))[0] == (
-        "format: a thinking_level_change stands in it"
+        "format: it contains a thinking_level_change"
     )
 
 

@@ -256,7 +256,7 @@ def test_a_file_of_ours_that_no_journal_names_is_left(pruned, doctor):
     for words in ((), ("--repair",)):
         findings, code = doctor(*words)
         assert code == 1
-        level, advice = fitting(findings, "no journal names")
+        level, advice = fitting(findings, "no known rewrite")
         assert level == "error"
         assert "compare" in advice
         assert stray.read_bytes() == b"perhaps the only copy\n"

@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.formats import recognise
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.records import Extraction, Records
-from brainsurgeon.model.text import moment_said
+from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import PICTURE, SIGNATURE, TOO_LONG, Calibration, Sent
 from brainsurgeon.planning.budget import (
     FEWEST,
@@ -236,7 +236,7 @@ def test_a_call_made_before_a_cut_carried_what_was_cut():
         1, 1, "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec",
         block=False, replacement=None, anchor="c", rest=None, chars=5000, size=5000, digest=b"",
         blob_id=1, run_id=None, archive_id=None, tokens=1643,
-        extracted_at=moment_said("2026-11-01T10:02:30Z"), restored_at=None, expired_at=None,
+        extracted_at=parse_time("2026-11-01T10:02:30Z"), restored_at=None, expired_at=None,
         expired_why=None, state="standing",
     )  # fmt: skip
     found = measured(claw(result, said(tokens=9), said(tokens=9)), cut)

@@ -479,7 +479,7 @@ def test_sessions_side_by_side_share_a_sync_and_no_reading(session, path, monkey
     with open_session(next_to(path, beside)) as other:
         signs = Signs(read=lambda: told.append("read"), changed=lambda: told.append("compared"))
         new = [
-            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, signs, Ledger())
+            exchange.prepare(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, signs, Ledger())
             for number, one in enumerate((session, other))
         ]
         monkeypatch.setattr(os, "fsync", syncing)
@@ -499,7 +499,7 @@ def test_one_that_is_refused_takes_no_other_along(session, path, puppet):
 
     with open_session(next_to(path, beside)) as other:
         new = [
-            exchange.succeed(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, Signs(), Ledger())
+            exchange.prepare(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, Signs(), Ledger())
             for number, one in enumerate((session, other))
         ]
         exchange.replace(new)

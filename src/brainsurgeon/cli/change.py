@@ -47,7 +47,7 @@ def restore(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Restore everything, or all of --session.")
+        bool, typer.Option("--all", help="Restore everything, or everything in --session.")
     ] = False,
     session: OneSession = None,
     key: Keys = None,
@@ -195,9 +195,7 @@ def archive(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Print what would be archived, and why other turns would not."
-        ),
+        typer.Option("--dry-run", help="Show what would be archived, and why the rest stays."),
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -249,7 +247,7 @@ def pin(
         ),
     ] = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Let the rules decide again. `unpin` does the same.")
+        bool, typer.Option("--undo", help="Let the rules decide again, like `unpin`.")
     ] = False,
     session: OneSession = None,
     json: Json = False,
@@ -303,7 +301,7 @@ def relieve(
         bool, typer.Option("--now", help="Also extract values that were just restored.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be extracted and kept.")
+        bool, typer.Option("--dry-run", help="Show what would be extracted and what stays.")
     ] = False,
     json: Json = False,
     config: Config = None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def session_titles(incomplete: str) -> list[str]:
-    """Return the sessions that the store knows and that begin so, for the shell's completion."""
+    """Return the titles of recorded sessions with this beginning, for the shell's completion."""
     try:
         from brainsurgeon.config import load
 
@@ -48,8 +48,7 @@ Sessions = Annotated[
 Keys = Annotated[
     list[str] | None,
     typer.Option(
-        "--key",
-        help="Only this value: its path, or a name in its path. Repeatable, or with commas.",
+        "--key", help="Only this value: a whole path, or a name in it. Repeat it, or use commas."
     ),
 ]
 Entry = Annotated[

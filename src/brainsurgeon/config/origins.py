@@ -38,12 +38,12 @@ def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]
         value = getattr(table, name)
         if isinstance(value, SettingsTable):
             yield from flat(value, f"{above}{name}.")
-        else:  # of tables in a list or under names only the keys that were given
+        else:  # lists and dicts of tables contain only the given keys
             yield f"{above}{name}", given.get(name, whole[name]), field.description or ""
 
 
 def toml(value: Any) -> str | None:
-    """Return a value as TOML, in one line but for a list of tables; None for None."""
+    """Return a value as TOML, in one line unless it is a list of tables; None for None."""
     if value is None:
         return None
     if isinstance(value, dict):

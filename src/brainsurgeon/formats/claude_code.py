@@ -1,10 +1,10 @@
 """Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
 
 Chained lines have a `uuid` and name their parent. Of all others (titles, modes, queued prompts,
-snapshots, unknown types) only the records of requests are edited: a hash names them, and no version
-reads more of them than that. The shapes were seen in files that versions 2.0.64 to 2.1.330 wrote,
-and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112 (`cli.js`) and in 2.1.330. The place of the
-file and the processes that use it are not known here.
+snapshots, unknown types) only the records of requests are edited: a hash identifies them, and no
+version reads anything else in them. The shapes were seen in files that versions 2.0.64 to 2.1.330
+wrote, and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112 (`cli.js`) and in 2.1.330. The place
+of the file and the processes that use it are not known here.
 """
 
 import re
@@ -209,9 +209,8 @@ class Chain:
     def positions(self, window: int) -> dict[int, int]:
         """Return the offsets of the newest lines, with the number of messages after each.
 
-        Progress counts as old: no request carries it, and its result says what came of it.
-        The lines of one API message are one message. A call has the position of its result, so that
-        no window ends between the two.
+        Progress counts as old: no request contains it. The lines of one API message are one
+        message. A call has the position of its result, so that no window ends between the two.
         """
         positions: dict[int, int] = {}
         spoken: dict[str, int] = {}
@@ -271,7 +270,7 @@ def is_prompt(entry: Entry) -> bool:
 
 
 def _open_turn(lines: Lines, *, separate: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open, or None, and the seconds of silence that this requires.
+    """Return why the last turn is open, or None, and the seconds of silence required then.
 
     Read from the last chained line backwards (seen with versions 2.0.64 to 2.1.330). Attachments,
     progress, and notes that Claude Code adds itself are ignored.
@@ -360,7 +359,7 @@ NOTHING_SEEN = ClaudeSurvey(0, {}, None)
 
 
 class _Calls:
-    """The tool calls of a file: the names of the tools, and calls whose results have to stay."""
+    """The tool calls of a file: names of their tools, and calls whose results have to stay."""
 
     def __init__(self) -> None:
         self.tools: dict[str, str] = {}
@@ -430,8 +429,8 @@ NEVER = re.compile(
 )
 # Keys below which nothing is a part: the agent validates their values against a schema.
 _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
-# Replace signed thinking: no content where it is all of its line (the usual case), else a text of
-# white space beside other blocks. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
+# Replacements of signed thinking: empty content if its line has no other block (the usual case),
+# else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
 # out of every request. An empty text is sent and refused (up to 2.1.260), an empty block of
 # thinking is refused by all; a line of white space alone makes 2.1.112 join results in a fork.
 NO_CONTENT = b"[]"

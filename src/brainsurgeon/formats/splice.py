@@ -89,10 +89,10 @@ def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
 
 
-def within(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
+def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
     """Return a JSON string with some of its characters replaced; all others keep their spelling.
 
-    A cut names the first character, the end and the new text. One inside another is left out.
+    A cut is the first character, the end and the new text. Cuts inside other cuts are left out.
     """
     spelled = token.decode()
     ends = [1, *(match.end() for match in _CHARACTER.finditer(spelled, 1, len(spelled) - 1))]
@@ -239,7 +239,7 @@ def _look_up(raw: bytes, value: object, start: int) -> Span | None:
 # is left unchanged.
 
 
-# What we write as the value of a field.
+# The values that we give to fields.
 _TOKENS = {
     REDACTED: re.compile(rb"true"),
     RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
@@ -310,7 +310,7 @@ def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
 
 
 def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None:
-    """Raise UntouchableError if the edits would have any other effect. Modifies `entry`.
+    """Raise UntouchableError unless the edits have exactly the planned effect. Modifies `entry`.
 
     Restored values are not compared: they are checked by their digest when they are read.
     """

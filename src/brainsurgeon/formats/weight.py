@@ -20,7 +20,7 @@ from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import NOT_REPLAYED
 from brainsurgeon.model.entries import Entry, KeyPath
 from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.model.text import moment_said
+from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
 
 # How providers and agents say that a prompt is too long for its model.
@@ -160,7 +160,7 @@ def _claw_call(entry: Entry) -> ModelCall | None:
     if message.get("role") != "assistant":
         return None
     model = str_or_empty(message.get("model")) or None
-    at = moment_said(entry.get("timestamp"))
+    at = parse_time(entry.get("timestamp"))
     if message.get("stopReason") in NOT_REPLAYED:
         return _refused(str_or_empty(message.get("errorMessage")), model, at)
     tokens = _counts(message.get("usage"), "input", "cacheRead", "cacheWrite")
@@ -183,7 +183,7 @@ def _claude_sent(entry: Entry) -> Sent:
 def _claude_call(entry: Entry) -> ModelCall | None:
     if entry_id(entry) is None or entry["type"] != "assistant":
         return None
-    message, at = message_of(entry), moment_said(entry.get("timestamp"))
+    message, at = message_of(entry), parse_time(entry.get("timestamp"))
     if entry.get("isApiErrorMessage") is True:
         texts = [str_or_empty(block.get("text")) for _, block in blocks_of(entry)]
         texts += [str_or_empty(message.get("content")), str_or_empty(entry.get("errorDetails"))]
@@ -221,7 +221,7 @@ def _codex_item(item: Entry) -> Sent:
 
 def _codex_call(entry: Entry) -> ModelCall | None:
     payload = dict_or_empty(entry.get("payload"))
-    at = moment_said(entry.get("timestamp"))
+    at = parse_time(entry.get("timestamp"))
     if entry.get("type") == "turn_context":
         return ModelCall(None, str_or_empty(payload.get("model")) or None, 0, at, begins=False)
     info = payload.get("info")
@@ -261,7 +261,7 @@ def _generic_call(entry: Entry) -> ModelCall | None:
     prompt = next((key for key in ("prompt_tokens", "input_tokens", "input") if key in usage), "")
     cached = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
     tokens = _counts(usage, prompt, *cached)
-    return _call(None, model, tokens, moment_said(entry.get("timestamp")), usage)
+    return _call(None, model, tokens, parse_time(entry.get("timestamp")), usage)
 
 
 # How to read requests, by format.

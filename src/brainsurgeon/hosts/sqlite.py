@@ -86,7 +86,7 @@ class _Cursor(sqlite3.Cursor):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that raises AgentDatabaseError for whatever the database does."""
+    """A connection that raises AgentDatabaseError for every error of SQLite."""
 
     def execute(self, *arguments: Any) -> _Cursor:
         return self.cursor(_Cursor).execute(*arguments)

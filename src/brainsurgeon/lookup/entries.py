@@ -51,7 +51,7 @@ def entry_named(
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
 
-    The beginning of an id will do if it names one entry only. `session` limits the lookup to one
+    The beginning of an id is enough if no other entry has it. `session` limits the lookup to one
     session. With `to_show`, several sessions may hold the values if these are equal. Raises
     NotFoundError, or AmbiguousError with the candidates.
     """
@@ -76,7 +76,7 @@ def entry_named(
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _exactly(settings, store, idents[0], session, to_show=to_show)
         whole = json.dumps(wanted).encode()
-        if any(whole in raw for raw in _lines_of(named.session)):  # an entry of its own
+        if any(whole in raw for raw in _lines_of(named.session)):  # another entry has this id
             raise
         return named
 
@@ -190,7 +190,7 @@ def _of_any_session(
 
 
 def _has_entry(session: Session, ident: str) -> bool:
-    """Check whether an entry stands in a session's file, and is not only named there."""
+    """Check whether a session's file contains an entry, and not only its id."""
     if session.file is None:
         return False
     with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
@@ -225,7 +225,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
-            f"no extracted value of {named.entry_id!r} is called that; there are {paths}"
+            f"no extracted value of {named.entry_id!r} has that key; there are {paths}"
         )
     if all(value.blob_id is None for value in wanted):
         raise ExpiredError(named.entry_id, [
@@ -255,7 +255,7 @@ def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
 def chosen(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the values named by `keys` (a whole path or one step of it), or all without keys.
 
-    A key may be several with commas between them.
+    A key may list several, separated by commas.
     """
     wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
     return tuple(

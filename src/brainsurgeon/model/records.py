@@ -46,7 +46,7 @@ class Extraction(Struct, frozen=True):
     only this tombstone is left). `anchor` is the id of the value's tool call, or of the entry that
     an archive's link continued. `rest` is a digest of the rest of the line, None if entry ids are
     random. `run_id` is the run that extracted it, `archive_id` the archive that it is a part of.
-    `tokens` are those that it took off the next request. `damaged` means that reading the stored
+    The extraction made the next request `tokens` smaller. `damaged` means that reading the stored
     value failed.
     """
 
@@ -90,7 +90,7 @@ class Extraction(Struct, frozen=True):
 
     @property
     def left(self) -> str:
-        """The text that requests carry instead: the placeholder's, or the archive's."""
+        """The text in requests instead of the value: of its placeholder or its archive."""
         return self.placeholder if self.archive_id is None else json.loads(self.replacement or '""')
 
     @property
@@ -100,7 +100,7 @@ class Extraction(Struct, frozen=True):
 
     @property
     def redacts(self) -> bool:
-        """Whether it was part of a shortened restore call; a field of the entry says so."""
+        """Whether it was part of a restore call, which was shortened."""
         return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
 
 
@@ -123,10 +123,10 @@ class FieldRecord(Struct, frozen=True):
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """An answer of ours to a restore, as it was printed, to be found again in what a tool said.
+    """An answer of ours to a restore, as it was printed, for finding it in the result of a tool.
 
-    `ident` is the random id in it, which stands `before` characters after its beginning, `length`
-    the number of its characters, `digest` that of its text.
+    `ident` is the random id in it, which begins `before` characters after its beginning, `length`
+    the number of its characters, `digest` the digest of its text.
     """
 
     ident: str
@@ -140,7 +140,7 @@ class PrintedAnswer(Struct, frozen=True):
         return cls(ident, text.index(ident), len(text), _digest(text))
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where exactly this answer stands in a text: the first character, and the end."""
+        """Yield the start and the end of each exact copy of this answer in a text."""
         at = text.find(self.ident)
         while at != -1:
             start = at - self.before
@@ -192,14 +192,14 @@ EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
 
 
 class Records(Struct, frozen=True):
-    """The store's records of one session, whose row has the id `own`, and of its file's values.
+    """The store's records of one session and of the values in its file.
 
-    `extractions` are those that the file's placeholders, archives and emptied or shortened parts
-    may stand for, of whatever session, and all that the session was last seen to hold (`placed`, by
-    their ids). `alike` are the rows of sessions with the same id. `fields` are the fields of ours
-    in the session, and those that we set on its entries elsewhere. `restores` are the times at
-    which entries were last restored. `asked_until` is the newest request, open or not, or 0. `rate`
-    is the number of tokens for a character.
+    `own` is the id of the session's row. `extractions` are all that the file's placeholders and
+    other replacements may stand for, from any session, and all that the session contained when it
+    was last read (`placed` are the ids of these). `alike` are the rows of sessions with the same
+    id. `fields` are the fields of ours in the session, and those that we set on its entries
+    elsewhere. `restores` are the times at which entries were last restored. `asked_until` is the
+    newest request, open or not, or 0. `rate` is the number of tokens for a character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -312,8 +312,8 @@ class Held(Struct, frozen=True):
     """The times that decide when a stored value expires.
 
     `activity` is when a session with its placeholder last changed, `missed_at` when one of its
-    sessions or entries was first missed; both may be known. Neither is if its placeholder is in no
-    session any more. `unseen` means that it cannot be known whether its sessions exist.
+    sessions or entries was first missed; both may be known. Neither is known if no session contains
+    its placeholder any more. `unseen` means that it cannot be known whether its sessions exist.
     """
 
     id: int

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 
 
-def whole(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Escape lone surrogates: bytes of a file name that is not UTF-8, or halves of a cut pair."""
     return re.sub("[\ud800-\udfff]", _escaped, text)
 
@@ -12,7 +12,8 @@ def whole(text: str) -> str:
 def readable(text: str) -> str:
     """Escape characters that could affect a terminal: control characters and broken bytes."""
     return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in whole(text)
+        c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in escape_surrogates(text)
     )
 
 
@@ -43,7 +44,7 @@ def iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment_said(text: object) -> float | None:
+def parse_time(text: object) -> float | None:
     """Return the time in an ISO 8601 text (UTC if it has no zone), or None if it is not one."""
     if not isinstance(text, str):
         return None

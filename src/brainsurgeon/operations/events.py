@@ -8,7 +8,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, StoreUnusableError, UsageError
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.reports import KINDS, Event, Tally
-from brainsurgeon.model.text import moment_said
+from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
 from brainsurgeon.store.history import KEPT_ROWS
 
@@ -142,7 +142,7 @@ def _begin(store: Store | None, since: str) -> int:
     """Return the id after which to read, from an id or a time."""
     if since.isascii() and since.isdigit() and len(since) < _LONGEST_ID:
         return int(since)
-    moment = moment_said(since)
+    moment = parse_time(since)
     if moment is None:
         raise UsageError(f"--since {since!r}: wants the id of an event, or a moment in ISO 8601")
     return store.events.before(moment) if store else 0

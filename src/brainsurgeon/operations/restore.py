@@ -50,7 +50,7 @@ from brainsurgeon.model.records import (
 )
 from brainsurgeon.model.reports import PUT_AWAY, OverfullSession, RestoreAnswer, SessionRestore
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
-from brainsurgeon.model.text import counted, moment_said
+from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, Unfinished
@@ -194,7 +194,7 @@ def _with_result(answer: RestoreAnswer, plan: Plan) -> RestoreAnswer:
     paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == entry_id}
     sizes = {path: size for path, size in answer.sizes.items() if path in paths}
     stamps = (
-        moment_said(json.loads(edit.before)) for edit in plan.fields
+        parse_time(json.loads(edit.before)) for edit in plan.fields
         if edit.entry_id == entry_id and edit.name == RESTORED and edit.before and not edit.undoes
     )  # fmt: skip
     return replace(

@@ -35,7 +35,7 @@ SLOWEST, FASTEST = 0.15, 0.8
 
 
 class Sample(Struct, frozen=True):
-    """The size of one call's prompt in the session's entries, and the tokens it took."""
+    """One call: the size of the entries in its prompt, and the tokens of the prompt."""
 
     sent: Sent
     tokens: int
@@ -45,8 +45,8 @@ class Measure(Struct, frozen=True):
     """The size of a session's next request, and samples of its newest calls.
 
     `complaint` is why the provider refused the last call, or None. `refused` is the size of that
-    call, `limit` the maximum tokens that the provider named then, `named` the tokens of the call,
-    0 if it did not say. `window` is recorded in the session.
+    call, `limit` the maximum tokens that the provider named then, `named` the tokens of that call
+    by its message, 0 if it names none. `window` is recorded in the session.
     """
 
     sent: Sent = NOTHING
@@ -168,7 +168,7 @@ def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calib
     if others:
         rate, fixed = median(line.rate for line in others), median(line.fixed for line in others)
         return _compared(Calibration(rate, fixed, len(samples), "agent"), samples)
-    # 0.25 tokens per character was too little by a third.
+    # The usual guess, 0.25 tokens per character, was too low by a third.
     return _compared(Calibration(RATE, 0.0, len(samples), "default"), samples)
 
 
@@ -206,9 +206,9 @@ class Room(Struct, frozen=True):
     newest: int = 0
 
     def at_most_half(self, messages: int) -> int:
-        """Return `messages`, but at most half of the live messages; 0 means half."""
-        half = max(1, (self.messages + 1) // 2)
-        return max(min(messages or half, half), min(messages or self.newest, self.newest))
+        """Return `messages`, at most half of the live messages or `newest`; 0 is no limit."""
+        most = max(1, (self.messages + 1) // 2, self.newest)
+        return min(messages or most, most)
 
 
 class Rung(NamedTuple):
@@ -222,9 +222,10 @@ class Rung(NamedTuple):
 
 
 def rungs(steps: Iterable[int], turns: int, below: tuple[int, ...] = ()) -> Iterator[Rung]:
-    """Yield the rungs of further steps, of which the archiving ones take the oldest turns first.
+    """Yield the rungs of further steps. Archiving steps take the oldest turns first.
 
-    `turns` is at least the number of turns and messages, 0 if nothing is archived.
+    They have one rung for each number of newest turns that stay. `turns` is an upper bound of the
+    number of turns and messages, 0 if nothing is archived.
     """
     for step in steps:
         below = (*below, step)
@@ -264,7 +265,7 @@ def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
 def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
     """Return the rules with `keep_recent` raised to the messages that `keep_recent_tokens` keeps.
 
-    `rate` is tokens a character.
+    `rate` is tokens per character.
     """
     if not rules.keep_recent_tokens:
         return rules

@@ -369,7 +369,7 @@ def _shortened(
     return [
         Redaction(
             path,
-            splice.within(parsed.raw[start:end], cuts[path]),
+            splice.splice_string(parsed.raw[start:end], cuts[path]),
             sum(end - start for start, end, _ in cuts[path]),
             "tool_result",
         )

@@ -26,7 +26,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Price, Rules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
-from brainsurgeon.model.text import moment_said
+from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall, Savings
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.matching import Matcher
@@ -80,7 +80,7 @@ def history(
         if dialect.renews(entry):
             events.append(Renewed())
         if step is not None and step.role == "prompt":
-            events.append(Prompted(moment_said(entry.get("timestamp")), messages))
+            events.append(Prompted(parse_time(entry.get("timestamp")), messages))
         if call is not None and call.tokens and (call.ident is None or call.ident not in met):
             met.add(call.ident)
             events.append(call)

@@ -8,7 +8,7 @@ from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Entry, Part, 
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Fingerprint, Survey
-from brainsurgeon.model.text import moment_said
+from brainsurgeon.model.text import parse_time
 
 # Number of the newest messages in which even a superseded result stays.
 LAST = 2
@@ -153,7 +153,7 @@ def read_restored(entry: Entry, rules: Rules, now: float) -> tuple[float | None,
     """Return `_restored` (ISO 8601; UTC if it has no time zone), and a warning if unusable."""
     if RESTORED not in entry:
         return None, None
-    restored = moment_said(entry[RESTORED])
+    restored = parse_time(entry[RESTORED])
     if restored is None:
         return None, "_restored is not an ISO 8601 time: ignored"
     if restored > now + rules.keep_after_restore:

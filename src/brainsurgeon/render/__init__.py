@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from brainsurgeon.model.text import boundary, moment_said, readable, whole
+from brainsurgeon.model.text import boundary, escape_surrogates, parse_time, readable
 
 # Raised whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
@@ -33,7 +33,7 @@ def as_json(value: Any) -> str:
 def printable(value: Any) -> Any:
     """Replace bytes in file names that JSON cannot represent."""
     if isinstance(value, str):
-        return whole(value)
+        return escape_surrogates(value)
     if isinstance(value, dict):
         return {key: printable(item) for key, item in value.items()}
     return [printable(item) for item in value] if isinstance(value, list) else value
@@ -61,7 +61,7 @@ def in_local_time(text: str) -> str:
     """Convert the ISO 8601 times in a text to the local time zone; a minute of today to 14:05."""
 
     def convert(found: re.Match[str]) -> str:
-        moment = moment_said(found[0]) or 0.0
+        moment = parse_time(found[0]) or 0.0
         if found[1]:
             return local(moment)
         then, now = (datetime.fromtimestamp(at).astimezone() for at in (moment, time.time()))

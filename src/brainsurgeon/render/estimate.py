@@ -62,7 +62,7 @@ def bills(found: Estimate) -> list[tuple[str, ...]]:
 
 
 def in_one_line(found: Estimate) -> str:
-    """Return what the configuration saves of what the recorded calls cost, or ""."""
+    """Return what the configuration would have saved on the recorded calls, or ""."""
     raw, configured = found.policies["raw"], found.policies["configured"]
     if not raw.tokens_paid:
         return ""
@@ -76,7 +76,7 @@ def in_one_line(found: Estimate) -> str:
 
 
 def saved_so_far(bill: Bill) -> str:
-    """Return what the calls since the runs saved, in words; "" before the first."""
+    """Return the savings so far as text, "" before the first."""
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
     # The money is only that of calls with a known price, so its sign may be another one.

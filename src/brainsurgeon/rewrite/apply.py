@@ -225,7 +225,7 @@ class Attempt:
             for edit in self.extracted.named(self.change.plan.edits)
         )
         ledger = recover.JournalLedger(self.store, self.journal_id)
-        self.successor = exchange.succeed(self.session, self.temporary, splices, self.signs, ledger)
+        self.successor = exchange.prepare(self.session, self.temporary, splices, self.signs, ledger)
         return self.successor
 
     def settle(self, outcome: Exchange | Exception | None) -> None:

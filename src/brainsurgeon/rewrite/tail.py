@@ -2,7 +2,7 @@
 
 A digest of three times 4 KB is compared, and the tail is read. If values are to be extracted, the
 front is searched for the ids of their entries, and the kernel copies it unchanged. It is not parsed
-again, so no byte of it depends on the digest.
+again. Its bytes are right even if the digest is misleading.
 """
 
 import re
@@ -147,7 +147,7 @@ def look_at_growth(
         examined = examine_open(settings, session, state, now)
         record = store.sessions.at(file.path)
         if (
-            # With another cursor, new lines concern entries in front of the tail.
+            # With another cursor, new lines concern entries before the tail.
             examined.survey.cursor != before.cursor
             or _rules(examined, memory.rules) != before.rules
             or not is_named(file)

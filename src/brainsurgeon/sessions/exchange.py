@@ -39,7 +39,7 @@ from brainsurgeon.sessions.reading import (
 )
 from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
-# Seconds such an opener gets to close the old file before everything is exchanged back.
+# Seconds a late opener gets to close the old file before everything is exchanged back.
 WAIT_FOR_CLOSING = 0.5
 # Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2)).
 TRUSTED = 5.0
@@ -252,8 +252,8 @@ class Successor(Struct):
         os.fsync(pair.directory)
         time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
         if ours:
-            leases.drop(old)  # which is opened by its name, unless the agent's own file has that
-            pair = pair.turned_back()  # now: no line has come from the new file, still leased
+            leases.drop(old)  # `turned_back` opens it by its name
+            pair = pair.turned_back()  # before lines of the new file are moved to it
         self.drop_leases()  # otherwise moving the lines would wait for our own lease
         if ours:
             # A descriptor for reading only can get a lease even if other processes read the file.
@@ -267,7 +267,7 @@ class Successor(Struct):
         raise RolledBackError(why)
 
 
-def succeed(
+def prepare(
     session: OpenSession, temporary: str, splices: Iterable[Splice], signs: Signs, ledger: Ledger
 ) -> Successor:
     """Write the spliced content to a new file beside the session; remove it after an error.
@@ -437,7 +437,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
                 try:
                     successor.move_late_lines(deadline, gone_by)
                 finally:
-                    successor.drop_leases()  # its error is reported rather than that of the move
+                    successor.drop_leases()  # its error replaces that of the move
             except Exception as error:  # noqa: BLE001  as above
                 successor.result = error
     except Exception as error:  # noqa: BLE001  it concerns all of them

@@ -32,7 +32,7 @@ from brainsurgeon.sessions.row_listing import (
     open_rows,
 )
 
-# Bytes of an archive decompressed at a time. They may become 30,000 times as many.
+# Bytes of an archive decompressed at a time. They may expand 30,000-fold.
 _PACKED = 256
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The text of a placeholder, and the last change of its session or archive (seconds since 1970).
@@ -120,7 +120,7 @@ def _as_os_errors() -> Iterator[None]:
 def _in_database(
     opened: sqlite3.Connection, check_stop: Callable[[], None], *, live: bool
 ) -> Iterator[Sighting]:
-    """Yield the placeholders in archives and sessions; of a `live` one without its sessions."""
+    """Yield the placeholders in archives and events; if `live`, only events without a session."""
     schema = openclaw_schema.examine(opened)
     if schema.empty:
         return
@@ -141,7 +141,7 @@ def _in_database(
 def _in_lines(lines: RowLines) -> Iterator[str]:
     for line in lines:
         if line.raw is None:
-            raise RefusedError("one of its events is too long to be looked into")
+            raise RefusedError("one of its events is too long to be searched")
         yield from map(os.fsdecode, set(PLACEHOLDER.findall(line.raw)))
 
 

@@ -160,7 +160,7 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
             os.unlink(mended)
     if not saved.values:
         raise StoreUnusableError(
-            f"{path}: nothing in it can be read any more: nothing was touched. "
+            f"{path}: nothing in it can be read any more; nothing was touched. "
             "`brainsurgeon store restore FILE` puts a backup in its place"
         )
     return saved
@@ -261,7 +261,7 @@ def _salvage(path: str, fresh: str, now: float) -> Salvaged:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or "damaged"
         raise StoreUnusableError(
-            f"{path}: nothing in it can be read any more ({code}): nothing was touched. "
+            f"{path}: nothing in it can be read any more ({code}); nothing was touched. "
             "`brainsurgeon store restore FILE` puts a backup in its place"
         ) from error
     return saved

@@ -57,10 +57,9 @@ CREATE INDEX placeholders_numbered ON placeholders (id, path, digest) WHERE numb
 -- the entry's id if a JSON token (`replacement`) was put there instead. `path` is the value's key
 -- path in the entry: JSON, or in short t0 for message.content.0.text and c0 for
 -- message.content.0.content. `anchor` is the id of the tool call that the value belongs to. `rest`
--- is a digest of what else its line says, kept where entry ids may be used twice. `journal_id` is
--- set until the rewrite is confirmed. The next request of the session carried `tokens` less.
--- `unplaced_at` is when a scan first found the value standing
--- in no session any more. A row without `blob_id` is a tombstone.
+-- is a digest of the rest of its line, kept if entry ids may be used twice. `journal_id` is
+-- set until the rewrite is confirmed. It made the next request `tokens` smaller. `unplaced_at` is
+-- when a scan first found its placeholder in no session. A row without `blob_id` is a tombstone.
 CREATE TABLE extractions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -251,7 +250,7 @@ CREATE TABLE row_writes (
 -- What extracting has saved in a session so far, estimated from the calls that it recorded:
 -- `tokens` that were not sent, and the price of their prompts in input tokens (`paid`) and in
 -- `dollars` (NULL: unknown). `until` is the time of the last call counted, `prompt` the size of
--- its prompt as if nothing had been extracted. The next requests carry `off` tokens less.
+-- its prompt as if nothing had been extracted. The next requests are `off` tokens smaller.
 -- `broken_at` is when the prompt cache was last broken, if no call was counted since.
 CREATE TABLE savings (
     session_id INTEGER PRIMARY KEY REFERENCES sessions,
