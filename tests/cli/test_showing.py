@@ -306,7 +306,7 @@ def test_an_idle_restore_says_what_it_did(world, conversation, session, cli):
     assert (done.returncode, done.stderr) == (0, b"")
     assert entry_text(world.directory / "s.jsonl", session) == "x" * 2000
     assert (again.returncode, again.stderr) == (0, b"")
-    assert "stands restored already" in again.stdout.decode()
+    assert "restored already" in again.stdout.decode()
 
 
 def on_a_terminal(*words, **environment):
@@ -530,7 +530,7 @@ def test_sessions_are_chosen_and_sorted(world, session, conversation, cli):
 
     assert titles == {"all": ["side/b", "main/s"], "side": ["side/b"], "name": ["main/s", "side/b"]}
     assert b"2 sessions, " in told[asked["age"]].stdout
-    assert b"no session is such" in told[asked["none"]].stdout
+    assert b"no session matches" in told[asked["none"]].stdout
     assert told[asked["wrong"]].returncode == 2
 
 

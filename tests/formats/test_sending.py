@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats.openclaw import EMPTIED
-from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, limit_said, tokens_off
+from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, stated_limit, tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, Sent
 
@@ -143,7 +143,7 @@ def test_an_error_is_known_by_what_providers_say(text, about, limit):
     Whatever else is wrong is not ours to mend.
     """
     assert complaint(text) == about
-    assert limit_said(text) == limit
+    assert stated_limit(text) == limit
     error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)
     assert CLAW.call(error).complaint == about
     line = claude("assistant", [{"type": "text", "text": text}], isApiErrorMessage=True)

@@ -665,7 +665,7 @@ def test_a_turn_that_was_asked_for_and_never_archives_is_let_go_of(world):
     told = [json.loads(facts) for (facts,) in sql(
         world, "SELECT facts FROM events WHERE kind = 'lapse' ORDER BY id")]  # fmt: skip
     assert {one["entry_id"]: one["reason"] for one in told} == {
-        prompt: "no gain", "gone": "the turn stands in its session no more",
+        prompt: "no gain", "gone": "the turn is no longer in its session",
     }  # fmt: skip
 
 

@@ -304,7 +304,7 @@ def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(
     retention(world.settings(), world.store, clock=clock)
 
     assert world.store.runs.newest(None) == []
-    with pytest.raises(NotFoundError, match="run 1 is kept no longer"):
+    with pytest.raises(NotFoundError, match="run 1 is no longer recorded"):
         world.rollback(1)
     with pytest.raises(NotFoundError, match="there is no run 9"):
         world.rollback(9)

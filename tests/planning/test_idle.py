@@ -34,9 +34,9 @@ def test_silence_counts_from_the_change_or_the_first_sight(modified, first_seen,
 
 def test_a_session_is_quiet_at_the_boundary_itself():
     """Exactly as long as asked for is quiet; a moment less is not, and the reason says so."""
-    assert rules.restless(30.0, 30) is None
-    assert rules.restless(0.0, 0) is None
-    assert rules.restless(29.9, 30) == "changed 30 s ago; it must be unchanged for 30 s"
+    assert rules.changed_recently(30.0, 30) is None
+    assert rules.changed_recently(0.0, 0) is None
+    assert rules.changed_recently(29.9, 30) == "changed 30 s ago; it must be unchanged for 30 s"
 
 
 def test_an_open_turn_silent_for_long_counts_as_closed():

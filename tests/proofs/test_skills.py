@@ -9,7 +9,7 @@ import typer
 
 from brainsurgeon import cli, config
 from brainsurgeon.mcp_server.answering import NOT_HERE
-from brainsurgeon.mcp_server.call import LIMIT, TOOL, understood
+from brainsurgeon.mcp_server.call import LIMIT, TOOL, parse_call
 from building.world import TOP
 
 DEPLOY = TOP / "deploy"
@@ -29,7 +29,7 @@ def skill(request):
 def test_every_call_in_a_skill_is_one_that_the_tool_takes(skill):
     """Each JSON object is a whole call, and each action is shown at least once."""
     text, _ = skill
-    calls = [understood(json.loads(one)) for one in re.findall(r'\{"action".*?\}', text)]
+    calls = [parse_call(json.loads(one)) for one in re.findall(r'\{"action".*?\}', text)]
 
     assert {call.action for call in calls} == {
         "show", "restore", "set_extractable", "get_context", "done", "search", "evidence",

@@ -163,7 +163,7 @@ def _size(value: Any) -> int:
         return value
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if not match:
-        raise InvalidValueError('bytes, with KB, MB or GB where you like ("64KB")')
+        raise InvalidValueError('bytes, or a number with KB, MB or GB ("64KB")')
     return int(match[1]) * _SIZES[(match[2] or "").upper()]
 
 
@@ -210,7 +210,7 @@ def _cron(value: Any) -> str | None:
 def _absolute(value: Any) -> str:
     path = os.path.expanduser(value) if isinstance(value, str) else ""
     if not os.path.isabs(path) or "\0" in path:
-        raise InvalidValueError("an absolute path (~ is understood)")
+        raise InvalidValueError("an absolute path (~ is allowed)")
     return os.path.normpath(path)
 
 
@@ -222,7 +222,7 @@ def _root(value: Any) -> str:
 
 
 def _excluded(value: Any) -> str:
-    """Validate a pattern of `exclude`: a glob that matches no absolute path is a typing error."""
+    """Validate a pattern of `exclude`: a glob that matches no absolute path is a mistake."""
     text = value if isinstance(value, str) else ""
     kind, _, name = text.partition(":")
     if (kind in _EXCLUDED and name) or text[:1] in ("/", "*", "?", "["):

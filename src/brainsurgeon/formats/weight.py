@@ -63,7 +63,7 @@ def complaint(text: str) -> str | None:
     return TOO_LONG if _OVERFLOW.search(text) else SIGNATURE if _SIGNATURE.search(text) else None
 
 
-def limit_said(text: str) -> int | None:
+def stated_limit(text: str) -> int | None:
     return _number(_LIMITS, text)
 
 
@@ -77,7 +77,7 @@ def _refused(text: str, model: str | None, at: float | None) -> ModelCall:
     about = complaint(text)
     if about != TOO_LONG:
         return ModelCall(None, model, 0, at, about)
-    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, limit_said(text))
+    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, stated_limit(text))
 
 
 def _count(value: object) -> int:
@@ -279,9 +279,9 @@ DIALECTS = {
 
 
 def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float) -> int:
-    """Return how many tokens less a request has once a JSON token replaces a value of an entry.
+    """Return by how many tokens a JSON token in place of a value makes a request smaller.
 
-    The entry is one that requests carry; `rate` is the number of tokens for a character.
+    The entry is live; `rate` is the number of tokens per character.
     """
     sent = DIALECTS[form].sent
     before, after = map(sent, _replaced(entry, path, json.loads(token)))
@@ -289,7 +289,7 @@ def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float
 
 
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:
-    """Return a value with and without the change at `path`.
+    """Return a value before and after the change at `path`.
 
     Lists on the path have that element alone: a line may have 40,000 blocks, each with a change.
     """

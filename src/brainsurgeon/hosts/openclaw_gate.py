@@ -17,9 +17,9 @@ from brainsurgeon.hosts.openclaw_database import Presence
 from brainsurgeon.hosts.openclaw_schema import (
     Schema,
     UnreadableEventError,
+    is_unchanged,
     last_message,
     open_turn,
-    still,
 )
 
 # In OpenClaw a *window* is one stretch of a conversation. Its id stays; its key may change (a cron
@@ -292,7 +292,7 @@ def fence(
     """
 
     def closed(connection: sqlite3.Connection) -> str | None:
-        if not still(connection, schema):
+        if not is_unchanged(connection, schema):
             return "the layout of the database changed meanwhile"
         now = window(connection, seen.session)
         if now is None:

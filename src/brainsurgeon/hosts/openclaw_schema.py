@@ -86,7 +86,7 @@ def examine(connection: sqlite3.Connection) -> Schema:
     return Schema(version, cookie, meta[2] if meta else None, unknown, empty)
 
 
-def still(connection: sqlite3.Connection, schema: Schema) -> bool:
+def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
     """Check, inside a transaction, whether the layout is unchanged.
 
     The database must be open for writing: only then is its journal mode known.

@@ -20,7 +20,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Scope, holder_beside, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
-from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, Call, understood
+from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, Call, parse_call
 from brainsurgeon.model.reports import BUDGET
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
@@ -44,7 +44,7 @@ def answer(
 ) -> tuple[str, bool]:  # fmt: skip
     """Carry out a tool call; return the text of the answer and whether it is an error."""
     try:
-        call = understood(arguments if tool == TOOL else {**arguments, "action": "restore"})
+        call = parse_call(arguments if tool == TOOL else {**arguments, "action": "restore"})
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)

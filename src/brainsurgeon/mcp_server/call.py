@@ -149,7 +149,7 @@ class Call(BaseModel):
     offset: int | None = Field(None, ge=0)
 
 
-def understood(arguments: dict[str, Any]) -> Call:
+def parse_call(arguments: dict[str, Any]) -> Call:
     """Return the call with these arguments; raise UsageError with everything wrong in them."""
     try:
         # Some hosts pass every argument, with null for those not given.

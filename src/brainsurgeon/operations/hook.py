@@ -26,7 +26,7 @@ def advice(settings: Settings, store: Store | None, path: str, now: float) -> st
         closed = replace(examined, survey=replace(examined.survey, open_turn=None))
         planner = Planner(closed, records, store)
         measured, full = planner.weigh()
-        # The process has in memory what may be extracted from its file already.
+        # The process still has in memory what was extracted from its file since.
         load = max(full.load, measured.calls[-1].tokens if measured.calls else 0)
         then = full.load - fit_in(planner).plan.tokens
     if load <= full.threshold * full.window or then >= load:

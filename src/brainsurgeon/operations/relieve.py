@@ -70,7 +70,7 @@ def would_relieve(
     file = file_of(chosen)
     with examine_to_show(settings, store, file, chosen.record, now) as (examined, records):
         fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
-        return _told(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
+        return _report(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
 
 
 def _relieved(
@@ -87,7 +87,7 @@ def _relieved(
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:
             raise NotIdleError(planned.deferred)
-        relief, rewrite = _told(examined, fitting), None
+        relief, rewrite = _report(examined, fitting), None
         if planned.edits:
             rewrite = apply_quiet(store, Change(examined, record, planned), clock)
         else:
@@ -106,8 +106,8 @@ def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -
         )
 
 
-def _told(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
-    """Return the amounts of extracted and remaining live values, by kind and tool."""
+def _report(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
+    """Return the report, with the amounts of extracted and remaining live values."""
     planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()

@@ -37,11 +37,11 @@ from brainsurgeon.store.expiry import Candidates, Sight
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
 # again, at first within 25 ms, and then find the lock free.
 TURN = 0.026
-# A transaction of so many rows is long enough for a pause; so many bytes cost as much as one row.
+# Rows of a transaction after which there is a pause; bytes that cost as much time as one row.
 _MANY, _HEAVY = 100, 10_000
 _SWEPT = 200  # unreferenced values deleted in one transaction, whatever their size
-HIDDEN = "its agent keeps its sessions in a database that lies below no root"
-_ANOTHER = "no session is seen there that was known, and it is not the directory that it was"
+HIDDEN = "its agent keeps its sessions in a database that is below no root"
+_ANOTHER = "none of its known sessions is found there, and it is another directory than before"
 
 
 def retention(
@@ -224,7 +224,7 @@ class _Run:
                     give_way()
 
     def _is_due(self, sights: Iterable[Sight]) -> bool:
-        """Gather the candidates; check whether any has expired, placeholders aside."""
+        """Gather the candidates; check whether any has expired if placeholders are ignored."""
         settings = self._settings
         any_gathered = self._candidates.gather(
             sights, self.now, settings.retention, settings.retention_standing

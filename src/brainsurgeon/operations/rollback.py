@@ -28,7 +28,7 @@ from brainsurgeon.store import Store
 
 EXPIRED = "expired"
 RESTORED = "restored since"
-CHANGED = "changed since: no placeholder stands there"
+CHANGED = "changed since: the placeholder is gone"
 
 
 def rollback(
@@ -43,7 +43,7 @@ def rollback(
     if store is None or undone is None:
         reason = f"there is no run {number}"
         if store and number <= store.runs.last:
-            reason = f"run {number} is kept no longer: nothing of it could be taken back"
+            reason = f"run {number} is no longer recorded and cannot be rolled back"
         raise NotFoundError(f"{reason}; `brainsurgeon history` lists them")
     run = _Rollback(settings, store, number, clock, dry_run=dry_run)
     chosen = run.chosen(sessions)
@@ -121,7 +121,7 @@ class _Rollback:
         return plan
 
     def _note(self, request: Request, reason: str) -> None:
-        """Record a pending request without an end, unless there is one."""
+        """Record a pending request that never lapses, unless one is recorded already."""
         store, ident = self._store, request.session_id
         if all(other.rolls_back != self._number for other in store.requests.open_of(ident)):
             facts = {"rolls_back": self._number, "pending": True, "reason": reason}

@@ -170,7 +170,7 @@ def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
     return max(0.0, now - (modified if modified <= now else min(first_seen, now)))
 
 
-def restless(silent: float, quiet: float) -> str | None:
+def changed_recently(silent: float, quiet: float) -> str | None:
     return (
         None
         if silent >= quiet

@@ -32,10 +32,10 @@ from brainsurgeon.planning.rules import override_of
 from brainsurgeon.planning.snapshot import Snapshot
 
 BROKEN = "signature broken by this rewrite"
-DOUBTFUL = "its signature may have been made with other values before it than now"
-HOLLOW = "a signature without what it signs"
-STALE = "its signature does not fit what stands before it"
-UNFIT = "its signature would not fit what stands before it"
+DOUBTFUL = "its signature may have been made while earlier values were different"
+HOLLOW = "a signature without text"
+STALE = "its signature does not match the entries before it"
+UNFIT = "its signature would not match the entries before it"
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 _UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
 

@@ -37,8 +37,8 @@ SUGGESTION = (
     "on the entry: `set_extractable` with false in the tool, `brainsurgeon pin ENTRY` in a shell."
 )
 STILL_OUT = (
-    "This keeps what stands in the entry. What was extracted from it stays out until it is "
-    "restored: call restore for this entry."
+    "This keeps what is in the entry now. Values that were extracted from it stay extracted until "
+    "they are restored: call restore for this entry."
 )
 _MOST = 20  # sessions with placeholders that are listed
 _BY = {
@@ -93,12 +93,12 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
 
 
 def restored(answer: RestoreAnswer, *, to_person: bool = False) -> str:
-    """Return the answer as text; the id by which it is found in a session is not for a person."""
+    """Return the answer as text, with the id by which a scan finds it unless a person reads it."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
     elif answer.already:
-        state = f"stands restored already, since {local(answer.at)}"
+        state = f"restored already, at {local(answer.at)}"
         state += "; here it is" if answer.delivers else ""
     else:
         size = bytes_(sum(answer.sizes.values()))
@@ -208,12 +208,12 @@ def set_(answer: FieldAnswer) -> str:
             done = f"pinned while among the last {counted(answer.value, 'message')}"
     text = f"{safe(answer.session)} {safe(answer.entry_id)}: {done}"
     if answer.pending:
-        text += f"; noted, and heeded from now on ({answer.reason})"
+        text += f"; recorded, and in force from now on ({answer.reason})"
     elif answer.reason:
         text += f"; {answer.reason}"
     if answer.extracted:
-        text += f"\n{counted(answer.extracted, 'value')} of it still out of the session: "
-        text += f"`brainsurgeon restore {safe(answer.entry_id)}` puts them back"
+        text += f"\n{counted(answer.extracted, 'value')} of it still extracted: "
+        text += f"`brainsurgeon restore {safe(answer.entry_id)}` restores them"
     return text
 
 
@@ -227,11 +227,11 @@ def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
 def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = False) -> str:
     """Return the sessions as a table with totals, and the reasons of those that are not idle.
 
-    `chosen` says that only some were asked for. A narrow terminal gets the main columns only.
+    `chosen` means that the list was filtered. A narrow terminal gets the main columns only.
     """
     if not listed:
         if chosen:
-            return "no session is such; without --agent and --state all are listed"
+            return "no session matches; without --agent and --state all are listed"
         return "no sessions found; the roots in the configuration say where to look"
     size = sum(session.size for session in listed)
     saved = sum(session.saved for session in listed)
@@ -282,7 +282,7 @@ def replacement(done: Replacement) -> str:
     new = f"{safe(done.path)} is the store now: {_holding(done.size, done.values)}"
     lines = [new, *_newer(done)]
     if done.kept:
-        lines.append(f"the store as it was stays as {safe(done.kept)}; remove it when all is well")
+        lines.append(f"the old store is kept as {safe(done.kept)}; remove it when all is well")
     return "\n".join(lines)
 
 
@@ -297,12 +297,12 @@ def purge_json(done: Purge) -> dict[str, Any]:
 def purge(done: Purge) -> str:
     if done.removed:
         others = [name for name in done.left if name != "init.json"]
-        stays = f"; {safe(', '.join(others))} stays: it is not of brainsurgeon" if others else ""
+        stays = f"; {safe(', '.join(others))} stays: not brainsurgeon's" if others else ""
         if len(others) < len(done.left):
-            stays += "; what `init` did stays: `brainsurgeon init --undo` takes it back"
+            stays += "; the changes by `init` stay: `brainsurgeon init --undo` undoes them"
         return f"{safe(done.directory)}: the store is gone{stays}"
     return "\n".join([
-        f"{safe(done.directory)}: the store stays, since placeholders of it stand",
+        f"{safe(done.directory)}: the store stays, since placeholders of it are left",
         *_listed(done.placeholders),
         "`brainsurgeon restore --all` restores them; --even-so removes the store all the same",
     ])  # fmt: skip
@@ -314,7 +314,7 @@ def _newer(backup: Replacement) -> list[str]:
     placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
     text = (
         f"{placeholders} in {counted(len(backup.newer), 'session')} newer than it: their values "
-        "are only in the store of now (`brainsurgeon restore --all` restores them first)"
+        "are only in the current store (`brainsurgeon restore --all` restores them first)"
     )
     return [text, *_listed(backup.newer)]
 

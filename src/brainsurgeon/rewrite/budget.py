@@ -62,8 +62,9 @@ class Fitting(Struct, frozen=True):
     """A plan, its rules, and the context load of the session before and after it.
 
     `before` and `after` are None if the load was not estimated. `rounds` counts the rounds of a
-    relief, and `room` is the load (tokens) up to which the session fits. `protected` alone keep it
-    from its goal. `least` is the load that nothing can take off, if that is more than the room.
+    relief, and `room` is the load (tokens) up to which the session fits. `protected` are the
+    restored values that alone keep it from fitting. `least` is the load that no step can reduce
+    further, if it is more than the room.
     """
 
     plan: Plan
@@ -140,7 +141,7 @@ class Planner(Struct, frozen=True):
         return measured, fullness(budget, measured, line, examined.context_tokens)
 
     def turns(self, measured: Measure) -> int:
-        """Return at least the number of turns and messages, 0 if no turn may be archived."""
+        """Return an upper bound of turns and of messages, 0 if no turn may be archived."""
         examined = self.examined
         archives = examined.format.archives and not examined.session.file.in_database
         return measured.messages if archives else 0
@@ -162,8 +163,8 @@ class Ladder:
     def fit(self, rungs: Sequence[Rung], goal: int, room: int, above: int = 0) -> Fitting:
         """Plan on the lowest rung that meets a goal (tokens), or on the last one.
 
-        Of the rung the oldest values leave, until the goal is met. The rungs below `above` are
-        known not to meet it. No rung is climbed in place of protected values.
+        On that rung the oldest values are extracted until the goal is met. The rungs below `above`
+        are known not to meet it. Protected values never lead to a higher rung.
         """
         ladder, free = self, self._unprotected()
         at = self.lowest(rungs, goal, above)
@@ -180,7 +181,7 @@ class Ladder:
         return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung.steps))
 
     def least(self) -> Fitting:
-        """Plan as if every value left that any step takes in any session."""
+        """Plan to extract every value that any step takes in any kind of session."""
         return self._unprotected().plan(Rung((0, *LINKED)), messages=1)
 
     def _unprotected(self) -> "Ladder":
@@ -240,8 +241,8 @@ def fullness(
 ) -> Fullness:
     """Return the context load of a session; `recorded` is the window that its agent recorded.
 
-    If the last call was refused as too long, the window is no larger than that call. What the
-    provider said of its tokens counts for more than an estimate of them.
+    If the last call was refused as too long, the window is no larger than that call. Numbers of
+    tokens in the refusal take precedence over estimates.
     """
     window = budget.window(measured.model, recorded)
     if measured.complaint == TOO_LONG:
@@ -282,16 +283,17 @@ def fit_in(planner: Planner) -> Fitting:
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
-        return _at_its_moment(planner, Fitting(planner.plan(planner.archiving), rules))
+        return _await_cold_cache(planner, Fitting(planner.plan(planner.archiving), rules))
     measured, full = planner.weigh()
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = planner.allowed_steps(settings.budget.max_step) if too_full else ()
     climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
-    ladder = Ladder(planner, measured, full, rules)
-    return _at_its_moment(ladder.planner, ladder.fit(climbed, _goal(full), room))
+    return _await_cold_cache(
+        planner, Ladder(planner, measured, full, rules).fit(climbed, _goal(full), room)
+    )
 
 
-def _at_its_moment(planner: Planner, fitting: Fitting) -> Fitting:
+def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     """Leave out the live values that have to wait until the provider's cache is cold."""
     plan, examined = fitting.plan, planner.examined
     if plan.deferred or not any(cache.waits(removal, plan) for removal in plan.removals):
@@ -335,7 +337,7 @@ def _goal(full: Fullness) -> int:
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     """Plan a relief in at most two rounds: the steps before the last one, then the last one.
 
-    Nothing but what was requested is planned where not even the least load fits.
+    If not even the least load fits, only requested changes are planned.
     """
     measured, full = planner.weigh()
     goal, room = _goal(full), int(full.threshold * full.window)
@@ -355,7 +357,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     least = ladder.least()
     if least.load > room and not least.plan.deferred:
         return replace(ladder.fit([Rung()], goal, room), least=least.load)
-    if wanted.to is None and full.load <= goal:  # its user knows better
+    if wanted.to is None and full.load <= goal:  # a user asked although it seems to fit
         return ladder.fit([Rung((0, 1))], goal, room)
     first = [Rung(), *rungs((0, *planner.allowed_steps(LAST_STEP - 1)), turns)]
     both = [Rung(), *rungs((0, *planner.allowed_steps(LAST_STEP)), turns)]
@@ -376,7 +378,7 @@ def count_savings(
     memory: FileMemory, store: Store, examined: Examination, record: SessionRecord | None,
     plan: Plan, *, whole: bool = True,
 ) -> None:  # fmt: skip
-    """Note what extracting has saved in the calls that a session recorded since the last look.
+    """Update the savings of a session by the calls that it recorded since the last scan.
 
     `whole` means that the plan was made from all lines.
     """
@@ -409,7 +411,7 @@ def _cancel_hopeless(
     if not plan.turns:
         return
     verdicts = {verdict.turn.prompt_id: verdict for verdict in plan.turns}
-    gone = "the turn stands in its session no more"
+    gone = "the turn is no longer in its session"
     why = {prompt: gone for prompt in asked if prompt not in verdicts}
     never = ("no gain", "depth", "format", "never sent")  # these reasons never change
     why |= {

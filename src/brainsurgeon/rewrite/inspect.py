@@ -142,7 +142,7 @@ class Examination(Struct, frozen=True):
     def check_idle(self) -> None:
         check_touchable(self.session, self.settings)
         check_alone(self.session)
-        _raise(idleness.restless(self.silent, self.settings.quiet))
+        _raise(idleness.changed_recently(self.silent, self.settings.quiet))
         self.check_turn()
 
     def check_turn(self) -> None:
@@ -160,7 +160,7 @@ class Examination(Struct, frozen=True):
                 raise NotIdleError(self.survey.open_turn, idle=True)
             return
         abandoned = self.settings.abandoned_after
-        _raise(idleness.restless(self.silent, self.survey.quiet))
+        _raise(idleness.changed_recently(self.silent, self.survey.quiet))
         _raise(idleness.open_turn(self.survey, self.silent, abandoned))
         _raise(self.signs(self.session, lambda: self.now).read())
 
@@ -284,7 +284,7 @@ def open_quiet(
     settings: Settings, file: SessionFile, state: FileState | None, now: float,
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
-    _raise(idleness.restless(_silence(file, state, now), settings.quiet))
+    _raise(idleness.changed_recently(_silence(file, state, now), settings.quiet))
     with open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
             raise NotIdleError("changed just now")

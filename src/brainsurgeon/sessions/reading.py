@@ -105,7 +105,7 @@ class OpenSession(Recognised):
 
     @property
     def obstacle(self) -> str | None:
-        """The reason, apart from its content, not to replace this file, or None."""
+        """Why this file must not be replaced whatever its content, or None."""
         return self.own_obstacle or leases.obstacle(self.directory, self.file.name)
 
     @property
