@@ -251,7 +251,7 @@ def newest_calls(lines: Lines, form: Format) -> Iterator[ModelCall | Renewed]:
             met.add(call.ident)
             yield call
         if dialect.renews(parsed.entry):
-            yield Renewed(moment_said(parsed.entry.get("timestamp")))
+            yield Renewed(parse_time(parsed.entry.get("timestamp")))
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:

@@ -288,9 +288,8 @@ def fit_in(planner: Planner) -> Fitting:
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = planner.allowed_steps(settings.budget.max_step) if too_full else ()
     climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
-    return _await_cold_cache(
-        planner, Ladder(planner, measured, full, rules).fit(climbed, _goal(full), room)
-    )
+    ladder = Ladder(planner, measured, full, rules)
+    return _await_cold_cache(ladder.planner, ladder.fit(climbed, _goal(full), room))
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:

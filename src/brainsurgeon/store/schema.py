@@ -5,7 +5,7 @@ them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 """
 
 # Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
-VERSION = 2
+VERSION = 3
 
 SCHEMA = """
 CREATE TABLE agents (
