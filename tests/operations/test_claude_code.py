@@ -389,6 +389,35 @@ def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, convers
     assert content(copy, conversation.results[0]).startswith("0 xxx")
 
 
+def test_results_that_a_fork_joins_in_one_message_are_restored(world):
+    """The result of a call is known by that call, at whatever index of a message it is."""
+    conversation = ClaudeConversation()
+    conversation.user()
+    conversation.call("toolu_a")
+    conversation.call("toolu_b")
+    conversation.result("a" * 2000, "toolu_a")
+    conversation.result("b" * 2000, "toolu_b")
+    for _ in range(3):
+        conversation.assistant()
+        conversation.user()
+    conversation.assistant()
+    path = world.put(f"{SESSION}.jsonl", conversation.bytes())
+    world.scan()
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    first, second = (line for line in lines if line.get("toolUseResult"))
+    first["message"]["content"] += second["message"]["content"]
+    lines[lines.index(second) + 1]["parentUuid"] = first["uuid"]
+    lines.remove(second)
+    copy = world.put(
+        f"{OTHER}.jsonl", b"".join(dump(dict(line, sessionId=OTHER)) for line in lines)
+    )
+    done = world.restore_all(OTHER, pristine=True)
+    joined = entries_of(copy)[first["uuid"]]["message"]["content"]
+
+    assert [block["content"] for block in joined] == ["a" * 2000, "b" * 2000]
+    assert not done[0].left
+
+
 def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
     """Each line names the session that it was first sent from."""
     world.scan()

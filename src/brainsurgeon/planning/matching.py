@@ -95,7 +95,8 @@ class Matcher:
             )
         )
         for text in texts:
-            for value in self._by_placeholder.get(text, ()):
+            for recorded in self._by_placeholder.get(text, ()):
+                value = self._located(recorded, entry, parts)
                 if self._belongs(value, entry, ident, parts):
                     places[value.path].append(value)
         for value in self._archives_in(parsed):
@@ -211,6 +212,26 @@ class Matcher:
         if not self._survey.appends_anew:  # if so, the recorded entry may be there, too
             self.moved[value.id] = value.entry_id
         return True
+
+    def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
+        """Return the extraction with its path in this entry.
+
+        Claude Code joins the results of several calls into one message when it forks a session. So
+        the result of a call may be at another index of the list that contains it.
+        """
+        if value.anchor is None or value.block or value.shows_in(entry):
+            return value
+        for path, kind, tool in parts():
+            if (
+                (kind, tool) == (value.kind, value.tool)
+                and len(path) == len(value.path)
+                and [at for at in path if isinstance(at, str)]
+                == [at for at in value.path if isinstance(at, str)]
+                and placeholder_in(value_at(entry, path)) == value.placeholder
+                and self._form.anchor(entry, path) == value.anchor
+            ):
+                return replace(value, path=path)
+        return value
 
     def _stands(self, value: Extraction, entry: Entry) -> bool:
         return value.shows_in(entry) and (
