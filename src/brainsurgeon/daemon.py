@@ -49,11 +49,11 @@ ROOTS_LOOKED_AT = 5.0
 # Seconds between two wake-ups of the watcher, even if nothing happens. Stopping waits for the next
 # wake-up.
 GLANCES = 1.5
-# Seconds between two looks at the wall clock, and those by which it may be set unnoticed.
+# Seconds between two checks of the wall clock, and the change in seconds that is ignored.
 CLOCK_LOOKED_AT, UNNOTICED = 10.0, 1.0
 # Seconds between two looks for signals in one session.
 LOOKS = 5.0
-# How the id of the job begins that scans one path.
+# Prefix of the ids of the jobs that scan one path.
 _DUE = "due:"
 
 
@@ -90,7 +90,7 @@ class _Daemon:
         self._reported: set[str] = set()
         self._lost: StoreUnusableError | None = None
         self._last_beat = 0.0
-        self._looked: dict[str, float] = {}  # when for signals, by path
+        self._looked: dict[str, float] = {}  # times of the last looks for signals, by path
         self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none. Systemd ends this
         # process after `WATCHDOG_USEC` microseconds without one.

@@ -71,7 +71,7 @@ class UntoldError(AmbiguousError):
 
     def __init__(self, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)
-        text = "it cannot be told which session makes this call; give `session`, one of:"
+        text = "it is unknown which session makes this call; give `session`, one of:"
         BrainsurgeonError.__init__(self, f"{text}\n{_some(self.candidates)}")
 
 

@@ -65,10 +65,10 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
     ("program", "why"),
     [
         ("raise SystemExit(3)", "exited with 3"),
-        ("pass", "said 0 characters"),
-        ("print('x' * 9000)", "said 9,000 characters"),
+        ("pass", "printed 0 characters"),
+        ("print('x' * 9000)", "printed 9,000 characters"),
         ("print('x' * 99_999)", "printed too much"),
-        ("import sys; sys.stdout.buffer.write(b'\\xff')", "no text"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff')", "invalid text"),
     ],
 )  # fmt: skip
 def test_a_command_that_fails_leaves_the_summary_to_us(archiving, program, why):
@@ -135,7 +135,7 @@ def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, archiving, mon
         def refuse(*_):
             raise RefusedError("not now")
 
-        patched.setattr("brainsurgeon.rewrite.apply.exchange.succeed", refuse)
+        patched.setattr("brainsurgeon.rewrite.apply.exchange.prepare", refuse)
         assert scan(SUMMARY, str(noted)).sessions_changed == 0
     assert path.read_bytes() == talk.bytes()
     assert scan(SUMMARY, str(noted)).sessions_changed == 1

@@ -134,7 +134,7 @@ def write_page(settings: Settings, output: str | None, *, previews: bool, show: 
     """Write the report page, and print its path; with `show` open it in the browser."""
     from brainsurgeon.cli.progress import largest_ahead, progress_bar
     from brainsurgeon.log import PRIVATE, write_whole
-    from brainsurgeon.operations.report import TAKEN_APART, report
+    from brainsurgeon.operations.report import MOST_READ, report
     from brainsurgeon.render.report import report as render
     from brainsurgeon.store.database import make_directory
 
@@ -142,7 +142,7 @@ def write_page(settings: Settings, output: str | None, *, previews: bool, show: 
         make_directory(settings.state_dir)
     path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
     with store_to_read(settings) as store:
-        ahead = partial(largest_ahead, settings, TAKEN_APART)
+        ahead = partial(largest_ahead, settings, MOST_READ)
         with progress_bar("looking at", ahead, quiet=given.json) as progress:
             page = report(settings, store, time.time(), previews=previews, progress=progress)
     write_whole(path, render(page), PRIVATE)

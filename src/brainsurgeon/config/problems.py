@@ -32,7 +32,7 @@ _WANTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
-"""What the types of a configuration want, by pydantic's names of errors."""
+"""The expected values, by pydantic's names of errors."""
 
 
 def problem_text(error: Any, names: dict[str, str]) -> str:

@@ -22,7 +22,7 @@ from brainsurgeon.hosts.processes import lives
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 
 NAME = "openclaw-agent.sqlite"
-# Placements of sessions on which no worker on another machine works.
+# States of placements in which no worker on another machine works on the session.
 _HERE = ("local", "reclaimed", "failed")
 _FOR_EVER = 9_000_000_000_000_000  # milliseconds since 1970, later than any clock
 

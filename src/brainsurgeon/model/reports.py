@@ -123,7 +123,7 @@ class Recovery(Struct, frozen=True):
 
 
 class RestoreAnswer(Struct, frozen=True):
-    """The answer to a restore of one entry at a time; `previous` is that of an earlier one.
+    """The answer to a restore of one entry; `previous` is the time of an earlier restore.
 
     `already` is true if nothing was done because the values have been in place since `at`. If it
     `redacts`, the agent's tool call will be shortened later; the random `answer_id` identifies its
@@ -225,9 +225,9 @@ class Relief(
     It `fits` if its load afterwards is at most `room` (tokens). `went` and `stays` are the values
     that are sent to a model, `values` counts all that were extracted, and `signatures` the invalid
     ones among them. Where values restored a moment ago alone keep it from its goal,
-    `protected_until` is when they may leave. `least` is the load that nothing can take off, if that
-    is more than the room: then nothing is extracted. `refused` are the entries whose signed
-    thinking was to leave and stays: the next prompt is refused, too.
+    `protected_until` is when they may leave. `least` is the load that no step can reduce further,
+    if that is more than the room: then nothing is extracted. `refused` are the entries whose signed
+    thinking cannot be removed: the next prompt is refused, too.
     """
 
     session: str
@@ -296,7 +296,7 @@ class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
 class FieldAnswer(Struct, frozen=True):
     """The answer to a request to set `_extractable`, or with None to remove it.
 
-    `extracted` values of the entry stay out.
+    `extracted` counts the values of the entry that stay extracted.
     """
 
     entry_id: str
@@ -332,7 +332,8 @@ class Run(Struct, frozen=True):
 
     `facts` are counts: `sessions`, `extracted`, `redacted`, `restored` and `expired` values,
     `fields`, turns `archived` and `unarchived`, the `chars` that were extracted, and the `tokens`
-    that the next requests carry less. A rollback also has `rolls_back`, the id of the other run.
+    by which the next requests became smaller. A rollback also has `rolls_back`, the id of the other
+    run.
     """
 
     id: int
@@ -596,11 +597,11 @@ class Leaving(Struct, frozen=True):
 class Status(Struct, frozen=True):
     """The content of `status`.
 
-    `tokens_saved` are those that the next requests carry less, `saved_so_far` is an estimate of
-    what the calls since the runs did not send and pay. `runs` are the newest runs.
-    `failures` are the failed sessions and lapsed reliefs since the oldest of these runs or of the
-    last day, whichever is longer. Both lists have the newest last. `blocked` has, by path, why
-    sessions have waited for over a day.
+    `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate of the
+    tokens and costs that calls have saved. `runs` are the newest runs. `failures` are the failed
+    sessions and lapsed reliefs since the oldest of these runs or of the last day, whichever is
+    longer. Both lists have the newest last. `blocked` has, by path, why sessions have waited for
+    over a day.
     """
 
     enabled: bool

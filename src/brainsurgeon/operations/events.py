@@ -13,7 +13,7 @@ from brainsurgeon.store import Store, open_to_read
 from brainsurgeon.store.history import KEPT_ROWS
 
 LISTED = 50  # newest events that are listed without `since`
-# Reads in a row that may fail: a writer may hold the store, or a crash may have left files.
+# Consecutive reads that may fail: a writer may hold the store, or a crash may have left files.
 _PATIENCE = 10
 _LONGEST_ID = 19
 _NOBODYS = -1  # stands for the id of a session without a row

@@ -23,7 +23,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 # Limits; the largest come first.
-TAKEN_APART = 25  # sessions that are read to list what the next scan would extract
+MOST_READ = 25  # sessions that are read to list what the next scan would extract
 LISTED = 500  # sessions that the page lists: a browser has to open it
 _VALUES = 40  # extracted values listed for each session
 _PLACES = 50  # places with copies
@@ -44,7 +44,7 @@ def report(
         session = by_path[about.path]
         values: Iterable[Extraction] = ()
         page = SessionPage(about)
-        if session.file and number < TAKEN_APART:
+        if session.file and number < MOST_READ:
             progress(session.file)
             try:
                 content = context(settings, store, session, now)
@@ -52,7 +52,7 @@ def report(
                 reason = why.strerror or "" if isinstance(why, OSError) else str(why)
                 page = SessionPage(about, not_read=reason)
             else:
-                page, values = _taken_apart(about, content), content.extracted
+                page, values = _page(about, content), content.extracted
         if page.next_bytes is None and store and session.record:
             values = (
                 value for value in store.extractions.held_in(session.record.id)
@@ -76,7 +76,7 @@ def report(
         smaller,
         tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
         _largest(_unreached(known)), previews,
-        estimate(settings, store, [by_path[about.path] for about in listed[:TAKEN_APART]], now),
+        estimate(settings, store, [by_path[about.path] for about in listed[:MOST_READ]], now),
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def _waits(about: SessionSummary, session: Session, settings: Settings) -> bool:
     return about.state not in ("idle", "gone") and not never
 
 
-def _taken_apart(about: SessionSummary, content: Context) -> SessionPage:
+def _page(about: SessionSummary, content: Context) -> SessionPage:
     due = content.pays and not content.deferred
     filling = tuple(
         Sum(f"{item.kind}, {item.tool}" if item.tool else item.kind, item.values, item.chars)

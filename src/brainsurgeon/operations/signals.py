@@ -16,7 +16,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import Store
 
-# Seconds after which a command is killed, and most bytes that it may say.
+# Seconds after which a command is killed, and most bytes that it may print.
 TIMEOUT, MOST = 30.0, 1 << 20
 # Seconds without a change after which nothing new is noticed in a session of a database.
 RECENT = 60.0

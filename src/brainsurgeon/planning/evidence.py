@@ -135,9 +135,9 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 
 
 def shares(sizes: Sequence[int], budget: int, around: Sequence[int] = ()) -> list[int]:
-    """Return how many bytes each of several texts gets of a budget, the first in line first.
+    """Return how many bytes of a budget each text gets, in the order of the texts.
 
-    `around` are the bytes that go with each text that gets some. A text that does not fit whole
+    `around` are further bytes that each text costs that gets some. A text that does not fit whole
     gets no more than an equal share of what is left, but at least `LEAST` bytes while they last.
     """
     left, given = budget, []
@@ -200,7 +200,7 @@ def _failed(holder: dict[str, Any]) -> bool:
 
 
 def nearest(path: KeyPath, values: Sequence[Extraction]) -> Extraction:
-    """Return the value whose own path ends like a path; the first one of several such."""
+    """Return the first value whose path has the longest end in common with `path`."""
 
     def alike(value: Extraction) -> int:
         pairs = zip(reversed(path), reversed(value.path), strict=False)

@@ -115,7 +115,7 @@ class NotIdleError(Exception):
     """The session may not be touched now, but perhaps by a later run.
 
     `until` is when time alone may change that (seconds since 1970), None if unknown. With `idle`,
-    only a change of the session's database can; with `given_up` none is waited for.
+    only a change of the session's database can change that; `given_up` does not wait for one.
     """
 
     def __init__(

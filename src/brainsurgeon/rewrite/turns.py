@@ -164,7 +164,7 @@ def _summarise(settings: Settings, turn: bytes, check_stop: Callable[[], None]) 
     try:
         text = output.decode().strip()
     except UnicodeDecodeError:
-        raise SummaryFailedError("its command said something that is no text") from None
+        raise SummaryFailedError("its command printed invalid text") from None
     if not 1 <= len(text) <= LONGEST:
-        raise SummaryFailedError(f"its command said {len(text):,} characters")
+        raise SummaryFailedError(f"its command printed {len(text):,} characters")
     return text
