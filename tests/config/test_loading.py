@@ -301,7 +301,7 @@ BAD = [
     ),
     ("state_dir", '"relative/path"', "state_dir: wants an absolute path"),
     ("state_dir", '""', "state_dir: wants an absolute path"),
-    ("state_dir", "7", "state_dir: wants an absolute path (~ is understood), but 7 is given"),
+    ("state_dir", "7", "state_dir: wants an absolute path (~ is allowed), but 7 is given"),
     ("log_level", '"INFO"', "log_level: wants debug, info, warning or error, but"),
     ("log_level", '"trace"', "log_level: wants debug, info, warning or error, but"),
     ("log_format", '"text"', "log_format: wants auto, console or json, but"),
