@@ -853,7 +853,7 @@ class TestMovingIn:
         assert (done.values_deleted, done.values_held > 0) == (0, True)
         assert done.held_back == {str(world.claw.root / "main"): HIDDEN}
         advice = {one.advice for one in doctor(settings, world.store)}
-        assert any("name the directory of OpenClaw's agents" in one for one in advice)
+        assert any("the directory of OpenClaw's agents as a root" in one for one in advice)
 
     def test_what_is_cut_later_joins_what_was_cut_before(self, world, moved):
         """After a run over the rows, everything of both times is undone together."""

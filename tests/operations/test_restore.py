@@ -781,7 +781,7 @@ def test_a_value_outlives_its_session_file(world, pruned, path):
 
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert show(world, pruned, "main/s") == {PATH: "x" * 2000}
-    with pytest.raises(GoneError, match=r"gone.*`brainsurgeon show` prints it") as told:
+    with pytest.raises(GoneError, match=r"gone.*`brainsurgeon show` prints them") as told:
         world.restore(pruned)
     assert told.value.exit_code == 3
     assert not path.exists()
