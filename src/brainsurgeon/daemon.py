@@ -195,7 +195,7 @@ class _Daemon:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Let another thread run the command for new signals, one after the other."""
+        """Start a thread that runs the command for each new signal, one after the other."""
         signals = [(event, event_line(event)) for event in self._store.events.take_signals()]
         for event, _ in signals:
             log.signalled(event)

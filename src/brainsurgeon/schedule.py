@@ -7,9 +7,7 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from brainsurgeon.config import Settings
-from brainsurgeon.config.values import cron_numbers
-
-_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+from brainsurgeon.config.values import DAYS, cron_numbers
 
 
 def scan_trigger(settings: Settings) -> Any:
@@ -26,7 +24,7 @@ def cron_trigger(expression: str) -> Any:
     # the two fields begins with a star.
     *numbers, weekdays = cron_numbers(expression)
     minute, hour, day, month = (",".join(map(str, field)) for field in numbers)
-    weekday = ",".join(_DAYS[number] for number in weekdays)
+    weekday = ",".join(DAYS[number] for number in weekdays)
     fields = {"minute": minute, "hour": hour, "month": month}
     _, _, days, _, of_week = expression.split()
     if days.startswith("*") or of_week.startswith("*"):

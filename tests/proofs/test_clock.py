@@ -25,7 +25,7 @@ LIMIT = 4
 def preload(tmp_path_factory):
     """Build what gives one process a wall clock of its own: the machine's is everybody's."""
     if not shutil.which("cc"):
-        pytest.skip("no compiler here")
+        pytest.skip("no compiler here")  # a wall clock of its own takes a library in C
     path = tmp_path_factory.mktemp("clock") / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", path, WORKERS / "clock.c"], check=True)
     return path

@@ -153,7 +153,7 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
 
 
 def hook(config: Config = None) -> None:
-    """Tell users of Claude Code that the context is too full.
+    """Print a message for users of Claude Code when the context is too full.
 
     Claude Code's hooks call it with the JSON of a Stop or SessionStart event on stdin. It exits
     with 0 after at most 0.3 seconds, and prints nothing if anything is wrong.

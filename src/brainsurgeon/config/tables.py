@@ -83,7 +83,7 @@ class ArchiveTable(SettingsTable):
 
 
 class PriceTable(SettingsTable):
-    """What a million input tokens of a model cost, in dollars."""
+    """Prices of a million input tokens of a model, in dollars."""
 
     input: Dollars = Field(description="tokens that are neither read from nor written to a cache")
     cache_read: Dollars = Field(description="tokens that are read from the cache")
@@ -120,7 +120,7 @@ class BudgetTable(SettingsTable):
 
 
 class SignalTable(SettingsTable):
-    """What is noticed about a session while it goes on."""
+    """Signals about a running session."""
 
     repeat_threshold: Count = key(
         5, "report a tool call that is repeated this many times in a row as a signal; 0: off"

@@ -19,9 +19,9 @@ from pydantic import (
 
 from brainsurgeon.model.turns import TIERS, Tier
 
-_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS))
+_CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
 """The five fields of cron: lowest number, highest, and the names from the lowest up."""
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
@@ -48,7 +48,7 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
         first, _, last = (f"{low}-{high}" if span == "*" else span).partition("-")
         start = int(first or -1)
         end = int(last or (high if match and match[2] else start))
-        if names is _DAYS and end == 0 < start:
+        if names is DAYS and end == 0 < start:
             end = 7  # cron's other Sunday, as in sat-sun
         if step < 1 or not low <= start <= end <= high:
             raise ValueError(f"cron does not know {word!r}")

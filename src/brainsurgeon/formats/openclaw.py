@@ -181,7 +181,7 @@ class Asking:
         return self._met and self.at is not None
 
     def look(self, offset: int, entry: Entry) -> None:
-        """Take the next entry, whose line starts at `offset`."""
+        """Process the next entry, whose line starts at `offset`."""
         if self.known:
             return
         message = dict_or_empty(entry.get("message"))

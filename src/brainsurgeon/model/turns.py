@@ -206,7 +206,7 @@ class ModelCall(Struct, frozen=True):
 
 
 class Savings(Struct, frozen=True):
-    """What extracting has saved in a session so far, estimated from the calls that it recorded.
+    """Savings in a session so far, estimated from the calls that it recorded.
 
     The prompts of these calls had `tokens` less and cost `paid` input tokens less, in `dollars` if
     the price is known. `until` is the time of the last one, or of a compaction since, and `prompt`

@@ -1,4 +1,4 @@
-"""What sessions cost under each policy, as text and JSON."""
+"""Costs of sessions under each policy, as text and JSON."""
 
 from typing import Any
 

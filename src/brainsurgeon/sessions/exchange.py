@@ -236,7 +236,7 @@ class Successor(Struct):
         return os.fstat(old).st_size >= whole
 
     def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
-        """Give the old file its name back, and move lines written to the new one over to it.
+        """Restore the old file's name, and move lines written to the new one over to it.
 
         If the agent has put a file of its own in the place of the old one, that file gets the name;
         if in the place of the new one, it keeps the name, and lines in the old one stay there.

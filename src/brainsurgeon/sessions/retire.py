@@ -281,7 +281,7 @@ class _Merge(Struct):
         return ends
 
     def _turn(self, named: int, late: bytes, theirs_from: int) -> None:
-        """Give the old file its name back and append the lines of the other file to it.
+        """Restore the old file's name and append the lines of the other file to it.
 
         The bytes before `theirs_from` came from the old file, which is leased until all lines are
         moved to it, also those of processes that open the other file meanwhile.

@@ -101,12 +101,12 @@ class Blobs(Table):
         return len(gone)
 
     def let_sweep(self) -> None:
-        """Let the next run sweep the values stored so far."""
+        """Allow the next run to sweep the values stored so far."""
         newest = self._first("SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")
         Facts(self._connection).put("sweep_until", newest or 0)
 
     def forget_sweep(self, journal_id: int) -> None:
-        """Let an abandoned rewrite's values be swept again; call before deleting its records."""
+        """Allow an abandoned rewrite's values to be swept; call before deleting its records."""
         least = self._first("SELECT min(blob_id) FROM extractions WHERE journal_id = ?", journal_id)
         facts = Facts(self._connection)
         if least is not None and least <= (facts.get("swept") or 0):

@@ -150,7 +150,7 @@ class Calibrations(Table):
 
 
 class SavingsSoFar(Table):
-    """What extraction has saved in each session, computed from its recorded calls."""
+    """Savings in each session, computed from its recorded calls."""
 
     def of(self, session_id: int) -> Savings | None:
         row = self._execute(
