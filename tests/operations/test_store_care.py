@@ -12,8 +12,8 @@ import pytest
 
 from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.operations import store as store_care
+from brainsurgeon.store import backup, open_store
 from brainsurgeon.store import database as opening
-from brainsurgeon.store import open_store
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
 from building.processes import wait_until
@@ -313,6 +313,22 @@ def test_beside_a_daemon_the_store_is_not_taken_away(world, pruned, act):
     with hold_daemon_lock(str(world.state)), pytest.raises(BusyError, match="stop it"):
         act(world)
     assert (world.state / "store.db").exists()
+
+
+def test_a_backup_never_replaces_a_file_that_appears_meanwhile(world, pruned, monkeypatch):
+    """Without force the other file stays as it is, and nothing is left beside it."""
+    refuse, target = backup._refuse_target, world.base / "backup.db"
+
+    def late(*given, **named):
+        refuse(*given, **named)
+        target.write_bytes(b"another")
+
+    monkeypatch.setattr(backup, "_refuse_target", late)
+    with pytest.raises(UsageError, match="is there already"):
+        backup.write_copy(str(world.state), str(target))
+
+    assert target.read_bytes() == b"another"
+    assert not list(world.base.glob("*.new"))
 
 
 # --- purge ---------------------------------------------------------------------------------------
