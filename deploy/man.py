@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from brainsurgeon.cli import app
-from brainsurgeon.config.reference import markdown
+from brainsurgeon.config.origins import markdown
 
 TOP = Path(__file__).parent.parent
 PAGE = TOP / "deploy" / "brainsurgeon.1"

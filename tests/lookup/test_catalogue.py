@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import find_record, note_record, update_record
 from brainsurgeon.sessions.discovery import Root, discover_at
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.store import open_store
@@ -45,7 +45,7 @@ def write(root):
 def look(store, root):
     """Open a session as a scan does, and pass it to a function of the catalogue."""
 
-    def looking(path, how=catalogue.note):
+    def looking(path, how=note_record):
         with open_session(discover_at([Root(str(root))], str(path))) as session:
             return how(store, session)
 
@@ -62,8 +62,8 @@ def exchange(one, other):
 
 def test_looking_for_a_session_makes_no_row(store, write, look):
     """A session that was never noted is not there, and stays so."""
-    assert look(write("a", "one"), catalogue.find) is None
-    assert look(write("a", "one"), catalogue.update) is None
+    assert look(write("a", "one"), find_record) is None
+    assert look(write("a", "one"), update_record) is None
     assert list(store.sessions.all()) == []
 
 
@@ -74,8 +74,8 @@ def test_a_row_follows_its_session_to_another_path(store, write, look):
     path.unlink()
     moved = write("b", "one", agent="other")
 
-    assert look(moved, catalogue.find).id == row.id
-    after = look(moved, catalogue.update)
+    assert look(moved, find_record).id == row.id
+    after = look(moved, update_record)
     assert (after.id, after.path, after.title) == (row.id, str(moved), "other/b")
     assert [one.id for one in store.sessions.all()] == [row.id]
 
@@ -98,8 +98,8 @@ def test_the_rows_of_exchanged_files_follow_at_the_first_look(write, look, first
     exchange(paths["a"], paths["b"])
     second = "b" if first == "a" else "a"
 
-    found = {name: look(paths[name], catalogue.find).id for name in (first, second)}
-    noted = {name: look(paths[name], catalogue.update).id for name in (first, second)}
+    found = {name: look(paths[name], find_record).id for name in (first, second)}
+    noted = {name: look(paths[name], update_record).id for name in (first, second)}
 
     assert found == noted == {"a": rows["b"], "b": rows["a"]}
 
@@ -112,7 +112,7 @@ def test_the_rows_of_exchanged_agents_follow_at_the_first_look(root, write, look
     exchange(root / "main", root / "other")
     second = "other" if first == "main" else "main"
 
-    noted = {agent: look(paths[agent], catalogue.update) for agent in (first, second)}
+    noted = {agent: look(paths[agent], update_record) for agent in (first, second)}
 
     assert {agent: row.id for agent, row in noted.items()} == {
         "main": rows["other"], "other": rows["main"],

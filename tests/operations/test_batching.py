@@ -11,7 +11,7 @@ from brainsurgeon.rewrite.finish import TOGETHER
 from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import leases
 from brainsurgeon.store import Store
-from brainsurgeon.store.blobs import Blobs
+from brainsurgeon.store.extractions import Blobs
 from building.processes import wait_until
 from building.world import LONG_AGO, Conversation, fork, sql
 

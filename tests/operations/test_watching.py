@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from brainsurgeon.daemon import _Daemon
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.operations.status import check, metrics, status
-from brainsurgeon.store import blobs
+from brainsurgeon.store import extractions as blobs
 from building.claw import GATEWAY, Claw, ClawWorld
 from building.processes import Process, bound, document
 from building.world import Conversation, sql

@@ -10,8 +10,8 @@ import pytest
 
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.store import open_store
-from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.database import PAGE, connect, database_path
+from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.salvage import salvage
 
 VALUES = 1100

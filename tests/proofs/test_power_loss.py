@@ -25,7 +25,7 @@ from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.store import open_store
-from brainsurgeon.store.columns import key_path_text
+from brainsurgeon.store.database import key_path_text
 from building.world import Conversation
 from proofs.power import operation as operations
 from proofs.power.tracing import Disk, trace, why_not

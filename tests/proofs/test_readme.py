@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from brainsurgeon import cli, errors
-from brainsurgeon.config.reference import markdown
+from brainsurgeon.config.origins import markdown
 from building.world import TOP
 
 README = TOP / "README.md"

@@ -45,7 +45,7 @@ from brainsurgeon.rewrite import recover, tail
 from brainsurgeon.rewrite.apply import Planned
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
-from brainsurgeon.store.columns import key_path_text
+from brainsurgeon.store.database import key_path_text
 from building.rows_machine import WithRows
 from building.swaps import differences
 from building.turns import folding

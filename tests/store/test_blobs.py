@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.errors import DamagedError
-from brainsurgeon.store import blobs
+from brainsurgeon.store import extractions as blobs
 from building.rows import begin, confirm, contents, count, cut, session
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.records import FieldRecord
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
-from brainsurgeon.store import files, journal
+from brainsurgeon.store import journal, sessions
 from building.rows import begin, confirm, count, cut, session
 
 
@@ -175,7 +175,7 @@ def test_any_file_can_be_noted(store, device, inode, name):
     place = SessionFile(
         "/agents", f"/agents/{given}", f"{given}.jsonl", "a", "/agents/a", "auto", state
     )
-    seen = files.FileState(state, "rules", None, "unchanged", "", 1.0, None, 2.0)
+    seen = sessions.FileState(state, "rules", None, "unchanged", "", 1.0, None, 2.0)
     with store.transaction():
         entry = store.journal.begin(
             row.id, place, "t", journal.Confirmation(restored=["é"], at=1.5)

@@ -4,8 +4,8 @@ import pytest
 
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.store.files import DATABASE
 from brainsurgeon.store.scan_memory import FileMemory
+from brainsurgeon.store.sessions import DATABASE
 
 NOW = 1_000_000.0
 MARK = Fingerprint(1, 2, 3, 4, 5)

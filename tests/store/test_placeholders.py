@@ -3,8 +3,7 @@
 import pytest
 
 from brainsurgeon.store import open_store
-from brainsurgeon.store.blobs import digest
-from brainsurgeon.store.extractions import renumber
+from brainsurgeon.store.extractions import digest, renumber
 from building.rows import count
 
 TEXT = ("message", "content", 0, "text")

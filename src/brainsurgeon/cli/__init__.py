@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import Any
 
-from brainsurgeon.cli.streams import (
+from brainsurgeon.cli.options import (
     OutputError,
     ReaderGoneError,
     lead_nowhere,

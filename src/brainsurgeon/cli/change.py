@@ -21,14 +21,15 @@ from brainsurgeon.cli.options import (
     given,
     print_answer,
     print_json,
+    print_raw,
     recovered_store,
     say,
     seconds_given,
     session_titles,
     settings_of,
     store_to_read,
+    values_text,
 )
-from brainsurgeon.cli.streams import print_raw, values_text
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import RestoreAnswer, SessionRestore
 from brainsurgeon.model.text import readable_lines

@@ -10,11 +10,10 @@ import typer
 from typer.core import TyperGroup
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import change, history, setup, store
+from brainsurgeon.cli import change, setup, store
 from brainsurgeon.cli import run as running
 from brainsurgeon.cli import show as showing
-from brainsurgeon.cli.options import Config, given
-from brainsurgeon.cli.streams import OutputError, ReaderGoneError
+from brainsurgeon.cli.options import Config, OutputError, ReaderGoneError, given
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
@@ -23,7 +22,7 @@ COMMANDS = {
     command.__name__: command
     for command in (
         running.scan, running.status, change.restore, change.pin, change.extract, change.archive,
-        showing.sessions, showing.estimate, showing.show, showing.evidence, history.history,
+        showing.sessions, showing.estimate, showing.show, showing.evidence, showing.history,
         setup.init, setup.config, setup.hook, running.run, running.mcp, change.relieve,
         running.doctor,
     )

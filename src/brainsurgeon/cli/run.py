@@ -18,6 +18,7 @@ from brainsurgeon.cli.options import (
     OneSession,
     Sessions,
     given,
+    plain,
     print_answer,
     print_json,
     say,
@@ -26,7 +27,6 @@ from brainsurgeon.cli.options import (
     store_to_read,
     store_to_write,
 )
-from brainsurgeon.cli.streams import plain
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import RetentionReport, ScanReport
 

@@ -288,7 +288,7 @@ def config(
       brainsurgeon config --schema > ~/.config/brainsurgeon/schema.json
     """  # noqa: D301
     if schema:
-        from brainsurgeon.config.reference import schema as made
+        from brainsurgeon.config.origins import schema as made
         from brainsurgeon.render import as_json
 
         typer.echo(as_json(made()))

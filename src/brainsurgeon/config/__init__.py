@@ -1,14 +1,14 @@
-"""The configuration: models (`settings`, `tables`), loading, origins and reference."""
+"""The configuration: models, loading, and the settings in force."""
 
 from brainsurgeon.config.loading import config_path, default_state_dir, load
-from brainsurgeon.config.settings import Settings
-from brainsurgeon.config.tables import (
+from brainsurgeon.config.settings import (
     ArchiveTable,
     BudgetTable,
     PriceTable,
     ProfileTable,
     RootTable,
     RuleTable,
+    Settings,
     SignalTable,
     UseTable,
 )

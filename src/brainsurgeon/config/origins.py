@@ -1,4 +1,4 @@
-"""The settings in force as TOML, and the source of each."""
+"""The settings in force as TOML, the source of each, and the reference made from the models."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from brainsurgeon import config
 from brainsurgeon.config.loading import PREFIX, config_path, lines_of
 from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import SettingsTable
@@ -97,3 +98,29 @@ def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | 
             line = lines.get(".".join((name, *inner)))
             return f"{file}:{line}" if line else str(file)
     return "default"
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a configuration file, for editors."""
+    made = Settings.model_json_schema()
+    for name, table in (("Settings", made), *made["$defs"].items()):
+        table.pop("description", None)
+        defaults = getattr(config, name).model_construct().model_dump(mode="json")
+        for key, field in table["properties"].items():
+            field.pop("title", None)
+            if key == "state_dir" or field.get("default", "") is None:
+                del field["default"]
+            elif "default" in field:
+                field["default"] = defaults[key]
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **made, "title": "brainsurgeon"}
+
+
+def markdown() -> str:
+    """Return the table of the reference: every key with its default and description."""
+    of_user = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsurgeon`"}
+    rows = ["| key | default | description |", "| --- | --- | --- |"]
+    for key, value, description in flat(Settings()):
+        text = "none" if value == {} else "not set" if value is None else f"`{toml(value)}`"
+        rows.append(f"| `{key}` | {of_user.get(key, text)} | {description} |")
+    return "\n".join(rows) + "\n"

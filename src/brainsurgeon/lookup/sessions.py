@@ -1,4 +1,4 @@
-"""Lookup of sessions by path, id, prefix or session key."""
+"""The catalogue of sessions, and lookup by path, id, prefix or session key."""
 
 import os
 import re
@@ -11,14 +11,100 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.hosts import claude_code, openclaw
-from brainsurgeon.lookup import catalogue
+from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.opening import failing, identity_of, open_session, session_at
+from brainsurgeon.sessions.opening import AnyOpen, failing, identity_of, open_session, session_at
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
+from brainsurgeon.store.database import path_text
+
+
+def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
+    """Return the row of an open session, or None. Writes nothing."""
+    return find_row(store, session.file, session.identity)
+
+
+def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
+    """Return the row of a session file, or None. Writes nothing.
+
+    That is the row with this path, unless its session id differs; else a row with the same session
+    id whose session is no longer at its last known path.
+    """
+    record = store.sessions.fitting(file.path, identity)
+    if record or identity is None:
+        return record
+    return next((row for row in store.sessions.of_identity(identity) if _has_left(row)), None)
+
+
+def _has_left(record: SessionRecord) -> bool:
+    """Check whether a session is certainly no longer at its last known path."""
+    if record.displaced:
+        return True
+    in_database = False
+    try:
+        os.stat(record.path, follow_symlinks=False)
+    except NotADirectoryError:
+        in_database = True
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    if not in_database and os.path.realpath(record.path) != record.path:
+        return True  # reached through a link; links are not followed
+    file = session_at([Root(record.root)], record.path)
+    if not isinstance(file, SessionFile):
+        return in_database and file is None
+    return identity_of(file) not in (None, record.identity)  # another session took its path
+
+
+def update_record(store: Store, session: AnyOpen) -> SessionRecord | None:
+    """Return the row of an open session, updated if the session has moved."""
+    record = find_record(store, session)
+    if record and not is_current(record, session.file, session.identity):
+        return note_record(store, session)
+    return record
+
+
+def note_record(store: Store, session: AnyOpen) -> SessionRecord:
+    """Record the path of an open session, in a new row if it has none."""
+    with store.transaction():
+        return note_within(store, session)
+
+
+def note_within(store: Store, session: AnyOpen) -> SessionRecord:
+    """Like `note_record`, inside the caller's transaction."""
+    record = find_record(store, session)
+    return store.sessions.note(session.file, session.format.name, session.identity, record)
+
+
+def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:
+    """Check whether a row has the current path, agent and id of a session file."""
+    return (
+        not record.displaced
+        and (record.path, record.root) == (file.path, file.root)
+        and record.agent_directory == file.agent_directory
+        and (record.agent, record.name) == (path_text(file.agent), path_text(file.session))
+        and identity in (None, record.identity)
+    )
+
+
+def record_look(
+    store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan, now: float
+) -> None:
+    """Record the placeholders seen in an idle session, and end requests that need no edit.
+
+    A session with placeholders gets a row. Writes nothing if the store is up to date.
+    """
+    placed = store.placements.of_session(record.id) if record else frozenset()
+    is_new = any(ident not in placed for ident in plan.sighted)
+    if not (is_new or (record and (plan.gone or plan.missing or plan.requests))):
+        return
+    with store.transaction():
+        record = record or note_within(store, session)
+        store.requests.end(plan.requests, "nothing left to do")
+        store.placements.record(record.id, plan.sighted, plan.gone, plan.missing, now)
+
 
 # pi and Codex name their files by the start time of a session and its id.
 _AFTER_TIME = re.compile(
@@ -95,7 +181,7 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
     def session_of(file: SessionFile, *, beyond: bool = False) -> Session:
         record = by_path.get(file.path)
         if record is None and moved and store:
-            record = catalogue.find_row(store, file, identity_of(file))
+            record = find_row(store, file, identity_of(file))
         return Session(file.title, file.path, file, record, beyond=beyond)
 
     sessions = [session_of(file) for file in files]
@@ -240,7 +326,7 @@ def identified(store: Store, session: Session) -> Session:
         return session
     try:
         with failing(file), open_session(file) as opened:
-            return replace(session, record=catalogue.find(store, opened))
+            return replace(session, record=find_record(store, opened))
     except (BusyError, FailedError):
         return session
 
@@ -255,7 +341,7 @@ def noted(store: Store, session: Session) -> Session:
         return session
     try:
         with failing(file), open_session(file) as opened:
-            record = catalogue.update(store, opened) or catalogue.note(store, opened)
+            record = update_record(store, opened) or note_record(store, opened)
     except (BusyError, FailedError):
         if session.record is None:
             raise

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.lookup.catalogue import note
-from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
+from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, note_record, session_named
 from brainsurgeon.model.reports import ArchiveAnswer, StandingArchive
 from brainsurgeon.model.turns import Verdict
 from brainsurgeon.operations.scan import scan
@@ -104,7 +103,7 @@ def _for_request(verdict: Verdict) -> Verdict:
 
 
 def _ask(store: Store, examined: Examination, asked: dict[str, str | None], now: float) -> None:
-    record = note(store, examined.session)
+    record = note_record(store, examined.session)
     with store.transaction():
         for prompt_id, text in asked.items():
             store.archives.ask(record.id, prompt_id, text, now)

@@ -16,8 +16,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup import catalogue
-from brainsurgeon.lookup.sessions import Session, walk
+from brainsurgeon.lookup.sessions import Session, find_record, walk
 from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, placeholder_in, value_at
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.records import EVERYTHING
@@ -276,7 +275,7 @@ def placeholders_of(
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
     survey = form.survey(session.lines, 0)
-    record = catalogue.find(store, session) if store else None
+    record = find_record(store, session) if store else None
     records = records_of(settings, store, session, record, 0.0, (EVERYTHING,))
     rules = settings.decision_rules()
     snapshot = Snapshot(session.lines, form, survey, records, 0.0)

@@ -7,8 +7,14 @@ from msgspec.structs import asdict
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, GuardedError
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.lookup import catalogue
-from brainsurgeon.lookup.sessions import Session, file_of, session_named
+from brainsurgeon.lookup.sessions import (
+    Session,
+    file_of,
+    note_record,
+    note_within,
+    record_look,
+    session_named,
+)
 from brainsurgeon.model.entries import Part, placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
@@ -80,7 +86,7 @@ def _relieved(
     now = clock()
     with examine_quiet(settings, file, store.files.at(file.path), now) as examined:
         examined.check_turn()
-        record = catalogue.note(store, examined.session)
+        record = note_record(store, examined.session)
         records = records_of(settings, store, examined.session, record, now)
         fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
         planned = fitting.plan
@@ -91,7 +97,7 @@ def _relieved(
         if planned.edits:
             rewrite = apply_quiet(store, Change(examined, record, planned), clock)
         else:
-            catalogue.record_look(store, examined.session, record, planned, now)
+            record_look(store, examined.session, record, planned, now)
         if fitting.after:
             with store.transaction():
                 store.calibrations.remember(record.id, fitting.after, now)
@@ -100,7 +106,7 @@ def _relieved(
 
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
     with failing(file), open_session(file) as session, store.transaction():
-        record = catalogue.note_within(store, session)
+        record = note_within(store, session)
         store.requests.add(
             Request(None, record.id, None, "relieve", None, asdict(wanted), False, now, None)
         )

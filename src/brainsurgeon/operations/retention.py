@@ -31,7 +31,7 @@ from brainsurgeon.sessions.placeholders import (
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
-from brainsurgeon.store.columns import path_text
+from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
 
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask

@@ -18,7 +18,7 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.hosts.sqlite import DatabaseState
-from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import find_record, record_look, update_record
 from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
@@ -46,8 +46,8 @@ from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
-from brainsurgeon.store.files import AGAIN, IN_MEMORY, WAITS
 from brainsurgeon.store.scan_memory import FileMemory
+from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 
 NO_ROOT = "its root is not configured any more"
 NOT_FOUND = "it is not found below its root any more"
@@ -282,7 +282,7 @@ class _Scan:
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise NotIdleError(HELD)
-            find = catalogue.update if store else catalogue.find
+            find = update_record if store else find_record
             record = find(self._store, examined.session) if self._store else None
             examined.check_turn()
             records = records_of(self._settings, self._store, examined.session, record, now)
@@ -318,7 +318,7 @@ class _Scan:
                     kept = held.pop_all()
                     self._batch.add(Planned(file, examined, record, planned, outcome, kept, begin))
                     return None
-                catalogue.record_look(store, examined.session, record, planned, now)
+                record_look(store, examined.session, record, planned, now)
             again = IN_MEMORY if put_off and planned.deferred == put_off else None
             return Look(
                 outcome, examined.session.fingerprint, examined.format.name, planned.due_at, again

@@ -13,7 +13,7 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite.inspect import NotIdleError, examine, excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
-from brainsurgeon.store.files import FAILED
+from brainsurgeon.store.sessions import FAILED
 
 # Appended to the reason of a session that is skipped or gone.
 LAPSED = "the relief that was asked for lapsed"

@@ -41,7 +41,7 @@ from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.sessions.row_listing import layout_of, list_rows
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.database import daemon_holder
-from brainsurgeon.store.files import AGAIN, DATABASE, IN_MEMORY, WAITS
+from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
 EMPTY = "it is empty: is its disk mounted?"

@@ -32,7 +32,7 @@ from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.hosts.openclaw_schema import Payload, digest
-from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import Resume, SessionFile
@@ -649,7 +649,7 @@ def carry_out_together(
             changes = [
                 Change(
                     planned.examined,
-                    planned.record or catalogue.note_within(store, planned.examined.session),
+                    planned.record or note_within(store, planned.examined.session),
                     planned.plan,
                 ) for planned in waiting
             ]  # fmt: skip

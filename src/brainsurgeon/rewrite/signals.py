@@ -4,7 +4,7 @@ from itertools import chain, islice
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import find_record, note_record, update_record
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.signals import became_too_full, last_calls
 from brainsurgeon.sessions.opening import AnyOpen
@@ -23,7 +23,7 @@ def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: floa
     last = list(islice(calls, times))
     if not last or len(last) < times:
         return
-    call, record = last[0], catalogue.update(store, session) or catalogue.note(store, session)
+    call, record = last[0], update_record(store, session) or note_record(store, session)
     before = store.events.last_signal(record.id, REPEATED)
     known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
     if any((one.place, one.arguments) == known for one in chain(last, calls)):
@@ -38,10 +38,10 @@ def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: floa
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
     """Record a signal if a session is too full whatever may be taken out, unless it was before."""
-    record = catalogue.find(store, session)
+    record = find_record(store, session)
     if not became_too_full(full, store.calibrations.of(record.id) if record else None):
         return
-    record = record or catalogue.note(store, session)
+    record = record or note_record(store, session)
     with store.transaction():
         store.events.add(now, "signal", record.id, {
             "signal": PRESSURE, "load_tokens": full.load, "window_tokens": full.window,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import FORMATS, HEAD_LINES
-from brainsurgeon.lookup import catalogue
+from brainsurgeon.lookup.sessions import is_current, record_look
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
@@ -152,7 +152,7 @@ def look_at_growth(
             or _rules(examined, memory.rules) != before.rules
             or not is_named(file)
             or (record.id if record else None) != before.session_id
-            or (record and not catalogue.is_current(record, file, before.identity))
+            or (record and not is_current(record, file, before.identity))
         ):
             return None
         examined.check_turn()
@@ -173,7 +173,7 @@ def look_at_growth(
         if changes:
             memory.begin_at(file.path, None)
             return Planned(file, examined, record, plan, outcome, held.pop_all(), begin)
-        catalogue.record_look(store, session, record, plan, now)
+        record_look(store, session, record, plan, now)
         memory.begin_at(file.path, begin)
         return Look(outcome, session.fingerprint, form.name, plan.due_at)
 

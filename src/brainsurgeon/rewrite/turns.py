@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, output_of
-from brainsurgeon.lookup import catalogue
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
-from brainsurgeon.lookup.sessions import file_of
+from brainsurgeon.lookup.sessions import file_of, note_record
 from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request
@@ -127,7 +126,7 @@ def summaries(
             continue
         text = store.archives.summary(archive.digest)
         if text is None:
-            record = catalogue.note(store, session)
+            record = note_record(store, session)
             records = records_of(settings, store, session, record, now)
             lines = _lines_of(settings, store, session, records, archive, now)
             try:

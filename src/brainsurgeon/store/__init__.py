@@ -13,15 +13,26 @@ from typing import Self
 
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.store import database
-from brainsurgeon.store.archives import Archives
-from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.expiry import Expiry
-from brainsurgeon.store.extractions import Extractions, Fields, Placeholders, Placements
-from brainsurgeon.store.files import FileStates, Resumes
+from brainsurgeon.store.extractions import (
+    Archives,
+    Blobs,
+    Extractions,
+    Fields,
+    Placeholders,
+    Placements,
+)
 from brainsurgeon.store.history import Events, Facts, Runs, Sums
 from brainsurgeon.store.journal import Journal
 from brainsurgeon.store.requests import Requests
-from brainsurgeon.store.sessions import Calibrations, Rows, SavingsSoFar, Sessions
+from brainsurgeon.store.sessions import (
+    Calibrations,
+    FileStates,
+    Resumes,
+    Rows,
+    SavingsSoFar,
+    Sessions,
+)
 
 
 class Store:

@@ -14,7 +14,6 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.model.reports import StoreCopy
-from brainsurgeon.store.blobs import Blobs
 from brainsurgeon.store.database import (
     NONE_LEFT,
     address,
@@ -30,7 +29,7 @@ from brainsurgeon.store.database import (
     sync_directory,
     translated,
 )
-from brainsurgeon.store.extractions import renumber
+from brainsurgeon.store.extractions import Blobs, renumber
 
 # Values copied at a time, while other processes cannot write to the store.
 _TOGETHER = 100

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple, Self
 
 from brainsurgeon.model.records import Held
-from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import Table
+from brainsurgeon.store.database import Table
+from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
 # Values that are decided and deleted together; other writers wait that long at most.

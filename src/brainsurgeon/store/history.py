@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from brainsurgeon.model.reports import Event, EventKind, Run
-from brainsurgeon.store.columns import Table
+from brainsurgeon.store.database import Table
 
 if TYPE_CHECKING:
     import sqlite3

@@ -14,10 +14,8 @@ from msgspec.structs import asdict, replace
 from brainsurgeon.model.records import Confirmation, OpenRewrite
 from brainsurgeon.model.reports import EventKind
 from brainsurgeon.model.sessions import End, SessionFile
-from brainsurgeon.store.archives import Archives
-from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import Table, signed, unsigned
-from brainsurgeon.store.extractions import Placements
+from brainsurgeon.store.database import Table, signed, unsigned
+from brainsurgeon.store.extractions import Archives, Blobs, Placements
 from brainsurgeon.store.history import Events, Runs
 
 _ROW = (

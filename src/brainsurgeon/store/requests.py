@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from brainsurgeon.model.records import PrintedAnswer, Request
-from brainsurgeon.store.columns import Table, columns
+from brainsurgeon.store.database import Table, columns
 from brainsurgeon.store.history import Events
 
 # Seconds for which a restore request stays open at least. Its value was printed already.

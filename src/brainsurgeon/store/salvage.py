@@ -21,16 +21,17 @@ from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.model.entries import unnumbered
 from brainsurgeon.model.turns import LINK
 from brainsurgeon.store.backup import refuse_without_room
-from brainsurgeon.store.blobs import Blobs
-from brainsurgeon.store.columns import key_path_text, path_text
 from brainsurgeon.store.database import (
     PAGE,
     connect,
     create_file,
     create_schema,
     database_path,
+    key_path_text,
+    path_text,
     refuse_unknown,
 )
+from brainsurgeon.store.extractions import Blobs
 
 # Row ids to try after the last known one if the highest is unknown, and the most to try at all: a
 # damaged row id may be any number.

@@ -13,7 +13,7 @@ from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
 from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
-from brainsurgeon.store.files import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
+from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
 # Seconds: the pause after the second failure in a row, which then doubles, and the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
