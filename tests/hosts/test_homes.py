@@ -13,7 +13,7 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs
-from brainsurgeon.render import status as standing
+from brainsurgeon.render import runs as standing
 from building.claude import ClaudeConversation
 from building.world import dump
 

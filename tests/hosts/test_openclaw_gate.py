@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from brainsurgeon.hosts import openclaw_database, sqlite
+from brainsurgeon.hosts.openclaw_database import examine
 from brainsurgeon.hosts.openclaw_gate import Gate, refusal, window, windows
-from brainsurgeon.hosts.openclaw_schema import examine
 from building.claw import (
     COMPACTED,
     DAY_BEFORE,

@@ -25,7 +25,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
-from brainsurgeon.render import status as standing
+from brainsurgeon.render import runs as standing
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_writing
 from building import claw_agent

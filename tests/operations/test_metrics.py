@@ -9,7 +9,7 @@ import pytest
 from brainsurgeon.errors import UsageError
 from brainsurgeon.log import READABLE, write_whole
 from brainsurgeon.operations.status import metrics
-from brainsurgeon.render.status import metrics as render
+from brainsurgeon.render.runs import metrics as render
 from building.processes import bound
 
 SAMPLE = re.compile(

@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import status as render
+from brainsurgeon.render import runs as render
 from brainsurgeon.render.estimate import saved_so_far
 from building.caching import CachedConversation
 from building.world import append, last_changed

@@ -2,7 +2,7 @@
 
 from brainsurgeon.model.turns import Calibration, Fullness
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import status as standing
+from brainsurgeon.render import runs as standing
 from building.world import dump, sql
 
 PLACEHOLDER = len("[[extracted-00000003]]")

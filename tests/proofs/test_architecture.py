@@ -78,7 +78,7 @@ LOOKS_AROUND = {
 PURE_ROOMS = ("model", "errors", "formats", "planning")
 # They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one.
 SPEAKS_TO_SQLITE = {
-    *(f"hosts.openclaw_{what}" for what in ("schema", "database", "gate")),
+    "hosts.openclaw_database", "hosts.openclaw_gate",
     *(f"sessions.row_{what}" for what in ("listing", "writing")),
     "hosts.openclaw", "hosts.sqlite", "sessions.placeholders",
 }  # fmt: skip

@@ -8,8 +8,9 @@ import pytest
 import typer
 
 from brainsurgeon import cli, config
-from brainsurgeon.mcp_server.answering import NOT_HERE
-from brainsurgeon.mcp_server.call import LIMIT, TOOL, parse_call
+from brainsurgeon.mcp_server import TOOL
+from brainsurgeon.mcp_server.answering import NOT_HERE, parse_call
+from brainsurgeon.model.reports import LIMIT
 from building.world import TOP
 
 DEPLOY = TOP / "deploy"

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
+from brainsurgeon.hosts.openclaw_database import Payload, plain
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
-from brainsurgeon.hosts.openclaw_schema import Payload, plain
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError

@@ -290,7 +290,7 @@ def status(
         raise UsageError("--output, --open and --previews go with --format html")
     from brainsurgeon.operations.status import check as judge
     from brainsurgeon.operations.status import status as operation
-    from brainsurgeon.render import status as standing
+    from brainsurgeon.render import runs as standing
 
     moment = time.time()
     with store_to_read(settings) as store:

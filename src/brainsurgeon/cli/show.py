@@ -99,8 +99,8 @@ def sessions(
 def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
     from brainsurgeon.operations.context import context as operation
     from brainsurgeon.operations.context import described
-    from brainsurgeon.render import context as render
     from brainsurgeon.render import printable
+    from brainsurgeon.render import turns as render
 
     now = time.time()
     with store_to_read(settings) as store:

@@ -161,7 +161,7 @@ def write_metrics(settings: Settings, output: str | None) -> None:
     """Print the metrics, or write them to a file that everybody may read."""
     from brainsurgeon.log import READABLE, write_whole
     from brainsurgeon.operations.status import metrics
-    from brainsurgeon.render import status as render
+    from brainsurgeon.render import runs as render
 
     with store_to_read(settings) as store:
         measured = metrics(settings, store)

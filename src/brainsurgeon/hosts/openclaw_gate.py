@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.hosts.openclaw_database import Presence
-from brainsurgeon.hosts.openclaw_schema import (
+from brainsurgeon.hosts.openclaw_database import (
+    Presence,
     Schema,
     UnreadableEventError,
     is_unchanged,

@@ -7,20 +7,100 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import __version__
-from brainsurgeon.mcp_server.call import (
-    ALSO_CALLED,
-    ARGUMENTS,
-    DESCRIPTION,
-    INSTRUCTIONS,
-    TITLE,
-    TOOL,
-)
+from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.scope import Scope
+
+
+TOOL = "purge_control"
+TITLE = "Values that were extracted from agent sessions"
+INSTRUCTIONS = f"""\
+brainsurgeon keeps the session files of agents lean: where a large old value stood, a text \
+[[extracted-<id>]] stands, and the value is kept. The one tool, {TOOL}, gives it back. \
+Show before you restore; pin (set_extractable false) what you need for long; never write such a \
+text yourself."""
+
+DESCRIPTION = """\
+Read and control values that were extracted from agent sessions. A text [[extracted-<id>]] stands \
+in a session where a large old value stood; the value is kept.
+- show: get the value now. Prefer it: nothing changes.
+- restore: get the value now and have it restored into its session once no turn is open there, \
+where it stays for a while.
+- set_extractable: false pins an entry for good, true lets it go at once, a number keeps it among \
+that many recent messages.
+- get_context: what is extracted in a session, and what will be next.
+- done: close the task of this turn with a note; once you are idle, the turn is archived into it. \
+An archived turn begins with [archived turn] and its id: show gives all of it.
+- search: find a text in what was extracted and in the session.
+- evidence: the calls of your session, or of a sub-agent's, and their results within a budget, \
+failed ones first.
+Name an entry by its id or by the whole text. Never write such a text yourself."""
+
+ARGUMENTS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["action"],
+    "properties": {
+        "action": {
+            "type": "string",
+            "enum": [
+                "get_context",
+                "restore",
+                "show",
+                "set_extractable",
+                "done",
+                "search",
+                "evidence",
+            ],
+        },
+        "entry": {
+            "type": "string",
+            "description": "Entry id, its beginning, or the whole [[extracted-<id>]].",
+        },
+        "entry_id": {"type": "string", "description": "Another name of entry."},
+        "keys": {
+            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
+            "description": "Only these values: whole paths, or a name in a path. A list, or "
+            "comma-separated.",
+        },
+        "value": {
+            "anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 0}],
+            "description": "For set_extractable.",
+        },
+        "note": {"type": "string", "description": "For done: what the task came to."},
+        "budget": {
+            "type": "integer",
+            "minimum": 1,
+            "description": f"For evidence: most bytes of results ({BUDGET}).",
+        },
+        "turn": {
+            "type": "string",
+            "description": 'For evidence: only the turn with this entry, or "last".',
+        },
+        "text": {"type": "string", "description": "For search: the text, whatever its case."},
+        "session": {
+            "type": "string",
+            "description": "Path, id, beginning of the id, or session key. Without it: the "
+            "session that makes this call, else the only one that holds the entry.",
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "description": f"Most bytes of values in the answer ({LIMIT}); longer ones come as "
+            f"head and tail. For get_context: most values listed ({LISTED}).",
+        },
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "For one value: give the bytes from here on. For get_context: skip "
+            "so many values.",
+        },
+    },
+}
 
 
 def serve(settings: Settings, scope: Scope | None) -> None:
@@ -63,13 +143,9 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
         return types.ListToolsResult(tools=[tool])
 
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in (TOOL, *ALSO_CALLED):
-            text, failed = f"there is no tool of that name; there is {TOOL}", True
-        else:
-            text, failed = await to_thread.run_sync(
-                _answer, settings, scope, params.arguments or {}, params.name,
-                limiter=one_at_a_time,
-            )  # fmt: skip
+        text, failed = await to_thread.run_sync(
+            _answer, settings, scope, params.arguments or {}, params.name, limiter=one_at_a_time
+        )
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], is_error=failed
         )
@@ -85,6 +161,10 @@ def _answer(
 ) -> tuple[str, bool]:
     """Answer a call; the first one imports what that needs, so that the server starts sooner."""
     from brainsurgeon.lookup.scope import Scope as Every  # noqa: PLC0415
-    from brainsurgeon.mcp_server.answering import answer  # noqa: PLC0415
+    from brainsurgeon.mcp_server.answering import ALSO_CALLED, answer  # noqa: PLC0415
 
-    return answer(settings, scope or Every(), arguments, time.time, tool)
+    if tool in ALSO_CALLED:
+        arguments = {**arguments, "action": "restore"}
+    elif tool != TOOL:
+        return f"there is no tool of that name; there is {TOOL}", True
+    return answer(settings, scope or Every(), arguments, time.time)

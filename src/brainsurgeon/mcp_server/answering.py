@@ -4,9 +4,19 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+)
 
 from brainsurgeon import render
 from brainsurgeon.config import Settings
@@ -20,8 +30,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Scope, holder_beside, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
-from brainsurgeon.mcp_server.call import LIMIT, LISTED, TOOL, Call, parse_call
-from brainsurgeon.model.reports import BUDGET
+from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.evidence import evidence
@@ -29,22 +38,85 @@ from brainsurgeon.operations.restore import note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
-from brainsurgeon.render import context as context_rendering
 from brainsurgeon.render import printable, sessions, turns, unexpected
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
 # One sentence for entries that are unknown, expired or of another agent: it must reveal no more.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
+# Other names that are accepted for the tool and for the action `restore`; they are not listed.
+ALSO_CALLED = ("restore", "restore_remote")
+
+
+def _listed(keys: Any) -> Any:
+    return (
+        [key.strip() for key in keys.split(",") if key.strip()] if isinstance(keys, str) else keys
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return the boolean or the number that a text means, and anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    if value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004
+        return int(value)
+    return {"true": True, "false": False}.get(value.strip().lower(), value)
+
+
+class Call(BaseModel):
+    """The arguments of one call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Annotated[
+        Literal["get_context", "restore", "show", "set_extractable", "done", "search", "evidence"],
+        BeforeValidator(lambda action: "restore" if action in ALSO_CALLED else action),
+    ]
+    entry: str | None = Field(None, validation_alias=AliasChoices("entry", "entry_id"))
+    keys: Annotated[list[str] | None, BeforeValidator(_listed)] = None
+    value: Annotated[
+        StrictBool | Annotated[StrictInt, Field(ge=0)] | None, BeforeValidator(_plain)
+    ] = None
+    note: Annotated[str, Field(max_length=8000)] | None = None
+    text: str | None = None
+    budget: int | None = Field(None, ge=1)
+    turn: str | None = None
+    session: str | None = None
+    limit: int | None = Field(None, ge=1)
+    offset: int | None = Field(None, ge=0)
+
+
+def parse_call(arguments: dict[str, Any]) -> Call:
+    """Return the call with these arguments; raise UsageError with everything wrong in them."""
+    try:
+        # Some hosts pass every argument, with null for those not given.
+        given = {key: value for key, value in arguments.items() if value is not None}
+        if "entry" in given and given.get("entry_id") == given["entry"]:
+            del given["entry_id"]
+        call = Call.model_validate(given)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
+            for one in error.errors(include_url=False, include_input=False, include_context=False)
+        ]
+        raise UsageError("; ".join(dict.fromkeys(problems))) from error
+    if call.action == "done" and not call.note:
+        raise UsageError("note: done wants a few words about what the task came to")
+    if call.action == "search" and not call.text:
+        raise UsageError("text: search wants a text")
+    if call.action in ("show", "restore", "set_extractable") and not call.entry:
+        raise UsageError(f"entry: {call.action} wants the id of an entry, or its whole placeholder")
+    if call.action == "set_extractable" and call.value is None:
+        raise UsageError("value: set_extractable wants true, false, or a whole number from 0")
+    return call
 
 
 def answer(
-    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float],
-    tool: str = TOOL,
-) -> tuple[str, bool]:  # fmt: skip
+    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float]
+) -> tuple[str, bool]:
     """Carry out a tool call; return the text of the answer and whether it is an error."""
     try:
-        call = parse_call(arguments if tool == TOOL else {**arguments, "action": "restore"})
+        call = parse_call(arguments)
         text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
@@ -132,7 +204,7 @@ def _get_context(asked: _Asked) -> str:
         start, most = asked.call.offset or 0, asked.call.limit or LISTED
         newest = content.extracted[::-1][start : start + most]
         listed = [described(settings, store, content, value, now, preview=True) for value in newest]
-    whole = context_rendering.context_json(content, listed)
+    whole = turns.context_json(content, listed)
     more = start + most < len(content.extracted)
     return _text({
         **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},

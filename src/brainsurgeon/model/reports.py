@@ -379,6 +379,8 @@ class ArchivedTurn(Struct, frozen=True):
 
 # Bytes of the results in a report of evidence, unless the caller asks for more or less.
 BUDGET = 32_000
+# Bytes of values, and values in a list, in one answer of the tool unless the caller asks otherwise.
+LIMIT, LISTED = 65_536, 50
 
 
 class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):

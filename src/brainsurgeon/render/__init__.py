@@ -70,6 +70,7 @@ def in_local_time(text: str) -> str:
     return _MOMENT.sub(convert, text)
 
 
+# `humanize` would be a package in place of these lines, and its import takes 7 ms.
 def bytes_(count: int) -> str:
     if abs(count) < 10_000:  # noqa: PLR2004
         return f"{count:,} B"

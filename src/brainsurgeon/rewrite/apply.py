@@ -29,9 +29,8 @@ from brainsurgeon.errors import (
     StoreUnusableError,
 )
 from brainsurgeon.hosts import openclaw_database
-from brainsurgeon.hosts.openclaw_database import Database
+from brainsurgeon.hosts.openclaw_database import Database, Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
-from brainsurgeon.hosts.openclaw_schema import Payload, digest
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord

@@ -11,7 +11,7 @@ import zstandard
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
-from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, openclaw_schema, sqlite
+from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.model.entries import (
     LONGEST_PLACEHOLDER,
@@ -121,16 +121,16 @@ def _in_database(
     opened: sqlite3.Connection, check_stop: Callable[[], None], *, live: bool
 ) -> Iterator[Sighting]:
     """Yield the placeholders in archives and events; if `live`, only events without a session."""
-    schema = openclaw_schema.examine(opened)
+    schema = openclaw_database.examine(opened)
     if schema.empty:
         return
     changed = {
         window.session: window.newest(None) / 1000 for window in openclaw_gate.windows(opened)
     }
-    for session in openclaw_schema.sessions(opened):
+    for session in openclaw_database.sessions(opened):
         if live and session in changed:
             continue
-        index = RowIndex(openclaw_schema.sizes(opened, schema, session))
+        index = RowIndex(openclaw_database.sizes(opened, schema, session))
         for placeholder in _in_lines(RowLines(opened, schema, session, index, check_stop)):
             yield placeholder, changed.get(session, 0.0)
     for _, at, data in _archives(opened):

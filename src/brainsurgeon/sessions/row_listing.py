@@ -20,10 +20,16 @@ from msgspec.structs import replace
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows
-from brainsurgeon.hosts import openclaw_database, openclaw_gate, openclaw_schema, sqlite
-from brainsurgeon.hosts.openclaw_database import Database, Presence, Selected
+from brainsurgeon.hosts import openclaw_database, openclaw_gate, sqlite
+from brainsurgeon.hosts.openclaw_database import (
+    Database,
+    Payload,
+    Presence,
+    Schema,
+    Selected,
+    digest,
+)
 from brainsurgeon.hosts.openclaw_gate import Closed, Gate, Window
-from brainsurgeon.hosts.openclaw_schema import Payload, Schema, digest
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
@@ -108,7 +114,7 @@ class RowLines:
         return split(places, lambda place: place.size, MOST_ROWS, CHUNK)
 
     def _payloads(self, first: int, last: int) -> list[tuple[int, Payload]]:
-        return openclaw_schema.payloads(self.database, self._schema, self._session, first, last)
+        return openclaw_database.payloads(self.database, self._schema, self._session, first, last)
 
     def _texts(self, places: list[RowPlace]) -> list[tuple[RowPlace, bytes]]:
         """Fetch the events at successive places. Raises RefusedError if they changed."""
@@ -143,7 +149,7 @@ def split(
 def _event(payload: Payload) -> bytes:
     try:
         text = payload.event()
-    except openclaw_schema.UnreadableEventError as error:
+    except openclaw_database.UnreadableEventError as error:
         raise RefusedError("one of its events is damaged") from error
     if b"\n" in text:
         raise RefusedError("one of its events spans several lines")
@@ -206,10 +212,10 @@ def layout_of(database: Database) -> Schema:
     Raises OSError or BusyError if it, or the list of its sessions, cannot be read.
     """
     with open_database(database.state_directory, database.path) as opened:
-        schema = openclaw_schema.examine(opened)
+        schema = openclaw_database.examine(opened)
         if not (schema.empty or schema.unknown):
             openclaw_gate.windows(opened)
-            openclaw_schema.totals(opened, schema)
+            openclaw_database.totals(opened, schema)
         return schema
 
 
@@ -235,14 +241,14 @@ def _sessions(
     unknown, files = None, []
     try:
         with open_database(database.state_directory, database.path) as opened:
-            schema = openclaw_schema.examine(opened)
+            schema = openclaw_database.examine(opened)
             if schema.empty:
                 return []
             if why := openclaw_database.misplaced(database):
                 return [Unreadable(database.root, database.path, why, failed=False)]
             unknown = schema.unknown
             windows = openclaw_gate.windows(opened)
-            sizes = openclaw_schema.totals(opened, schema)
+            sizes = openclaw_database.totals(opened, schema)
         for window in windows:
             noted = own.get(f"{database.path}/{window.session}")
             mark = fingerprint(database.path, window, sizes.get(window.session, 0), noted)
@@ -290,10 +296,10 @@ class OpenRows(Recognised):
     ) -> None:  # fmt: skip
         self.presence, self.check_stop = presence, check_stop
         self._database, self._held = database, held
-        self.schema = openclaw_schema.examine(database)
+        self.schema = openclaw_database.examine(database)
         try:
             window = openclaw_gate.window(database, file.name)
-            sizes = openclaw_schema.sizes(database, self.schema, file.name)
+            sizes = openclaw_database.sizes(database, self.schema, file.name)
         except AgentDatabaseError as error:
             if self.schema.unknown:
                 raise RefusedError(self.schema.unknown) from error

@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from brainsurgeon.errors import BusyError, FailedError
-from brainsurgeon.hosts import openclaw_schema, sqlite
-from brainsurgeon.hosts.openclaw_schema import Payload, plain
+from brainsurgeon.hosts import openclaw_database, sqlite
+from brainsurgeon.hosts.openclaw_database import Payload, plain
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.plans import Edit, Removal, Restoration
@@ -245,13 +245,13 @@ Digests = dict[int, str]
 
 def digests(database: sqlite3.Connection, session: str, seqs: Iterable[int]) -> Digests:
     """Return the current digests of some rows; deleted rows are left out."""
-    schema = openclaw_schema.examine(database)
+    schema = openclaw_database.examine(database)
     current: Digests = {}
     for seq in seqs:
-        for _, payload in openclaw_schema.payloads(database, schema, session, seq, seq):
+        for _, payload in openclaw_database.payloads(database, schema, session, seq, seq):
             try:
                 current[seq] = payload.digest.hex()
-            except openclaw_schema.UnreadableEventError:
+            except openclaw_database.UnreadableEventError:
                 current[seq] = ""
     return current
 
