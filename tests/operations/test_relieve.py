@@ -16,7 +16,7 @@ from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.scan import NO_ROOT, NOT_FOUND
 from brainsurgeon.operations.sessions import LAPSED, sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.planning.budget import Rung, rungs
+from brainsurgeon.planning.budget import Rung, rungs, steps_to
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import of_session
 from brainsurgeon.rewrite.budget import Ladder, Planner, Wanted, relieve_by
@@ -255,7 +255,10 @@ def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
         planner = Planner(examined, records, None)
         measured, full = planner.weigh()
         ladder = Ladder(planner, measured, full, settings.decision_rules())
-        climbed = [Rung(), *rungs((0, *planner.allowed_steps(6)), planner.turns(measured))]
+        climbed = [
+            Rung(),
+            *rungs((0, *steps_to(6, planner.examined.format.archives)), planner.turns(measured)),
+        ]
         for goal in [dice.randrange(ladder.least().load, full.load) for _ in range(4)]:
             at = next((at for at, one in enumerate(climbed) if ladder.plan(one).load <= goal), None)
             fitting = relieve_by(planner, Wanted(goal))

@@ -77,7 +77,7 @@ def test_shorter_rules_stay_as_they_are():
 
 def test_the_steps_of_a_database_leave_what_was_said():
     """In a database 1, 2, 4 and 5 are taken; in a file the last one, too, as far as is allowed."""
-    assert steps_to(6, in_rows=True) == (1, 2, 4, 5)
+    assert steps_to(6, None) == (1, 2, 4, 5)
     assert steps_to(3) == (1, 2)
     assert steps_to(0) == ()
     assert steps_to(6) == (1, 2, 4, 5, 6)

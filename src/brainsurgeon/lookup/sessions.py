@@ -16,7 +16,8 @@ from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.opening import AnyOpen, failing, identity_of, open_session, session_at
+from brainsurgeon.sessions.opening import failing, identity_of, open_session, session_at
+from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
@@ -245,9 +246,10 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
     def has_key(session: Session) -> bool:
         file = session.file
-        if file is None or file.in_database:
-            return file is not None and file.key == name
-        return any(openclaw.names_session(entry, file.name) for entry in keyed(file.directory))
+        return file is not None and (
+            file.key == name
+            or any(openclaw.names_session(entry, file.name) for entry in keyed(file.directory))
+        )
 
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     path = os.path.realpath(name) if is_path else None

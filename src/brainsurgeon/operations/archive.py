@@ -84,11 +84,12 @@ def _live_turns(
     title, file = session.title, file_of(session)
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
-    if file.in_database:
-        raise FailedError(f"{title}: turns in a database cannot be archived; nothing was changed")
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{title}: {why}; its file was left as it is")
     with examine_to_show(settings, store, file, session.record, now) as (examined, records):
+        if examined.format.archives is None:
+            why = "turns in a database cannot be archived"
+            raise FailedError(f"{title}: {why}; nothing was changed")
         asking = without_thresholds(examined.settings.archive_rules())
         archiving = replace(archiving_of(examined, records, asking), most=0)
         turns = examined.plan(records, archiving=archiving).turns

@@ -17,9 +17,9 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.retention import expires_at
 from brainsurgeon.rewrite.budget import Planner, fit_in, fullness
-from brainsurgeon.rewrite.inspect import Examination, NotIdleError, examine_to_show, records_of
+from brainsurgeon.rewrite.inspect import Examination, examine_to_show, records_of
 from brainsurgeon.sessions.opening import failing, open_session
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 
 PREVIEW = 80  # characters
@@ -73,8 +73,6 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
 
 
 def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
-    if file.in_database:
-        return None
     with failing(file), open_session(file) as session:
         try:
             form = session.format.name

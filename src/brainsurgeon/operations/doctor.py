@@ -28,11 +28,11 @@ from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.inspect import moved_away, records_of
+from brainsurgeon.rewrite.inspect import records_of
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.discovery import LINK, discover
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
-from brainsurgeon.sessions.opening import AnyOpen, open_session
+from brainsurgeon.sessions.opening import moved_away, open_session
 from brainsurgeon.sessions.placeholders import (
     archived,
     entries_with_placeholders,
@@ -40,7 +40,7 @@ from brainsurgeon.sessions.placeholders import (
     sessions_and_archives,
     with_own_placeholders,
 )
-from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.reading import AnyOpen, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST

@@ -37,7 +37,8 @@ from brainsurgeon.planning.evidence import (
 )
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.rewrite.inspect import records_of
-from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
+from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
 

@@ -27,14 +27,13 @@ from brainsurgeon.rewrite.budget import Fitting, Planner, Wanted, relieve_by
 from brainsurgeon.rewrite.finish import Rewrite
 from brainsurgeon.rewrite.inspect import (
     Examination,
-    NotIdleError,
     examine_quiet,
     examine_to_show,
     excluded,
-    moved_away,
     records_of,
 )
-from brainsurgeon.sessions.opening import current_state, failing, open_session
+from brainsurgeon.sessions.opening import current_state, failing, moved_away, open_session
+from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
 _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)

@@ -54,17 +54,10 @@ from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, Unfinished
-from brainsurgeon.rewrite.inspect import (
-    NotIdleError,
-    examine,
-    examine_quiet,
-    examine_to_show,
-    put_away,
-    records_of,
-)
-from brainsurgeon.sessions.opening import current_state, open_session
+from brainsurgeon.rewrite.inspect import examine, examine_quiet, examine_to_show, records_of
+from brainsurgeon.sessions.opening import current_state, open_session, put_away
 from brainsurgeon.sessions.placeholders import sessions_and_archives
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.sessions.row_listing import row_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated

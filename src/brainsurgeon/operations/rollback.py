@@ -23,7 +23,8 @@ from brainsurgeon.operations.restore import FAILURES, change_each, recorded
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite
-from brainsurgeon.rewrite.inspect import NotIdleError, examine_to_show
+from brainsurgeon.rewrite.inspect import examine_to_show
+from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
 EXPIRED = "expired"

@@ -31,18 +31,17 @@ from brainsurgeon.rewrite.budget import Planner, asked_relief, count_savings, pl
 from brainsurgeon.rewrite.finish import Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
     HELD,
-    NotIdleError,
     check_alone,
     examine_quiet,
     excluded,
     is_held,
-    moved_away,
     records_of,
 )
 from brainsurgeon.rewrite.signals import notice_pressure, notice_repeats
 from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named
-from brainsurgeon.sessions.reading import ObstacleError, RefusedError, carry_on
+from brainsurgeon.sessions.opening import moved_away
+from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
@@ -250,8 +249,6 @@ class _Scan:
         look = Look(outcome, file.fingerprint, form)
         if isinstance(error, NotIdleError) and error.idle:
             return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
-        if isinstance(error, RefusedError) and file.in_database:
-            return look
         if result == "failed":
             look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
         elif isinstance(error, ObstacleError) or moved_away(file):
@@ -262,7 +259,7 @@ class _Scan:
         left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
-        if self._store and not (waits or self._report.dry_run or file.in_database):
+        if self._store and not (waits or self._report.dry_run):
             grown = look_at_growth(
                 self._settings, self._store, file, self._memory, now, self._check,
                 hurries=self._named,

@@ -10,8 +10,8 @@ from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import SessionSummary
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.rewrite.inspect import NotIdleError, examine, excluded
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.rewrite.inspect import examine, excluded
+from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import FAILED
 

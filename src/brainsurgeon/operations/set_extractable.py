@@ -19,9 +19,8 @@ from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED
-from brainsurgeon.rewrite.inspect import NotIdleError, moved_away
-from brainsurgeon.sessions.opening import open_session
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.opening import moved_away, open_session
+from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 
 # In messages. JavaScript, in which the agents are written, is not exact above this number.

@@ -21,7 +21,15 @@ from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Survey
-from brainsurgeon.model.turns import NOTHING, PICTURE, RATE, Calibration, ModelCall, Sent
+from brainsurgeon.model.turns import (
+    NOTHING,
+    PICTURE,
+    RATE,
+    ArchiveForm,
+    Calibration,
+    ModelCall,
+    Sent,
+)
 from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.matching import Matcher
 
@@ -234,9 +242,9 @@ def rungs(steps: Iterable[int], turns: int, below: tuple[int, ...] = ()) -> Iter
         yield Rung(below)
 
 
-def steps_to(highest: int, *, in_rows: bool = False, linked: bool = False) -> tuple[int, ...]:
-    """Return the steps up to `highest` that this kind of session allows (`in_rows`: a database)."""
-    left_out = (3, 6) if in_rows else () if linked else (3,)
+def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> tuple[int, ...]:
+    """Return the steps up to `highest` that sessions with this form of archives allow."""
+    left_out = (3, 6) if archives is None else () if archives == "linked" else (3,)
     return tuple(step for step in LINKED if step <= highest and step not in left_out)
 
 

@@ -41,15 +41,18 @@ from brainsurgeon.rewrite.finish import TOGETHER, FileRewrite, Rewrite, finish_n
 from brainsurgeon.rewrite.inspect import (
     HELD,
     Examination,
-    NotIdleError,
     examine_quiet,
-    moved_away,
     records_of,
 )
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
-from brainsurgeon.sessions.opening import current_state, failed
-from brainsurgeon.sessions.reading import OpenSession, RefusedError, RolledBackError
+from brainsurgeon.sessions.opening import current_state, failed, moved_away
+from brainsurgeon.sessions.reading import (
+    NotIdleError,
+    OpenSession,
+    RefusedError,
+    RolledBackError,
+)
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
 from brainsurgeon.sessions.row_writing import RowPlan, RowWriter, by_row, chunks, digests, rewritten
 from brainsurgeon.store import Store
@@ -190,7 +193,7 @@ class Attempt:
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
     ) -> None:
         self.store, self.change, self.session = store, change, session
-        self.signs = change.examined.signs(session, clock)
+        self.signs = change.examined.signs(clock)
         self.temporary = new_temporary_name()
         self.held = ExitStack()
         self.extracted = ExtractedValues(store, session.read, change.plan)

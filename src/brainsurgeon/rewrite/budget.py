@@ -138,17 +138,11 @@ class Planner(Struct, frozen=True):
         others = store.calibrations.of_agent(directory, self.records.own) if store else []
         line = calibrate(measured.calls, others)
         budget = examined.settings.budget_rules()
-        return measured, fullness(budget, measured, line, examined.context_tokens)
+        return measured, fullness(budget, measured, line, examined.session.context_tokens)
 
     def turns(self, measured: Measure) -> int:
         """Return an upper bound of turns and of messages, 0 if no turn may be archived."""
-        examined = self.examined
-        archives = examined.format.archives and not examined.session.file.in_database
-        return measured.messages if archives else 0
-
-    def allowed_steps(self, highest: int) -> tuple[int, ...]:
-        in_rows = self.examined.session.file.in_database
-        return steps_to(highest, in_rows=in_rows, linked=self.examined.format.archives == "linked")
+        return measured.messages if self.examined.format.archives else 0
 
 
 class Ladder:
@@ -261,10 +255,10 @@ def archiving_of(
 ) -> Archiving:
     """Return the archive rules (from the settings by default) and requests of a session.
 
-    Nothing is archived while extraction is disabled, nor in a database.
+    Nothing is archived while extraction is disabled, nor in a format without archives.
     """
     settings = examined.settings
-    if not settings.enabled or examined.session.file.in_database:
+    if not settings.enabled or examined.format.archives is None:
         return NOTHING_ASKED
     return Archiving(
         rules or settings.archive_rules(), records.to_archive, most=settings.budget.max_messages
@@ -279,6 +273,7 @@ def asked_relief(records: Records) -> Wanted | None:
 def fit_in(planner: Planner) -> Fitting:
     """Plan all edits that are due in a session, and further extractions that make it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
+    form = planner.examined.format
     rules = settings.decision_rules()
     if planner.extract and asked:
         return relieve_by(planner, asked)
@@ -286,7 +281,7 @@ def fit_in(planner: Planner) -> Fitting:
         return _await_cold_cache(planner, Fitting(planner.plan(planner.archiving), rules))
     measured, full = planner.weigh()
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
-    steps = planner.allowed_steps(settings.budget.max_step) if too_full else ()
+    steps = steps_to(settings.budget.max_step, form.archives) if too_full else ()
     climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
     ladder = Ladder(planner, measured, full, rules)
     return _await_cold_cache(ladder.planner, ladder.fit(climbed, _goal(full), room))
@@ -324,7 +319,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
 
 def _is_too_full(examined: Examination, state: cache.Cache) -> bool:
     budget = examined.settings.budget_rules()
-    window = budget.window(state.model, examined.context_tokens)
+    window = budget.window(state.model, examined.session.context_tokens)
     return state.load > budget.threshold_of(budget.tier(state.model)) * window
 
 
@@ -353,13 +348,14 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         refused = measured.complaint == SIGNATURE
         begin = replace(begin, drop_signatures="all" if refused else "broken")
     ladder, turns = Ladder(planner, measured, full, begin), planner.turns(measured)
+    form = planner.examined.format
     least = ladder.least()
     if least.load > room and not least.plan.deferred:
         return replace(ladder.fit([Rung()], goal, room), least=least.load)
     if wanted.to is None and full.load <= goal:  # a user asked although it seems to fit
         return ladder.fit([Rung((0, 1))], goal, room)
-    first = [Rung(), *rungs((0, *planner.allowed_steps(LAST_STEP - 1)), turns)]
-    both = [Rung(), *rungs((0, *planner.allowed_steps(LAST_STEP)), turns)]
+    first = [Rung(), *rungs((0, *steps_to(LAST_STEP - 1, form.archives)), turns)]
+    both = [Rung(), *rungs((0, *steps_to(LAST_STEP, form.archives)), turns)]
     fitting = ladder.fit(first, goal, room)
     if fitting.fits or fitting.protected or both == first:
         return fitting

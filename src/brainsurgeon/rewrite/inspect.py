@@ -25,10 +25,14 @@ from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Habits, Snapshot
 from brainsurgeon.planning.tail import Frontier
-from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
-from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError, carry_on
-from brainsurgeon.sessions.row_listing import OpenRows
+from brainsurgeon.sessions.opening import failing, moved_away, open_session, put_away
+from brainsurgeon.sessions.reading import (
+    AnyOpen,
+    NotIdleError,
+    RefusedError,
+    carry_on,
+    refuse_if,
+)
 from brainsurgeon.store import Store
 from brainsurgeon.store.requests import LEAST_WAIT
 
@@ -75,55 +79,20 @@ def check_alone(session: AnyOpen) -> None:
 
     This examines every process: a run checks it only if something is to be changed.
     """
-    if isinstance(session, OpenSession) and (
-        obstacle := leases.obstacle(session.directory, session.file.name)
-    ):
-        raise ObstacleError(obstacle)
+    if mounted := session.mounted:
+        raise session.obstacle_error(mounted)
 
 
 def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if there is an obstacle that can be found without examining processes."""
     if moved_away(session.file) and not put_away(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    if isinstance(session, OpenRows) and settings.databases == "auto":
-        selected = session.selected
-        if selected.unreadable:
-            raise RefusedError(f'{selected.unreadable}; databases = "engines" skips this check')
-        if selected.engine:  # it keeps turns of its own, or may do so
-            raise RefusedError(
-                f"the context engine {selected.engine} is selected;"
-                ' databases = "engines" includes it'
-            )
-    if obstacle := session.obstacle if isinstance(session, OpenRows) else session.own_obstacle:
-        raise ObstacleError(obstacle)
-
-
-def moved_away(file: SessionFile) -> bool:
-    """Check whether the agent of a session in a file keeps its sessions in a database now."""
-    return not file.in_database and openclaw.migrated(file.agent_directory)
-
-
-def put_away(file: SessionFile) -> bool:
-    """Check whether a file is a session's archive, to which its agent no longer writes."""
-    return not file.in_database and not openclaw.is_session_name(file.name)
+    refuse_if(session.engine if settings.databases == "auto" else None)
+    if obstacle := session.own_obstacle:
+        raise session.obstacle_error(obstacle)
 
 
 HELD = "another process is replacing the file"  # it has a lease: opening the file would wait
-
-
-class NotIdleError(Exception):
-    """The session may not be touched now, but perhaps by a later run.
-
-    `until` is when time alone may change that (seconds since 1970), None if unknown. With `idle`,
-    only a change of the session's database can change that; `given_up` does not wait for one.
-    """
-
-    def __init__(
-        self, reason: str, until: float | None = None, *, idle: bool = False,
-        given_up: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(reason)
-        self.until, self.idle, self.given_up = until, idle, given_up
 
 
 class Examination(Struct, frozen=True):
@@ -147,33 +116,17 @@ class Examination(Struct, frozen=True):
 
     def check_turn(self) -> None:
         """Raise NotIdleError while a turn is open or the agent shows that it is at work."""
-        if put_away(self.session.file):
-            return
-        if isinstance(self.session, OpenRows):
-            # All signs are in the database; silence closes no turn.
-            quiet = self.settings.quiet
-            if shut := self.session.closed(quiet, self.now):
-                raise NotIdleError(
-                    shut.reason, shut.until, idle=not shut.watched, given_up=shut.given_up
-                )
-            if self.survey.open_turn and not self.session.is_killed(quiet, self.now):
-                raise NotIdleError(self.survey.open_turn, idle=True)
+        session, open_turn = self.session, self.survey.open_turn
+        if put_away(session.file) or session.check_turn(open_turn, self.settings.quiet, self.now):
             return
         abandoned = self.settings.abandoned_after
         _raise(idleness.changed_recently(self.silent, self.survey.quiet))
         _raise(idleness.open_turn(self.survey, self.silent, abandoned))
-        _raise(self.signs(self.session, lambda: self.now).read())
+        _raise(self.signs(lambda: self.now).read())
 
-    def signs(self, session: OpenSession, clock: Callable[[], float]) -> Signs:
-        place, abandoned = self._place, self.settings.abandoned_after
-        if place is None:
-            return openclaw.signs(session.directory, session.file.name, clock, abandoned)
-        return claude_code.signs(place, clock, self.settings.quiet, abandoned)
-
-    @property
-    def _place(self) -> claude_code.Place | None:
-        ours = self.format.name == claude_code.FORMAT
-        return claude_code.place(self.session.file.path) if ours else None
+    def signs(self, clock: Callable[[], float]) -> Signs:
+        settings = self.settings
+        return self.session.signs(clock, settings.quiet, settings.abandoned_after)
 
     @property
     def forgotten_at(self) -> float:
@@ -181,21 +134,10 @@ class Examination(Struct, frozen=True):
         return self.now + max(0.0, self.settings.abandoned_after - self.silent)
 
     @property
-    def context_tokens(self) -> int | None:
-        """The context window of the session's model (tokens), if OpenClaw recorded it."""
-        if isinstance(self.session, OpenRows):
-            return self.session.context_tokens
-        file = self.session.file
-        owned = openclaw.owner(file.directory) is not None
-        return openclaw.context_tokens(file.directory, file.name) if owned else None
-
-    @property
     def habits(self) -> Habits:
         # OpenClaw writes pi's format, but in its own directories or database. It reads a session
         # again for every run, so only pi itself and Claude Code have these habits.
-        file = self.session.file
-        in_layout = file.in_database or openclaw.owner(file.directory)
-        is_pi = self.format.name == "openclaw" and not in_layout
+        is_pi = self.format.name == "openclaw" and not self.session.in_layout
         remembers = is_pi or self.format.name == claude_code.FORMAT
         return Habits(drops_blocks=is_pi and homes.drops_blocks(), remembers=remembers)
 
@@ -205,7 +147,7 @@ class Examination(Struct, frozen=True):
         None without one, or if the session has been silent for so long that its next user will
         probably read it again.
         """
-        place, abandoned = self._place, self.settings.abandoned_after
+        place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
             return None
         if not claude_code.presence(place, self.now, abandoned).beside:

@@ -7,7 +7,7 @@ from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record, update_record
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.signals import became_too_full, last_calls
-from brainsurgeon.sessions.opening import AnyOpen
+from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
 REPEATED, PRESSURE = "repeated_tool_call", "pressure"

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.formats import FORMATS, HEAD_LINES
+from brainsurgeon.formats import HEAD_LINES
 from brainsurgeon.lookup.sessions import is_current, record_look
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
@@ -33,7 +33,7 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.rewrite.signals import notice_repeats
 from brainsurgeon.sessions.discovery import is_named
-from brainsurgeon.sessions.reading import OpenSession, mark_as_seen, mark_at, mark_of, stands_before
+from brainsurgeon.sessions.reading import mark_at, stands_before
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
@@ -70,14 +70,16 @@ def begins_at(
 ) -> Resume | None:
     """Return the resume point of an unchanged session; see `begin_anew` for changed ones."""
     begin, session = frontier.begin(plan), examined.session
-    if begin is None or plan.deferred or not isinstance(session, OpenSession):
+    if begin is None or plan.deferred:
         return None
     (offset, number), size = begin, session.fingerprint.size
     if number <= HEAD_LINES or not pays(offset, size):
         return None
     tail = session.lines_from(offset, number)
+    if tail is None:
+        return None
     cursor = session.format.survey(tail, examined.settings.decision_rules().window).cursor
-    mark = mark_as_seen(session.descriptor, offset, session.fingerprint)
+    mark = session.mark(offset)  # afterwards: it proves that the tail did not change
     if cursor is None or mark is None:
         return None
     return Resume(
@@ -133,17 +135,8 @@ def look_at_growth(
         state = memory.state_of(file)
         session = held.enter_context(open_quiet(settings, file, state, now, check_stop))
         check_touchable(session, settings)
-        form = FORMATS.get(before.format)
-        if (
-            form is None
-            or settings_for(settings, file).judged_whole
-            or not isinstance(session, OpenSession)
-            or not before.may_go_on(session.fingerprint)
-            or mark_of(session.descriptor, before.offset, before.fingerprint.size) != before.mark
-        ):
+        if settings_for(settings, file).judged_whole or not session.continue_at(before):
             return None
-        session.lines = session.lines_from(before.offset, before.number)
-        session.format, session.identity = form, before.identity
         examined = examine_open(settings, session, state, now)
         record = store.sessions.at(file.path)
         if (
@@ -175,7 +168,7 @@ def look_at_growth(
             return Planned(file, examined, record, plan, outcome, held.pop_all(), begin)
         record_look(store, session, record, plan, now)
         memory.begin_at(file.path, begin)
-        return Look(outcome, session.fingerprint, form.name, plan.due_at)
+        return Look(outcome, session.fingerprint, before.format, plan.due_at)
 
 
 def _may_carry_out(
@@ -191,7 +184,7 @@ def _may_carry_out(
     """
     session = examined.session
     check_alone(session)
-    if record is None or examined.kept_in_memory() or not isinstance(session, OpenSession):
+    if record is None or examined.kept_in_memory():
         return False
     if before.placeholders and examined.habits.remembers:
         return False

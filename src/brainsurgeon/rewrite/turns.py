@@ -16,7 +16,8 @@ from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive, ArchiveRecord
 from brainsurgeon.planning.evidence import Filled, gather
 from brainsurgeon.rewrite.inspect import Examination, examine_open, records_of
-from brainsurgeon.sessions.opening import AnyOpen, failing, open_session
+from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
 

@@ -7,14 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discovery import discover_at
-from brainsurgeon.sessions.reading import OpenSession, RefusedError, carry_on
+from brainsurgeon.sessions.reading import AnyOpen, RefusedError, carry_on
 from brainsurgeon.sessions.reading import open_session as open_file
-from brainsurgeon.sessions.row_listing import OpenRows, list_rows_at, open_rows, row_at
-
-# A session that is open for reading, in either medium.
-AnyOpen = OpenSession | OpenRows
+from brainsurgeon.sessions.row_listing import list_rows_at, open_rows, row_at
 
 
 def open_session(
@@ -25,6 +23,16 @@ def open_session(
     `check_stop` is called at every read and may raise StoppedError.
     """
     return open_rows(file, check_stop) if file.in_database else open_file(file, check_stop)
+
+
+def moved_away(file: SessionFile) -> bool:
+    """Check whether the agent of a session in a file keeps its sessions in a database now."""
+    return not file.in_database and openclaw.migrated(file.agent_directory)
+
+
+def put_away(file: SessionFile) -> bool:
+    """Check whether a file is a session's archive, to which its agent no longer writes."""
+    return not file.in_database and not openclaw.is_session_name(file.name)
 
 
 def identity_of(file: SessionFile) -> str | None:

@@ -7,6 +7,7 @@
 import hashlib
 import os
 import stat
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -17,8 +18,9 @@ from msgspec.structs import replace
 
 from brainsurgeon import formats
 from brainsurgeon.formats.base import Format
+from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.entries import Line, Lines
-from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
@@ -49,17 +51,42 @@ class RolledBackError(RefusedError):
     """The session is as it was, but for an instant its name led to the new content."""
 
 
+class NotIdleError(Exception):
+    """The session may not be touched now, but perhaps by a later run.
+
+    `until` is when time alone may change that (seconds since 1970), None if unknown. With `idle`,
+    only a change of the session's database can change that; `given_up` does not wait for one.
+    """
+
+    def __init__(
+        self, reason: str, until: float | None = None, *, idle: bool = False,
+        given_up: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.until, self.idle, self.given_up = until, idle, given_up
+
+
 def refuse_if(reason: str | None) -> None:
     if reason:
         raise RefusedError(reason)
 
 
-class Recognised:
-    """The format and identity of an open session, read from its first lines when first used."""
+class AnyOpen:
+    """A session that is open for reading, in either medium: a file, or rows of a database.
 
+    `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
+    and may raise StoppedError. `in_layout` is true if OpenClaw keeps it in its own directories or
+    database.
+    """
+
+    file: SessionFile
+    fingerprint: Fingerprint
+    check_stop: Callable[[], None]
     lines: Lines
+    in_layout: bool
     hint = "auto"
     known: ClassVar[Mapping[str, Format]] = formats.FORMATS
+    obstacle_error: ClassVar[type[RefusedError]] = ObstacleError
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
@@ -78,13 +105,68 @@ class Recognised:
         """The id of the conversation. Raises RefusedError if the format is not known."""
         return self._beginning[1]
 
+    @property
+    def place(self) -> claude_code.Place | None:
+        """Its place among the sessions of Claude Code, None in any other format."""
+        ours = self.format.name == claude_code.FORMAT
+        return claude_code.place(self.file.path) if ours else None
 
-class OpenSession(Recognised):
-    """A session file, open through one read-only descriptor, and its directory.
+    @property
+    def engine(self) -> str | None:
+        """Why another program may keep turns of this session, or None."""
+        return None
 
-    `file`, `fingerprint` and `status` are its state when it was opened. `check_stop` is called for
-    every chunk that is read and may raise StoppedError.
-    """
+    @property
+    def mounted(self) -> str | None:
+        """Why its directory entry cannot be exchanged, or None. This examines every process."""
+        return None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the session must never be changed whatever its content, or None."""
+        return self.own_obstacle or self.mounted
+
+    @property
+    @abstractmethod
+    def own_obstacle(self) -> str | None:
+        """Like `obstacle`, without `mounted`."""
+
+    @property
+    @abstractmethod
+    def context_tokens(self) -> int | None:
+        """The context window of the session's model (tokens), if OpenClaw recorded it."""
+
+    @abstractmethod
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` to `end` in chunks."""
+
+    @abstractmethod
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to `end`; fewer if the session has shrunk."""
+
+    def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:  # noqa: ARG002
+        """Return the signs beside the session that its agent is at work on it."""
+        return Signs("", lambda: None, lambda: None)
+
+    def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:  # noqa: ARG002
+        """Raise NotIdleError while a turn is open; return False if this medium cannot tell."""
+        return False
+
+    def lines_from(self, offset: int, number: int) -> "FileLines | None":  # noqa: ARG002
+        """Return the lines from line `number` on, which begins at `offset`; None for rows."""
+        return None
+
+    def mark(self, offset: int) -> bytes | None:  # noqa: ARG002
+        """Return the mark of a resume point, None if the file changed since it was opened."""
+        return None
+
+    def continue_at(self, point: Resume) -> bool:  # noqa: ARG002
+        """Leave out the lines before a resume point; return False if it is not valid any more."""
+        return False
+
+
+class OpenSession(AnyOpen):
+    """A session file, open through one read-only descriptor, and its directory."""
 
     def __init__(
         self, file: SessionFile, descriptor: int, directory: int, check_stop: Callable[[], None]
@@ -97,20 +179,43 @@ class OpenSession(Recognised):
         self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
         self.hint = file.hint
         self.sparse = self.status.st_blocks * 512 < self.status.st_size
+        self.in_layout = openclaw.owner(file.directory) is not None
         self.lines = self.lines_from(0, 1)
 
     def lines_from(self, offset: int, number: int) -> "FileLines":
-        """Return the lines from line `number` on, which begins at `offset`."""
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
+    def mark(self, offset: int) -> bytes | None:
+        return mark_as_seen(self.descriptor, offset, self.fingerprint)
+
+    def continue_at(self, point: Resume) -> bool:
+        form, size = formats.FORMATS.get(point.format), point.fingerprint.size
+        if (
+            form is None
+            or not point.may_go_on(self.fingerprint)
+            or mark_of(self.descriptor, point.offset, size) != point.mark
+        ):
+            return False
+        self.lines = self.lines_from(point.offset, point.number)
+        self.format, self.identity = form, point.identity
+        return True
+
+    def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
+        if self.place:
+            return claude_code.signs(self.place, clock, quiet, abandoned)
+        return openclaw.signs(self.directory, self.file.name, clock, abandoned)
+
     @property
-    def obstacle(self) -> str | None:
-        """Why this file must not be replaced whatever its content, or None."""
-        return self.own_obstacle or leases.obstacle(self.directory, self.file.name)
+    def context_tokens(self) -> int | None:
+        file = self.file
+        return openclaw.context_tokens(file.directory, file.name) if self.in_layout else None
+
+    @property
+    def mounted(self) -> str | None:
+        return leases.obstacle(self.directory, self.file.name)
 
     @property
     def own_obstacle(self) -> str | None:
-        """Like `obstacle`, for the file itself: mounts are not checked."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -136,7 +241,6 @@ class OpenSession(Recognised):
         return read_range(self.descriptor, start, end)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`; fewer if the file has shrunk."""
         self.check_stop()
         return b"".join(read_range(self.descriptor, start, end))
 
@@ -153,7 +257,7 @@ def open_session(
         yield OpenSession(file, descriptor, directory, check_stop)
 
 
-def stands_before(session: OpenSession, end: int, texts: Sequence[bytes]) -> bool:
+def stands_before(session: AnyOpen, end: int, texts: Sequence[bytes]) -> bool:
     """Check whether a session contains any of some texts before an offset."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):

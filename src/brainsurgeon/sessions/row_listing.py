@@ -9,7 +9,6 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
@@ -21,20 +20,19 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw_database, openclaw_gate, sqlite
-from brainsurgeon.hosts.openclaw_database import (
-    Database,
-    Payload,
-    Presence,
-    Schema,
-    Selected,
-    digest,
-)
-from brainsurgeon.hosts.openclaw_gate import Closed, Gate, Window
+from brainsurgeon.hosts.openclaw_database import Database, Payload, Presence, Schema, digest
+from brainsurgeon.hosts.openclaw_gate import Gate, Window
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import LONGEST_LINE, Recognised, RefusedError, carry_on
+from brainsurgeon.sessions.reading import (
+    LONGEST_LINE,
+    AnyOpen,
+    NotIdleError,
+    RefusedError,
+    carry_on,
+)
 
 # Bytes of text that are fetched together.
 CHUNK = 1 << 20
@@ -281,13 +279,14 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
     return Fingerprint(status.st_dev, inode, size, window.newest(own) * 1_000_000, changed)
 
 
-class OpenRows(Recognised):
+class OpenRows(AnyOpen):
     """A session in a database that is open for reading.
 
-    `presence` tells which processes use the database. `file` and `fingerprint` are the session's
-    state when it was opened.
+    `presence` tells which processes use the database.
     """
 
+    in_layout = True
+    obstacle_error = RefusedError  # nothing is tried again before the database changes
     known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
     def __init__(
@@ -309,23 +308,33 @@ class OpenRows(Recognised):
         self.window = window
         index = RowIndex(sizes)
         self.lines: RowLines = RowLines(database, self.schema, file.name, index, check_stop)
-        # The same interface as OpenSession.
-        self.read, self.stream = self.lines.read, self.lines.stream
         mark = fingerprint(file.directory, window, index.size, file.own_ms)
         self.file, self.fingerprint = replace(file, fingerprint=mark, key=window.key), mark
 
-    @cached_property
-    def selected(self) -> Selected:
-        return openclaw_database.selected(Database.of(self.file).state_directory)
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        return self.lines.stream(start, end)
+
+    def read(self, start: int, end: int) -> bytes:
+        return self.lines.read(start, end)
+
+    @property
+    def engine(self) -> str | None:
+        selected = openclaw_database.selected(Database.of(self.file).state_directory)
+        if selected.unreadable:
+            return f'{selected.unreadable}; databases = "engines" skips this check'
+        if selected.engine:
+            return (
+                f"the context engine {selected.engine} is selected;"
+                ' databases = "engines" includes it'
+            )
+        return None
 
     @property
     def context_tokens(self) -> int | None:
-        """The context size of the session's model in tokens, None if it is not recorded."""
         return openclaw_gate.context_tokens(self._database, self.file.name)
 
     @property
-    def obstacle(self) -> str | None:
-        """Why the session must never be changed, or None."""
+    def own_obstacle(self) -> str | None:
         if self.schema.unknown:
             return self.schema.unknown
         path = self.file.directory
@@ -336,14 +345,18 @@ class OpenRows(Recognised):
             or (unproven and UNTRIED.format(unproven))
         )
 
-    def closed(self, quiet: float, now: float) -> Closed | None:
-        """Return why the session may not be changed now, or None; `quiet` is in seconds."""
+    def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:
+        # All signs are in the database; silence closes no turn.
         gate = Gate(quiet, self.presence, self.file.own_ms)
-        return openclaw_gate.refusal(self._database, self.schema, gate, self.window, now)
-
-    def is_killed(self, quiet: float, now: float) -> bool:
-        """Check whether its newest run was killed, so that its last turn counts as closed."""
-        return Gate(quiet, self.presence).is_killed(self.window, now)
+        shut = openclaw_gate.refusal(self._database, self.schema, gate, self.window, now)
+        if shut:
+            raise NotIdleError(
+                shut.reason, shut.until, idle=not shut.watched, given_up=shut.given_up
+            )
+        # A last turn whose run was killed counts as closed.
+        if open_turn and not Gate(quiet, self.presence).is_killed(self.window, now):
+            raise NotIdleError(open_turn, idle=True)
+        return True
 
     def release(self) -> None:
         """Close the database, so that it may be opened for writing. Lines can no longer be read.
