@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.sessions.reading import FileLines
 

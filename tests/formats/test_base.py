@@ -3,8 +3,7 @@
 import pytest
 
 from brainsurgeon.formats.base import image, leaves, usable_id
-from brainsurgeon.model.entries import placeholder_id, placeholder_named, placeholder_token
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse, placeholder_id, placeholder_named, placeholder_token
 from building.world import SAMPLES
 
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))

@@ -10,8 +10,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import Thoughts
 from brainsurgeon.formats.claude_code import LEFT_OUT, NO_CONTENT
-from brainsurgeon.model.entries import OLD
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from building.claude import SESSION, ClaudeConversation
 from building.readings import entries, survey

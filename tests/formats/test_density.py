@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from brainsurgeon.model import parsing
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model import entries
+from brainsurgeon.model.entries import parse
 from building.world import Conversation
 
 MB = 1 << 20
@@ -40,7 +40,7 @@ LIGHT = {
 @pytest.mark.parametrize("what", DENSE)
 def test_a_dense_line_is_not_taken_apart(what):
     """What would take more memory than a line may is left unparsed, however short it is."""
-    assert parsing.too_dense(around(DENSE[what]()))
+    assert entries.too_dense(around(DENSE[what]()))
     assert parse(around(DENSE[what]())) is None
 
 

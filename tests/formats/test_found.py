@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats.splice import UntouchableError, locate, quickly
-from brainsurgeon.model.entries import value_at
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse, value_at
 
 QUICK = settings(max_examples=300, deadline=None)
 texts = st.one_of(

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats.splice import UntouchableError, locate, members, splice, splice_string
-from brainsurgeon.model.entries import value_at
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse, value_at
 
 QUICK = settings(max_examples=120, deadline=None)
 ODD_NUMBERS = (

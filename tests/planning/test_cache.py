@@ -3,8 +3,7 @@
 import pytest
 
 from brainsurgeon.model.rules import Price
-from brainsurgeon.planning.cache import Break, Cache, due
-from brainsurgeon.planning.prices import price_of
+from brainsurgeon.planning.cache import Break, Cache, due, price_of
 
 NOW, LATER = 1000.0, 1200.0
 CLAUDE = Price()

@@ -11,8 +11,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.snapshot import Habits, Snapshot
-from brainsurgeon.planning.tail import Frontier
+from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.reading import FileLines
 from building.readings import HEADER
 from building.world import dump

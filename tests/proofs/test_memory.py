@@ -110,7 +110,7 @@ def test_no_line_takes_more_memory_than_is_stated(world, allowed, monkeypatch, t
 
 SHORT = """
 import os, resource, sys
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 raw = b'{"a":"' + b"x" * (31 << 20) + b'"}'
 for limit in range(40, 560, 20):
     child = os.fork()

@@ -5,7 +5,7 @@ import time
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 from brainsurgeon.model.records import Records
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot

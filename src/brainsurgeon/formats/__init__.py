@@ -12,8 +12,7 @@ from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.claude_code import ClaudeCode
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import OpenClaw
-from brainsurgeon.model.entries import Entry
-from brainsurgeon.model.parsing import BOM, parse
+from brainsurgeon.model.entries import BOM, Entry, parse
 
 FORMATS: dict[str, Format] = {
     "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),

@@ -6,8 +6,16 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import Entry, KeyPath, Kind, Line, Lines, Part, placeholder_in
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import (
+    Entry,
+    KeyPath,
+    Kind,
+    Line,
+    Lines,
+    Part,
+    parse,
+    placeholder_in,
+)
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
 

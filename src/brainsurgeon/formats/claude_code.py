@@ -33,8 +33,7 @@ from brainsurgeon.formats.base import (
     texts_in,
     usable_id,
 )
-from brainsurgeon.model.entries import Entry, KeyPath, Kind, Lines, Part
-from brainsurgeon.model.parsing import BOM, parse
+from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import ToolResult, TurnStep
 

@@ -31,9 +31,9 @@ from brainsurgeon.model.entries import (
     Kind,
     Lines,
     Part,
+    parse,
     value_at,
 )
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.turns import GAVE_UP, ToolCall, ToolResult, TurnStep
 

@@ -41,9 +41,9 @@ from brainsurgeon.model.entries import (
     Line,
     Lines,
     Part,
+    parse,
     value_at,
 )
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import (
     BEFORE_COMPACTION,
     BEFORE_RESET,

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from brainsurgeon.formats.base import ParsedLine, str_or_empty
-from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, value_at
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, parse, value_at
 from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 

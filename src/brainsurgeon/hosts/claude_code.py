@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from brainsurgeon.hosts import home_paths
 from brainsurgeon.hosts.processes import ancestors, exists, start_of
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Signs
 
 FORMAT = "claude-code"

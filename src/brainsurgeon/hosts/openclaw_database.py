@@ -23,7 +23,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 
 # The versions 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6) were examined and

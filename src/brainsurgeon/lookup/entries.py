@@ -23,9 +23,9 @@ from brainsurgeon.model.entries import (
     dotted,
     id_named,
     is_placeholder,
+    parse,
     placeholder_named,
 )
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.opening import open_session

@@ -21,8 +21,7 @@ from brainsurgeon.lookup.sessions import (
     of_calling_process,
     session_among,
 )
-from brainsurgeon.model.entries import Entry, Lines
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import Entry, Lines, parse
 from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError

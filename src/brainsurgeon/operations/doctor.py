@@ -17,8 +17,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import Session, find_record, walk
-from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, placeholder_in, value_at
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, parse, placeholder_in, value_at
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable

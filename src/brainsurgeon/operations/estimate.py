@@ -11,7 +11,7 @@ from brainsurgeon.lookup.sessions import Session, session_named, walk
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
-from brainsurgeon.planning.prices import price_of
+from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.replay import Replay, bill, dollars_of, history, unpruned
 from brainsurgeon.rewrite.budget import Planner
 from brainsurgeon.rewrite.inspect import examine_to_show

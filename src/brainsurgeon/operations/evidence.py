@@ -16,8 +16,7 @@ from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import as_the_model_had_them, owned
 from brainsurgeon.lookup.scope import Scope, sessions_in
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
-from brainsurgeon.model.entries import KeyPath, id_named
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import KeyPath, id_named, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import BUDGET, EvidenceReport
 from brainsurgeon.planning.evidence import (

@@ -38,8 +38,7 @@ from brainsurgeon.lookup.entries import (
     tokens_of,
 )
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
-from brainsurgeon.model.entries import RESTORED, dotted, value_at
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import (
     EVERYTHING,

@@ -41,7 +41,7 @@ from brainsurgeon.model.turns import (
 )
 from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.rules import EntryState
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.snapshot import Frontier, Snapshot
 from brainsurgeon.planning.summaries import (
     SummaryFacts,
     archive_text,
@@ -49,7 +49,6 @@ from brainsurgeon.planning.summaries import (
     outcomes_of,
     summary_of,
 )
-from brainsurgeon.planning.tail import Frontier
 
 # Characters kept of the first line of a failed result, and how many of the newest are kept.
 _FINDING = 160

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS, codex_answers, codex_window
-from brainsurgeon.model.entries import Entry, Lines
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import Entry, Lines, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Survey

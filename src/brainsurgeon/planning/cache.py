@@ -1,10 +1,11 @@
-"""The provider's prompt cache of a session: whether it is warm, and whether breaking it pays.
+"""The provider's prompt cache of a session: whether it is warm, and what breaking it costs.
 
 A provider keeps the unchanged front of a request for some minutes and charges a tenth for it. A
 change in the middle of a session makes the next request write everything after it again.
 """
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from statistics import median
 
 from msgspec import Struct
@@ -148,3 +149,26 @@ def pays(cache: Cache, change: Break, price: Price) -> bool:
     """Check whether the next calls save more than it costs to write the cache again."""
     rewritten = change.behind * (price.of_write(hour=cache.hour) - price.read)
     return change.saved * price.read * TURNS_AHEAD * cache.calls > rewritten
+
+
+# Globs of model ids; the first that matches counts. Sources: the pages "Prompt caching" and
+# "Pricing" of Anthropic (platform.claude.com), "Pricing" of OpenAI (developers.openai.com) and
+# "Context caching" of Google (ai.google.dev) and DeepSeek (api-docs.deepseek.com).
+RATIOS = (
+    ("*claude*", Price()),
+    ("*gpt-4o*", Price(0.5, 1.0, 1.0)),
+    ("*gpt-4.1*", Price(0.25, 1.0, 1.0)),
+    ("*gpt*", Price(0.1, 1.0, 1.0)),
+    ("*gemini*", Price(0.1, 1.0, 1.0)),
+    ("*deepseek*", Price(0.1, 1.0, 1.0)),
+)  # fmt: skip
+
+
+def price_of(model: str | None, configured: Iterable[tuple[str, Price]] = ()) -> Price:
+    """Return the price of a model: as configured, as built in, else that of Claude.
+
+    No other provider's cache is dearer to break.
+    """
+    name = (model or "").lower()
+    listed = (*((glob.lower(), price) for glob, price in configured), *RATIOS)
+    return next((price for glob, price in listed if fnmatchcase(name, glob)), Price())

@@ -39,9 +39,8 @@ from brainsurgeon.planning.rules import (
     override_of,
     read_restored,
 )
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.snapshot import Frontier, Snapshot
 from brainsurgeon.planning.superseded import Result, superseded
-from brainsurgeon.planning.tail import Frontier
 
 _MOST_WARNINGS = 100
 # The parts of an entry that are to be extracted, with the reasons.

@@ -36,8 +36,7 @@ from brainsurgeon.planning.matching import (
     redactions,
 )
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
-from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.planning.tail import Frontier
+from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
 _TWICE = "its id occurs twice in the file"
 _UNSURE = "it is uncertain whether it is the recorded entry"

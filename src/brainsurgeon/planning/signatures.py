@@ -21,8 +21,7 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, Thoughts
 from brainsurgeon.formats.openclaw import is_hollow
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import KeyPath, placeholder_id, value_at
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import KeyPath, parse, placeholder_id, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules

@@ -1,11 +1,24 @@
-"""A session at the time of planning."""
+"""A session at the time of planning, and the first line for which decisions can still change.
+
+The next scan begins at that line. Its cost grows with the appended lines and the tail, not with the
+session: the tail has recent messages with values that the rules keep, recently restored values, and
+values that are extracted only together with more.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format
-from brainsurgeon.model.entries import Lines
+from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.model.entries import OLD, Line, Lines, Part, value_at
+from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request
-from brainsurgeon.model.sessions import Survey
+from brainsurgeon.model.rules import Rules
+from brainsurgeon.model.sessions import NO_SURVEY, Survey
+from brainsurgeon.planning.rules import EntryState, Extract, extract
 
 
 class Habits(Struct, frozen=True):
@@ -49,3 +62,96 @@ class Snapshot(Struct, frozen=True):
     @property
     def restores(self) -> list[Request]:
         return [request for request in self.records.requests if request.action == "restore"]
+
+
+# Increase this whenever the planner or this module decides otherwise about the same bytes.
+VERSION = 1
+# A survey for which every entry is old and before the last prompt.
+_LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
+# Maximum number of lines with removals that are remembered: the first ones.
+_MOST_GOING = 1000
+
+
+class Frontier:
+    """Follows the planner over the lines, and remembers the first that can still change.
+
+    A line can still change if it is not terminated, or if a value in it stays but would be
+    extracted if its entry were old, its protection over, or its branch dead or alive again. The
+    caller has to check whether appended lines or requests affect older lines.
+
+    `since` is the offset in the survey at which the next scan has to begin at the latest; None
+    switches everything off. `remembers` means that the agent may sign thinking together with values
+    extracted long ago, `placeholders` that there are some before the first line.
+    """
+
+    def __init__(
+        self, since: int | None = None, *, remembers: bool = False, placeholders: bool = False
+    ) -> None:
+        self.placeholders, self.doubts = placeholders, placeholders and remembers
+        self._since, self._remembers, self._survey = since, remembers, NO_SURVEY
+
+    def follow(self, session: Snapshot) -> Iterator[Line]:
+        """Yield the lines. Calls of other methods are about the line yielded last."""
+        self._at: tuple[int, int] = (0, 1)
+        self._open: tuple[int, int] | None = None
+        self._begin: tuple[int, int] | None = None
+        self._going: list[tuple[int, int]] = []
+        self._dead = False
+        self._survey = session.survey
+        for line in session.lines:
+            self._at = (line.offset, line.number)
+            if line.offset == self._since:
+                self._begin = self._at
+            if not line.terminated:
+                self.wait()
+            yield line
+
+    def judged(
+        self, session: Snapshot, rules: Rules, parsed: ParsedLine, here: EntryState,
+        parts: Sequence[tuple[Part, bool]],
+    ) -> None:  # fmt: skip
+        if self._since is None:
+            return
+        why = self._survey.dead(parsed.offset)
+        self._dead |= why is not None
+        if self._open:
+            return
+        if any(goes for _, goes in parts) and len(self._going) < _MOST_GOING:
+            self._going.append(self._at)
+        aged = why is None and here.position == OLD and here.restored_at is None
+        if aged and not any(part.locked for part, _ in parts):
+            return  # nothing can change: it was judged as old and without protection
+        old = replace(here, position=OLD, restored_at=None)
+        states = [replace(old, dead=dead) for dead in {None, why, here.dead}]
+        later = {part.path: part for part in session.form.parts(
+            parsed.entry, _LONG_AGO, parsed.offset
+        )}  # fmt: skip
+        for part, goes in parts:
+            value, then = value_at(parsed.entry, part.path), later.get(part.path, part)
+            decisions = (extract(then, value, state, rules, session.now) for state in states)
+            if not goes and any(isinstance(decision, Extract) for decision in decisions):
+                self.wait()
+                return
+
+    def signed(self, offset: int, *, placeholders: bool) -> None:
+        # Whether the signature is doubtful depends on which entries are live.
+        dead = self._dead or self._survey.dead(offset) is not None
+        if self._remembers and dead and (placeholders or self.placeholders):
+            self.wait()
+
+    def begin(self, planned: Plan) -> tuple[int, int] | None:
+        """Return offset and number of the first line of the next scan; None if it reads all."""
+        if self._begin is None:  # the format cannot tell which lines appended ones may affect
+            return None
+        first = [place for place in (self._begin, self._open) if place]
+        start = planned.edits[0].start if planned.edits else None
+        if start is not None and (self._open is None or start < self._open[0]):
+            before = [place for place in self._going if place[0] <= start]
+            if not before:  # the removals cannot be decided line by line
+                return None
+            first.append(before[-1])
+        return min(first)
+
+    def wait(self) -> None:
+        """Note that the line may still change."""
+        self._open = self._open or self._at

@@ -39,12 +39,12 @@ from brainsurgeon.planning.budget import (
     rungs,
     steps_to,
 )
+from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
-from brainsurgeon.planning.prices import price_of
 from brainsurgeon.planning.replay import Renewed, newest_calls, saved_by
+from brainsurgeon.planning.snapshot import Frontier
 from brainsurgeon.planning.superseded import superseded
-from brainsurgeon.planning.tail import Frontier
 from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.store import Store

@@ -23,8 +23,7 @@ from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.snapshot import Habits, Snapshot
-from brainsurgeon.planning.tail import Frontier
+from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.opening import failing, moved_away, open_session, put_away
 from brainsurgeon.sessions.reading import (
     AnyOpen,

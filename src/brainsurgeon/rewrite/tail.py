@@ -18,7 +18,7 @@ from brainsurgeon.lookup.sessions import is_current, record_look
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
-from brainsurgeon.planning.tail import VERSION, Frontier
+from brainsurgeon.planning.snapshot import VERSION, Frontier
 from brainsurgeon.rewrite.apply import Planned
 from brainsurgeon.rewrite.budget import Planner, count_savings, fit_in
 from brainsurgeon.rewrite.finish import FileRewrite, Rewrite

@@ -9,7 +9,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, output_of
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.reports import ArchivedTurn

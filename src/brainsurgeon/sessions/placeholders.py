@@ -19,9 +19,9 @@ from brainsurgeon.model.entries import (
     PLACEHOLDER_PREFIX,
     Line,
     is_own_placeholder,
+    parse,
     value_at,
 )
-from brainsurgeon.model.parsing import parse
 from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session

@@ -16,7 +16,7 @@ import msgspec.structs
 from msgspec import Struct, field
 
 from brainsurgeon.formats.base import usable_id
-from brainsurgeon.model.parsing import parse
+from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import End
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import MARK, read_range
