@@ -191,8 +191,8 @@ GOOD = [
      BudgetTable(threshold={"small": 0.3}, max_messages=50)),
     ("windows", '{"house-*" = 32000}', {"house-*": 32_000}),
     *(("when", f'"{when}"', when) for when in ("pays", "cold", "always")),
-    ("prices", '{"house-*" = {input = 3, cache_read = 0.3, cache_write = 3.75}}',
-     {"house-*": PriceTable(input=3, cache_read=0.3, cache_write=3.75)}),
+    ("prices", '{"house-*" = {input = 3, cache_read = 0.3, cache_write = 3.75, output = 15}}',
+     {"house-*": PriceTable(input=3, cache_read=0.3, cache_write=3.75, output=15)}),
     ("tiers", '{"house-large" = "frontier"}', {"house-large": "frontier"}),
     ("profiles", "{night = {keep_recent = 1, budget = {threshold = 0.5}}}",
      {"night": ProfileTable(keep_recent=1, budget={"threshold": 0.5})}),
@@ -264,10 +264,11 @@ BAD = [
     *(
         ("prices", f'{{"*" = {{{text}}}}}', f"prices.*.{key}: ")
         for key, text in (
-            ("cache_write", "input = 3, cache_read = 1, cache_write = 0"),
-            ("cache_read", 'input = 3, cache_read = "0.3", cache_write = 1'),
-            ("cache_write", "input = 3, cache_read = 0.3"),
-            ("output", "input = 3, cache_read = 0.3, cache_write = 3, output = 9"),
+            ("cache_write", "input = 3, cache_read = 1, cache_write = 0, output = 9"),
+            ("cache_read", 'input = 3, cache_read = "0.3", cache_write = 1, output = 9'),
+            ("cache_write", "input = 3, cache_read = 0.3, output = 9"),
+            ("output", "input = 3, cache_read = 0.3, cache_write = 3"),
+            ("answer", "input = 3, cache_read = 0.3, cache_write = 3, output = 9, answer = 9"),
         )
     ),
     *(

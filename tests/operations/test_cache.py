@@ -53,8 +53,8 @@ def test_a_warm_session_waits_and_becomes_due_by_itself(world, clock, path, hour
         ({"when": "cold"}, 0),
         ({"windows": {"*": 48_000}}, 1),  # 0.85 of it are fewer tokens than the last prompt had
         ({"windows": {"*": 48_000}, "when": "cold"}, 0),
-        ({"prices": {"*opus*": {"input": 5, "cache_read": 4.9, "cache_write": 5}}}, 1),
-        ({"prices": {"*opus*": {"input": 5, "cache_read": 0.5, "cache_write": 5}}}, 0),
+        ({"prices": {"*opus*": {"input": 5, "cache_read": 4.9, "cache_write": 5, "output": 9}}}, 1),
+        ({"prices": {"*opus*": {"input": 5, "cache_read": 0.5, "cache_write": 5, "output": 9}}}, 0),
     ],
 )
 def test_the_settings_decide_whether_a_warm_cache_is_worth_it(world, clock, settings, extracted):

@@ -68,7 +68,7 @@ def test_a_configured_price_gives_dollars(world, clock):
     talk.user()
     talk.assistant()
     world.put("s.jsonl", talk.bytes())
-    price = {"input": 4, "cache_read": 0.4, "cache_write": 6}
+    price = {"input": 4, "cache_read": 0.4, "cache_write": 6, "output": 20}
 
     raw = estimated(world, prices={"claude-*": price}).policies["raw"]
     assert raw.dollars == pytest.approx(raw.tokens_sent * 6 / 1e6)

@@ -90,7 +90,7 @@ def test_status_says_what_was_saved_and_that_it_is_an_estimate(world, clock, pat
     """With dollars where a price is known."""
     world.scan()
     assert "\nso far" not in render.status(status(world.settings(), world.store, clock.now), 0)
-    prices = {"*": {"input": 5, "cache_read": 0.5, "cache_write": 6.25}}
+    prices = {"*": {"input": 5, "cache_read": 0.5, "cache_write": 6.25, "output": 25}}
     call(world, path, talk, clock, 0, 10_000)
     world.scan(prices=prices)
     now = status(world.settings(), world.store, clock.now)

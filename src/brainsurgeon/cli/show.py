@@ -71,8 +71,8 @@ def sessions(
 ) -> None:
     """List the sessions, or show what fills one of them.
 
-    For one session: the extracted values, those that the next scan would extract, and the reason
-    why each other value is kept.
+    For one session: its load and cost, the extracted values, those that the next scan would
+    extract, and the reason why each other value is kept.
 
     \b
     Example:
@@ -99,20 +99,25 @@ def sessions(
 def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
     from brainsurgeon.operations.context import context as operation
     from brainsurgeon.operations.context import described
+    from brainsurgeon.operations.costs import session_costs
+    from brainsurgeon.render import estimate as costs_rendering
     from brainsurgeon.render import printable
     from brainsurgeon.render import turns as render
 
     now = time.time()
     with store_to_read(settings) as store:
         context = operation(settings, store, session, now)
+        costs = session_costs(settings, store, session)
         extracted = [
             described(settings, store, context, value, now, preview=preview)
             for value in context.extracted
         ]
     if given.json:
-        print_json(printable(render.context_json(context, extracted)))
+        print_json(
+            printable(render.context_json(context, extracted) | costs_rendering.costs_json(costs))
+        )
     else:
-        say(render.context(context, extracted))
+        say(render.context(context, extracted, costs_rendering.costs(costs, now)))
 
 
 def estimate(

@@ -98,17 +98,18 @@ class ArchiveTable(SettingsTable):
 
 
 class PriceTable(SettingsTable):
-    """Prices of a million input tokens of a model, in dollars."""
+    """Prices of a million tokens of a model, in dollars."""
 
     input: Dollars = Field(description="tokens that are neither read from nor written to a cache")
     cache_read: Dollars = Field(description="tokens that are read from the cache")
     cache_write: Dollars = Field(description="tokens that are written to the cache")
+    output: Dollars = Field(description="tokens of answers")
 
     def decision_price(self) -> Price:
         from brainsurgeon.model.rules import Price  # noqa: PLC0415  `show` needs no prices
 
         read, write = self.cache_read / self.input, self.cache_write / self.input
-        return Price(read, write, write, self.input)
+        return Price(read, write, write, self.input, self.output / self.input)
 
 
 class BudgetTable(SettingsTable):
@@ -279,7 +280,9 @@ class Settings(Profiled):
         SignalTable.model_construct, "what is reported about a running session"
     )
     prices: dict[str, PriceTable] = key(
-        dict, "price of a million input tokens in dollars, by globs of model ids"
+        dict,
+        "prices of a million tokens in dollars, by globs of model ids: `input`, `cache_read`, "
+        "`cache_write`, `output`",
     )
     state_dir: AbsolutePath = key("", "directory of the store and its locks")
     log_level: Literal["debug", "info", "warning", "error"] = key(

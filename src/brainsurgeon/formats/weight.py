@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, leaves, str_or_empty
 from brainsurgeon.formats.claude_code import BOUNDARY, blocks_of, entry_id, message_of
@@ -103,10 +104,13 @@ def _call(
     costs = dict_or_empty(dict_or_empty(usage).get("cost"))
     parts = [costs.get(key) for key in ("input", "cacheRead", "cacheWrite")]
     cost = math.fsum(part for part in parts if isinstance(part, int | float) and part > 0)
+    total = costs.get("total")
     return ModelCall(
         ident, model, tokens, at, begins=begins, cached=cached, hour=bool(hour),
         written=_counts(usage, "cacheWrite", "cache_creation_input_tokens"),
         output=_counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
+        # Agents record 0 where they know no price.
+        dollars=total if isinstance(total, int | float) and total > 0 else None,
     )  # fmt: skip
 
 
@@ -161,12 +165,17 @@ def _claw_call(entry: Entry) -> ModelCall | None:
         return None
     model = str_or_empty(message.get("model")) or None
     at = parse_time(entry.get("timestamp"))
-    if message.get("stopReason") in NOT_REPLAYED:
-        return _refused(str_or_empty(message.get("errorMessage")), model, at)
     tokens = _counts(message.get("usage"), "input", "cacheRead", "cacheWrite")
+    # OpenClaw writes a message again, with another id, where it changes its branch.
+    names = (message.get("responseId"), message.get("timestamp"))
+    ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
+    call = _call(ident, model, tokens, at, message.get("usage"))
+    if message.get("stopReason") in NOT_REPLAYED:
+        refused = _refused(str_or_empty(message.get("errorMessage")), model, at)
+        return replace(refused, ident=ident, dollars=call.dollars)
     # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
     repeated = message.get("api") == "cli" and not tokens
-    return None if repeated else _call(None, model, tokens, at, message.get("usage"))
+    return None if repeated else call
 
 
 def _claude_sent(entry: Entry) -> Sent:
@@ -188,12 +197,12 @@ def _claude_call(entry: Entry) -> ModelCall | None:
         texts = [str_or_empty(block.get("text")) for _, block in blocks_of(entry)]
         texts += [str_or_empty(message.get("content")), str_or_empty(entry.get("errorDetails"))]
         return _refused(" ".join(texts), None, at)
-    ident, model = (str_or_empty(message.get(key)) or None for key in ("id", "model"))
+    model, ident = str_or_empty(message.get("model")) or None, str_or_empty(message.get("id"))
     if model == "<synthetic>":
         return None
     keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    usage = message.get("usage")
-    return _call(ident, model, _counts(usage, *keys), at, usage)
+    usage, name = message.get("usage"), ident and f"{ident} {entry.get('requestId')}"
+    return _call(name or None, model, _counts(usage, *keys), at, usage)
 
 
 def _codex_sent(entry: Entry) -> Sent:

@@ -171,10 +171,10 @@ def own_session(
         for item in sessions_in(settings, store, Scope(scope.agent))
         if item.agent_directory == own.agent_directory
     ]
-    return session_among([own, *_started_by(own, others)], name)
+    return session_among([own, *started_by(own, others)], name)
 
 
-def _started_by(own: Session, others: list[Session]) -> list[Session]:
+def started_by(own: Session, others: list[Session]) -> list[Session]:
     """Return the sessions that sub-agents of a session have, by the records of its agent."""
     file, where = own.file, claude_code.place(own.path)
     if where is not None:

@@ -11,7 +11,15 @@ from brainsurgeon.model.plans import Amount, KeptPart, Outcome, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.turns import NO_LOADS, ArchiveRecord, Fullness, Loads, Verdict
+from brainsurgeon.model.turns import (
+    NO_LOADS,
+    ArchiveRecord,
+    Compaction,
+    Fullness,
+    Loads,
+    ModelCall,
+    Verdict,
+)
 
 
 class DatabaseStatus(Struct, frozen=True):
@@ -269,6 +277,41 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
             self.tokens_paid + other.tokens_paid,
             (self.dollars or 0.0) + (other.dollars or 0.0) if known else None,
         )  # fmt: skip
+
+
+class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
+    """The calls of one model. `dollars` is without the `calls_unpriced`, whose cost is unknown."""
+
+    model: str | None
+    turns: int = 0
+    calls: int = 0
+    tokens_sent: int = 0
+    tokens_cached: int = 0
+    tokens_answered: int = 0
+    dollars: float = 0.0
+    calls_unpriced: int = 0
+
+    def plus(self, calls: int, usage: ModelCall, dollars: float | None) -> ModelCost:
+        """Return the sum with further calls; None is an unknown cost."""
+        return ModelCost(
+            self.model, self.turns, self.calls + calls, self.tokens_sent + usage.tokens,
+            self.tokens_cached + usage.cached, self.tokens_answered + usage.output,
+            self.dollars + (dollars or 0.0),
+            self.calls_unpriced + (calls if dollars is None else 0),
+        )  # fmt: skip
+
+
+class SessionCosts(Struct, frozen=True):
+    """What a session and its `subagents` (their number) have cost so far, by model.
+
+    `warm_until` is when the provider's cache expires (seconds since 1970), None if no call used
+    one.
+    """
+
+    models: tuple[ModelCost, ...]
+    compactions: tuple[Compaction, ...] = ()
+    warm_until: float | None = None
+    subagents: int = 0
 
 
 class SessionEstimate(Struct, frozen=True):

@@ -171,13 +171,14 @@ class Price(Struct, frozen=True):
     """What a token costs that is read from the cache, or written to it for 5 minutes or an hour.
 
     The unit is the price of an input token without a cache. `input` is that price in dollars for a
-    million tokens, None if it is not known.
+    million tokens, None if it is not known; `output` is the price of a token of an answer.
     """
 
     read: float = 0.1
     write: float = 1.25
     write_hour: float = 2.0
     input: float | None = None
+    output: float = 0.0
 
     def of_write(self, *, hour: bool) -> float:
         return self.write_hour if hour else self.write
@@ -186,3 +187,9 @@ class Price(Struct, frozen=True):
         """Return what the prompt of a call costs, in input tokens."""
         plain = max(0, call.tokens - call.cached - call.written)
         return plain + self.read * call.cached + self.of_write(hour=call.hour) * call.written
+
+    def dollars(self, call: ModelCall) -> float | None:
+        """Return what a call costs with its answer, None if the price is not known."""
+        if self.input is None:
+            return None
+        return (self.paid(call) + self.output * call.output) * self.input / 1e6

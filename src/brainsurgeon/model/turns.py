@@ -188,7 +188,8 @@ class ModelCall(Struct, frozen=True):
     whole prompt, cached or not; it is 0 if nobody recorded it, as of most calls that failed. `at`
     is when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the
     provider refused the prompt, `limit` the maximum tokens that it named then. If `begins` is
-    False, the text of the answer is before its record.
+    False, the text of the answer is before its record. In dollars, if the agent recorded them,
+    `cost` is that of the prompt, `dollars` that of prompt and answer.
     """
 
     ident: str | None
@@ -203,6 +204,14 @@ class ModelCall(Struct, frozen=True):
     hour: bool = False
     output: int = 0
     cost: float | None = None
+    dollars: float | None = None
+
+
+class Compaction(Struct, frozen=True):
+    """A compaction of a session, and the tokens of the last call before it with its answer."""
+
+    at: float | None
+    tokens: int = 0
 
 
 class Savings(Struct, frozen=True):

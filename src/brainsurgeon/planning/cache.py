@@ -4,7 +4,7 @@ A provider keeps the unchanged front of a request for some minutes and charges a
 change in the middle of a session makes the next request write everything after it again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from statistics import median
 
@@ -21,6 +21,8 @@ from brainsurgeon.model.turns import ModelCall
 # Seconds that an unused cache lives: as long as Anthropic keeps it by default, or on request.
 # OpenAI keeps it for 5 to 10 minutes.
 LIFE, LONG_LIFE = 300.0, 3600.0
+# The prices that a configuration sets, by globs of model ids.
+Prices = Collection[tuple[str, Price]]
 # Number of following turns in which the cache is assumed to stay warm.
 TURNS_AHEAD = 2
 
@@ -164,7 +166,7 @@ RATIOS = (
 )  # fmt: skip
 
 
-def price_of(model: str | None, configured: Iterable[tuple[str, Price]] = ()) -> Price:
+def price_of(model: str | None, configured: Prices = ()) -> Price:
     """Return the price of a model: as configured, as built in, else that of Claude.
 
     No other provider's cache is dearer to break.

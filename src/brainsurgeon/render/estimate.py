@@ -1,12 +1,13 @@
-"""Costs of sessions under each policy, as text and JSON."""
+"""Costs of sessions, as recorded and under each policy, as text and JSON."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
 
-from brainsurgeon.model.reports import Bill, Estimate
-from brainsurgeon.model.text import about, counted
-from brainsurgeon.render import printable, table
+from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
+from brainsurgeon.model.text import about, counted, iso
+from brainsurgeon.render import Column, columned, columns, local, printable, table
 
 NO_USAGE = "no session here records the usage of its model calls with their times"
 ASSUMPTIONS = (
@@ -94,3 +95,81 @@ def _less(saved: float) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "-"
+
+
+def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:
+    total = _total(models)
+    return {
+        "cost_dollars": _known(total), "calls": total.calls,
+        "calls_unpriced": total.calls_unpriced,
+        "models": [to_builtins(one) | {"cost_dollars": _known(one)} for one in models],
+    }  # fmt: skip
+
+
+def _total(models: Sequence[ModelCost]) -> ModelCost:
+    return ModelCost(
+        None, calls=sum(one.calls for one in models),
+        dollars=sum(one.dollars for one in models),
+        calls_unpriced=sum(one.calls_unpriced for one in models),
+    )  # fmt: skip
+
+
+def _known(cost: ModelCost) -> float | None:
+    return None if cost.calls and cost.calls == cost.calls_unpriced else cost.dollars
+
+
+def total_cost(models: Sequence[ModelCost]) -> str:
+    """Return the cost of the recorded calls as text, "" without any."""
+    total = _total(models)
+    return f"{cost(total)}; {counted(total.calls, 'recorded call')}" if models else ""
+
+
+def cost(one: ModelCost) -> str:
+    """Return the dollars of a model, and how many of its calls have no known price."""
+    unpriced = counted(one.calls_unpriced, "call")
+    if _known(one) is None:
+        return f"unknown for {unpriced}"
+    return f"${one.dollars:,.2f}" + (f", unknown for {unpriced}" if one.calls_unpriced else "")
+
+
+# The columns of a table of models.
+MODELS: tuple[Column, ...] = (
+    ("model", 0, lambda one: one.model or "-"),
+    ("turns", 70, lambda one: f"{one.turns:,}"),
+    ("calls", 55, lambda one: f"{one.calls:,}"),
+    ("tokens sent", 40, lambda one: f"{one.tokens_sent:,}"),
+    ("from cache", 70, lambda one: _share(one.tokens_cached, one.tokens_sent)),
+    ("answered", 80, lambda one: f"{one.tokens_answered:,}"),
+    ("cost", 0, cost),
+)
+
+
+def costs_json(costs: SessionCosts) -> dict[str, Any]:
+    return {
+        "costs": models_json(costs.models) | {"subagents_read": costs.subagents},
+        "compactions": [
+            {"at": None if one.at is None else iso(one.at), "tokens_before": one.tokens}
+            for one in costs.compactions
+        ],
+        "cache_warm_until": None if costs.warm_until is None else iso(costs.warm_until),
+    }  # fmt: skip
+
+
+def costs(costs: SessionCosts, now: float) -> list[str]:
+    """Return the cost by model, the state of the provider's cache, and the compactions."""
+    lines = []
+    if costs.models:
+        others = f", with {counted(costs.subagents, 'sub-agent')}" if costs.subagents else ""
+        lines += [
+            f"cost       {total_cost(costs.models)}{others}",
+            *table(*columned(MODELS, columns(), costs.models)).splitlines(),
+        ]
+    if (until := costs.warm_until) is not None:
+        state = f"warm until {local(until)}" if until > now else f"cold since {local(until)}"
+        lines.append(f"cache      {state}")
+    if costs.compactions:
+        last = costs.compactions[0]
+        at = f", last {local(last.at)}" if last.at is not None else ""
+        tokens = f" at {last.tokens:,} tokens" if last.tokens else ""
+        lines.append(f"compacted  {counted(len(costs.compactions), 'time')}{at}{tokens}")
+    return lines

@@ -330,10 +330,11 @@ _FILLING_COLUMNS: tuple[Column, ...] = (
 )
 
 
-def context(context: Context, extracted: list[dict[str, Any]]) -> str:
+def context(context: Context, extracted: list[dict[str, Any]], costs: Sequence[str] = ()) -> str:
     lines = [
         f"{safe(context.session)}  {context.format}, {bytes_(context.size)}, {context.state}",
         *([fullness(context.full)] if context.full else []),
+        *costs,
         "",
         *_filling(context.filling),
         "",

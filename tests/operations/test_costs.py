@@ -1,0 +1,153 @@
+"""What sessions have cost, by the calls that they record."""
+
+import pytest
+
+from brainsurgeon.operations.costs import session_costs
+from brainsurgeon.render.estimate import costs as render
+from brainsurgeon.render.estimate import costs_json
+from building.caching import CachedConversation
+from building.claude import ClaudeConversation, ClaudeWorld
+from building.world import SAMPLES, Conversation
+
+PRICE = {"input": 4, "cache_read": 0.2, "cache_write": 5, "output": 20}
+USAGE = {"input_tokens": 1_000, "output_tokens": 100, "cache_read_input_tokens": 0,
+         "cache_creation_input_tokens": 0}  # fmt: skip
+
+
+def cost(world, name="main/s", **keys):
+    """Return the costs of a session."""
+    return session_costs(world.settings(**keys), None, name)
+
+
+def spend(talk, dollars, model="claude-opus-4-5", **fields):
+    """Let the agent record an answer and its cost."""
+    talk.assistant(**fields)
+    talk.lines[-1]["message"] |= {"model": model, "usage": {
+        "input": 1_000, "output": 100, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 1_100,
+        "cost": {"input": dollars / 2, "output": dollars / 2, "total": dollars},
+    }}  # fmt: skip
+
+
+def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
+    """Each call costs what the agent recorded, else what `[prices]` says, else it is counted."""
+    talk = Conversation()
+    for dollars, model in ((0.5, "opus"), (0.0, "opus"), (0.0, "house-1"), (0.25, "haiku")):
+        talk.user()
+        spend(talk, dollars, model)
+    world.put("s.jsonl", talk.bytes())
+    costs = cost(world, prices={"OPUS": PRICE}).models
+
+    assert [(one.model, one.turns, one.calls, one.calls_unpriced) for one in costs] == [
+        ("opus", 2, 2, 0), ("haiku", 1, 1, 0), ("house-1", 1, 1, 1),
+    ]  # fmt: skip
+    assert [one.dollars for one in costs] == pytest.approx([0.5 + 0.004 + 0.002, 0.25, 0])
+    document = costs_json(cost(world))["costs"]
+    assert (document["cost_dollars"], document["calls_unpriced"]) == (0.75, 2)
+    assert [one["cost_dollars"] for one in document["models"]] == [0.5, 0.25, None]
+    text = render(cost(world), world.clock())
+    assert text[0] == "cost       $0.75, unknown for 2 calls; 4 recorded calls"
+    assert text[-1].split()[-4:] == ["unknown", "for", "1", "call"]
+
+
+def test_the_price_of_each_sort_of_token_counts(world, clock):
+    """Input, cache reads, cache writes and answers have prices of their own."""
+    talk = CachedConversation(clock.now)
+    for _ in range(2):
+        talk.user()
+        talk.assistant()
+    world.put("s.jsonl", talk.bytes())
+    first, second = (line["message"]["usage"] for line in talk.lines if "usage" in str(line))
+    paid = (first["cacheWrite"] + second["cacheWrite"]) * 5 + second["cacheRead"] * 0.2 + 40 * 20
+
+    [model] = cost(world, prices={"*": PRICE}).models
+    assert model.dollars == pytest.approx(paid / 1e6)
+
+
+def test_an_aborted_answer_counts_with_its_recorded_cost(world):
+    """A refused prompt costs nothing; a stopped answer costs what the agent recorded."""
+    talk = Conversation()
+    talk.user()
+    spend(talk, 0.5, stop="aborted")
+    talk.user()
+    talk.assistant([], stop="error")
+    talk.lines[-1]["message"]["errorMessage"] = "prompt is too long: 210000 tokens > 200000 maximum"
+    world.put("s.jsonl", talk.bytes())
+
+    [model] = cost(world, prices={"*": PRICE}).models
+    assert (model.calls, model.dollars) == (1, 0.5)
+
+
+def test_a_message_in_several_lines_and_in_a_sub_agents_file_counts_once(tmp_path):
+    """Its last line has the whole usage; a sub-agent's copy of it is the same message."""
+    world, talk, side = ClaudeWorld(tmp_path), ClaudeConversation(), ClaudeConversation(side=True)
+    talk.user()
+    for output in (1, 40, 100):
+        talk.assistant(message="msg_a", requestId="req_a")
+        talk.lines[-1]["message"]["usage"] = USAGE | {"output_tokens": output}
+    session = "11111111-1111-4111-8111-111111111111"
+    path = world.put(f"{session}.jsonl", talk.bytes())
+    for message in ("msg_a", "msg_b"):
+        side.user("sub work")
+        side.assistant(message=message, requestId=message.replace("msg", "req"))
+        side.lines[-1]["message"]["usage"] = USAGE
+    inner = path.parent / session / "subagents"
+    inner.mkdir(parents=True)
+    (inner / "agent-1.jsonl").write_bytes(side.bytes())
+    costs = cost(world, session, prices={"*": PRICE})
+    world.close()
+
+    [model] = costs.models
+    assert (model.calls, model.tokens_answered, costs.subagents) == (2, 200, 1)
+    assert model.dollars == pytest.approx(2 * (0.004 + 0.002))
+    assert "with 1 sub-agent" in render(costs, 0)[0]
+
+
+def test_the_sum_is_what_claude_code_itself_adds_up(world):
+    """With its prices, a session of 2.1.330 and its sub-agent cost what its `cost-state` says."""
+    roots = [{"path": str(SAMPLES / "claude-code" / "projects")}]
+    costs = cost(world, "5a5a5a5a-0001", roots=roots, prices={"claude-opus-5-5": PRICE})
+
+    assert sum(one.dollars for one in costs.models) == pytest.approx(0.4686478)
+    assert costs.subagents == 1
+
+
+def test_a_fork_of_a_message_is_the_same_message(world, clock):
+    """OpenClaw writes messages again with new ids when it changes its branch."""
+    talk = Conversation()
+    talk.user()
+    for _ in range(2):
+        spend(talk, 0.5)
+        talk.lines[-1]["message"] |= {"responseId": "resp_1", "timestamp": 1_795_000_000_000}
+    world.put("s.jsonl", talk.bytes())
+
+    assert [one.calls for one in cost(world).models] == [1]
+
+
+def test_compactions_and_the_life_of_the_cache_are_shown(world, clock):
+    """When the last compaction was and how much it replaced; until when the cache is warm."""
+    talk = CachedConversation(clock.now - 120)
+    for _ in range(2):
+        talk.turn()
+        load = talk.lines[-1]["message"]["usage"]["totalTokens"]
+        talk.entry("compaction", summary="so far", firstKeptEntryId=talk.last, tokensBefore=1)
+    talk.turn()
+    world.put("s.jsonl", talk.bytes(), age=0)
+    costs = cost(world)
+
+    assert costs.compactions[0].tokens == load
+    assert [one.at for one in costs.compactions] == [int(talk.at)] * 2
+    assert costs.warm_until == pytest.approx(talk.at + 300, abs=1)
+    text = "\n".join(render(costs, clock.now))
+    assert "compacted  2 times, last 20" in text
+    assert f"at {load:,} tokens" in text
+    assert "cache      warm until" in text
+    assert "cache      cold since" in "\n".join(render(costs, clock.now + 301))
+
+
+def test_a_session_without_usage_costs_nothing_that_is_known(world):
+    """No line about money is made up."""
+    talk = Conversation()
+    talk.turn()
+    world.put("s.jsonl", talk.bytes())
+
+    assert render(cost(world), world.clock()) == []
