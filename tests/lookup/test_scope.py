@@ -7,7 +7,7 @@ import time
 import pytest
 
 from brainsurgeon.errors import AmbiguousError, NotFoundError, UntoldError
-from brainsurgeon.lookup.scope import Scope, bound, session_for, sessions_in
+from brainsurgeon.lookup.scope import Caller, Scope, bound, session_for, sessions_in
 from building.world import Conversation, dump
 
 CALL = {"action": "show", "entry": "00000003"}
@@ -21,7 +21,9 @@ def calling(world, *lines, name="s.jsonl", age=5):
 def meant(world, call=CALL, **settings):
     """Give the name of the session that a call without one means, or None."""
     try:
-        found = session_for(world.settings(**settings), None, Scope("main"), None, call, time.time)
+        found = session_for(
+            world.settings(**settings), None, Caller(Scope("main"), call, time.time), None
+        )
     except UntoldError:
         return None
     return os.path.basename(found.path)
@@ -264,4 +266,4 @@ def test_a_name_with_a_nul_is_nobodys(world):
     session_of(world, "main", "11110000")
 
     with pytest.raises(NotFoundError):
-        session_for(world.settings(), None, Scope("main"), "x\0/y", CALL, time.time)
+        session_for(world.settings(), None, Caller(Scope("main"), CALL, time.time), "x\0/y")

@@ -41,6 +41,14 @@ class Scope(Struct, frozen=True):
     session: str | None = None
 
 
+class Caller(Struct, frozen=True):
+    """Who calls the tool: the sessions that it may see, and the arguments of its call."""
+
+    scope: Scope
+    arguments: Entry
+    clock: Callable[[], float]
+
+
 def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope, str | None]:
     """Return a scope with its names resolved to paths, and a warning if one matches nothing.
 
@@ -101,17 +109,16 @@ def _of_agent(session: Session, agent: str | None) -> bool:
 
 
 def session_for(
-    settings: Settings, store: Store | None, scope: Scope, name: str | None, call: Entry,
-    clock: Callable[[], float] = time.time, holds: Callable[[Session], bool] | None = None,
+    settings: Settings, store: Store | None, caller: Caller, name: str | None,
+    holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
     """Return the session that is named, or that made the call, or that has the entry.
 
-    `call` contains the arguments of the tool call; `holds` checks whether a session has the entry
-    that they name. Waits for calls that Claude Code has not written yet. Raises NotFoundError for
-    a session that does not exist or is out of scope, UntoldError if no name is given and several
-    sessions are possible.
+    `holds` checks whether a session has the entry that the call names. Waits for calls that Claude
+    Code has not written yet. Raises NotFoundError for a session that does not exist or is out of
+    scope, UntoldError if no name is given and several sessions are possible.
     """
-    listed = sessions_in(settings, store, scope)
+    scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
         return session_among(listed, name)
     if not listed or (scope.session and len(listed) > 1):
@@ -120,8 +127,8 @@ def session_for(
         return listed[0]
     deadline = time.monotonic() + claude_code.LATEST_LINE
     while True:
-        now = clock()
-        calling = [item for item in listed if _is_calling(settings, item, call, now)]
+        now = caller.clock()
+        calling = [item for item in listed if _is_calling(settings, item, caller.arguments, now)]
         if len(calling) == 1:
             return calling[0]
         for starter in of_calling_process(calling or listed):
@@ -156,19 +163,18 @@ def holder_beside(
 
 
 def own_session(
-    settings: Settings, store: Store | None, scope: Scope, name: str | None, call: Entry,
-    clock: Callable[[], float] = time.time,
-) -> Session:  # fmt: skip
+    settings: Settings, store: Store | None, caller: Caller, name: str | None
+) -> Session:
     """Return the calling session or, if it is named, the session of one of its sub-agents.
 
     Raises NotFoundError for any other session, UntoldError if it is unknown which one calls.
     """
-    own = session_for(settings, store, scope, None, call, clock)
+    own = session_for(settings, store, caller, None)
     if not name:
         return own
     others = [
         replace(item, only_owned=own.only_owned)
-        for item in sessions_in(settings, store, Scope(scope.agent))
+        for item in sessions_in(settings, store, Scope(caller.scope.agent))
         if item.agent_directory == own.agent_directory
     ]
     return session_among([own, *started_by(own, others)], name)

@@ -28,7 +28,7 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.lookup.entries import entry_named
-from brainsurgeon.lookup.scope import Scope, holder_beside, own_session, session_for
+from brainsurgeon.lookup.scope import Caller, Scope, holder_beside, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations.archive import done
@@ -117,7 +117,7 @@ def answer(
     """Carry out a tool call; return the text of the answer and whether it is an error."""
     try:
         call = parse_call(arguments)
-        text = _ACTIONS[call.action](_Asked(settings, scope, call, arguments, clock))
+        text = _ACTIONS[call.action](_Asked(settings, Caller(scope, arguments, clock), call))
     except BrainsurgeonError as error:
         hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
         return NOT_HERE if hidden else printable(_in_words_of_the_tool(str(error))), True
@@ -141,10 +141,8 @@ class _Asked(NamedTuple):
     """One call, and what is needed to answer it."""
 
     settings: Settings
-    scope: Scope
+    caller: Caller
     call: Call
-    arguments: dict[str, Any]
-    clock: Callable[[], float]
 
     @property
     def entry(self) -> str:
@@ -170,7 +168,7 @@ class _Asked(NamedTuple):
         # `done` in the only session that is known could close a turn of another agent.
         anything = None if self.call.action == "done" else lambda _session: True
         session = session_for(
-            self.settings, store, self.scope, self.call.session, self.arguments, self.clock,
+            self.settings, store, self.caller, self.call.session,
             has_entry if self.call.entry else anything,
         )  # fmt: skip
         if store is None or not self.call.entry or self.call.session:
@@ -184,7 +182,7 @@ class _Asked(NamedTuple):
             return session  # perhaps under a new id
         if stands_in(store, session, self.entry):
             return session
-        return holder_beside(self.settings, store, self.scope, session, has_entry_itself)
+        return holder_beside(self.settings, store, self.caller.scope, session, has_entry_itself)
 
     def within_limit(self, content: dict[str, Any]) -> dict[str, Any]:
         limit = self.call.limit or LIMIT
@@ -197,7 +195,7 @@ class _Asked(NamedTuple):
 
 
 def _get_context(asked: _Asked) -> str:
-    now, settings = asked.clock(), asked.settings
+    now, settings = asked.caller.clock(), asked.settings
     with open_to_read(settings.state_dir) or nullcontext() as store:
         chosen = asked.session(store)
         content = context(settings, store, chosen, now)
@@ -225,7 +223,7 @@ def _show(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         session = asked.session(store)
         named = asked.settings, store, asked.entry, session
-        turn = None if asked.call.keys else show_turn(*named, asked.clock())
+        turn = None if asked.call.keys else show_turn(*named, asked.caller.clock())
         if turn is not None:
             whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
             return _text(printable({
@@ -240,8 +238,8 @@ def _restore(asked: _Asked) -> str:
     with open_store(asked.settings.state_dir) as store:
         recover(store)
         done = restore(
-            asked.settings, store, asked.entry, clock=asked.clock, session=asked.session(store),
-            keys=asked.call.keys or (), give=asked.within_limit,
+            asked.settings, store, asked.entry, clock=asked.caller.clock,
+            session=asked.session(store), keys=asked.call.keys or (), give=asked.within_limit,
         )  # fmt: skip
         # The caller is in a turn, which may not be in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
@@ -261,7 +259,7 @@ def _set_extractable(asked: _Asked) -> str:
         session, value = asked.session(store), asked.call.value
         assert value is not None  # noqa: S101  a call without one was refused
         done = set_extractable(
-            asked.settings, store, asked.entry, value, clock=asked.clock, session=session
+            asked.settings, store, asked.entry, value, clock=asked.caller.clock, session=session
         )
     return _text(sessions.set_json(done))
 
@@ -270,7 +268,7 @@ def _done(asked: _Asked) -> str:
     with open_store(asked.settings.state_dir) as store:
         recover(store)
         session = asked.session(store)
-        prompt = done(asked.settings, store, session, asked.call.note or "", asked.clock)
+        prompt = done(asked.settings, store, session, asked.call.note or "", asked.caller.clock)
     return _text({"noted": True, "session": session.title, "prompt_id": prompt})
 
 
@@ -284,11 +282,9 @@ def _search(asked: _Asked) -> str:
 def _evidence(asked: _Asked) -> str:
     settings, call, turn = asked.settings, asked.call, asked.call.turn
     with open_to_read(settings.state_dir) or nullcontext() as store:
-        session = own_session(
-            settings, store, asked.scope, call.session, asked.arguments, asked.clock
-        )
+        session = own_session(settings, store, asked.caller, call.session)
         return turns.evidence(evidence(
-            settings, store, session, asked.clock(), budget=call.budget or BUDGET,
+            settings, store, session, asked.caller.clock(), budget=call.budget or BUDGET,
             last=turn == "last", turn=turn,
         ))  # fmt: skip
 

@@ -60,7 +60,7 @@ from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.sessions.row_listing import row_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
-from brainsurgeon.store.requests import LEAST_WAIT
+from brainsurgeon.store.journal import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
 LOST = "extracted into another store: set state_dir to its directory, if that still exists"

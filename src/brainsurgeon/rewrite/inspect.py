@@ -33,7 +33,7 @@ from brainsurgeon.sessions.reading import (
     refuse_if,
 )
 from brainsurgeon.store import Store
-from brainsurgeon.store.requests import LEAST_WAIT
+from brainsurgeon.store.journal import LEAST_WAIT
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:

@@ -23,8 +23,7 @@ from brainsurgeon.store.extractions import (
     Placements,
 )
 from brainsurgeon.store.history import Events, Facts, Runs, Sums
-from brainsurgeon.store.journal import Journal
-from brainsurgeon.store.requests import Requests
+from brainsurgeon.store.journal import Journal, Requests
 from brainsurgeon.store.sessions import (
     Calibrations,
     FileStates,
