@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from brainsurgeon.cli.options import (
     Config,
@@ -42,33 +43,30 @@ if TYPE_CHECKING:
 def restore(
     entry: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
             "--wait: a duration."
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Restore everything, or everything in --session.")
+        bool, Option("--all", help="Restore everything, or everything in --session.")
     ] = False,
     session: OneSession = None,
     key: Keys = None,
     pristine: Annotated[
-        bool, typer.Option("--pristine", help="Also remove the fields that brainsurgeon added.")
+        bool, Option("--pristine", help="Also remove the fields that brainsurgeon added.")
     ] = False,
     values: Annotated[
-        bool,
-        typer.Option("--values", help="Also restore the values extracted from an archived turn."),
+        bool, Option("--values", help="Also restore the values extracted from an archived turn.")
     ] = False,
     wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Wait until the session is idle. Default with --all: 10m."),
+        bool, Option("--wait", help="Wait until the session is idle. Default with --all: 10m.")
     ] = False,
     run: Annotated[
-        str | None,
-        typer.Option("--run", help="Restore the values that this run of `history` extracted."),
+        str | None, Option("--run", help="Restore the values that this run of `history` extracted.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --run, print what would be restored.")
+        bool, Option("--dry-run", help="With --run, print what would be restored.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -179,24 +177,22 @@ def _restore_all(
 def archive(
     session: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Path, id, prefix of the id, agent/id, or session key.",
             autocompletion=session_titles,
         ),
     ] = None,
     listing: Annotated[
-        bool, typer.Option("--list", help="List the archived turns of SESSION, or of all.")
+        bool, Option("--list", help="List the archived turns of SESSION, or of all.")
     ] = False,
     turns: Annotated[
-        str | None,
-        typer.Option("--turns", metavar="A..B", help="Only these turns. The first turn is 1."),
+        str | None, Option("--turns", metavar="A..B", help="Only these turns. The first turn is 1.")
     ] = None,
     note: Annotated[
-        str | None, typer.Option("--note", help="Note on the outcome of the last turn.")
+        str | None, Option("--note", help="Note on the outcome of the last turn.")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would be archived, and why the rest stays."),
+        bool, Option("--dry-run", help="Show what would be archived, and why the rest stays.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -243,12 +239,12 @@ def pin(
     entry: Entry,
     recent: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--recent", metavar="N", min=0, help="Keep it only while it is in the last N messages."
         ),
     ] = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Let the rules decide again, like `unpin`.")
+        bool, Option("--undo", help="Let the rules decide again, like `unpin`.")
     ] = False,
     session: OneSession = None,
     json: Json = False,
@@ -292,17 +288,16 @@ def _set_extractable(
 def relieve(
     session: SessionName,
     to: Annotated[
-        str | None,
-        typer.Option("--to", help="Goal: tokens (120000), or a share of the window (60%)."),
+        str | None, Option("--to", help="Goal: tokens (120000), or a share of the window (60%).")
     ] = None,
     signatures: Annotated[
-        bool, typer.Option("--signatures", help="Also extract thinking with invalid signatures.")
+        bool, Option("--signatures", help="Also extract thinking with invalid signatures.")
     ] = False,
     now: Annotated[
-        bool, typer.Option("--now", help="Also extract values that were just restored.")
+        bool, Option("--now", help="Also extract values that were just restored.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be extracted and what stays.")
+        bool, Option("--dry-run", help="Show what would be extracted and what stays.")
     ] = False,
     json: Json = False,
     config: Config = None,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from brainsurgeon import __version__
@@ -154,10 +155,7 @@ def _print_version(wanted: bool) -> None:
 def _options(
     config: Config = None,
     version: Annotated[  # noqa: ARG001  its callback does the work
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_print_version
-        ),
+        bool, Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """Keep the session files of coding agents lean, and restore every byte on demand.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
-import typer
 from msgspec import Struct, field
+from typer import Argument, Option
 
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable, readable_lines
@@ -33,11 +33,11 @@ def session_titles(incomplete: str) -> list[str]:
         return []
 
 
-Config = Annotated[str | None, typer.Option("--config", help="Configuration file to use.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Config = Annotated[str | None, Option("--config", help="Configuration file to use.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 OneSession = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--session",
         help="Path, id, prefix of the id, agent/id, or session key.",
         autocompletion=session_titles,
@@ -45,20 +45,20 @@ OneSession = Annotated[
 ]
 Sessions = Annotated[
     list[str] | None,
-    typer.Option("--session", help="Only this session. Repeatable.", autocompletion=session_titles),
+    Option("--session", help="Only this session. Repeatable.", autocompletion=session_titles),
 ]
 Keys = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--key", help="Only this value: a whole path, or a name in it. Repeat it, or use commas."
     ),
 ]
 Entry = Annotated[
-    str, typer.Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]].")
+    str, Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]].")
 ]
 SessionName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="Path, id, prefix of the id, agent/id, or session key.", autocompletion=session_titles
     ),
 ]

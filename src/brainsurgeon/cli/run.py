@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from brainsurgeon.cli.options import (
     Config,
@@ -36,23 +37,21 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be done and why; write nothing.")
+    bool, Option("--dry-run", help="Print what would be done and why; write nothing.")
 ]
 
 
 def scan(
     once: Annotated[  # noqa: ARG001  the line that stands in crontabs
-        bool, typer.Option("--once", help="Has no effect: a scan is always one run.")
+        bool, Option("--once", help="Has no effect: a scan is always one run.")
     ] = False,
     dry_run: DryRun = False,
     session: Sessions = None,
     retain: Annotated[
-        bool,
-        typer.Option("--retention", help="Only delete expired values; read no session."),
+        bool, Option("--retention", help="Only delete expired values; read no session.")
     ] = False,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="With --dry-run, list every value that would be extracted."),
+        bool, Option("--verbose", help="With --dry-run, list every value that would be extracted.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -156,8 +155,7 @@ def run(config: Config = None) -> None:
 
 def mcp(
     agent: Annotated[
-        str | None,
-        typer.Option("--agent", help="Serve only this agent: its name, or its directory."),
+        str | None, Option("--agent", help="Serve only this agent: its name, or its directory.")
     ] = None,
     session: OneSession = None,
     config: Config = None,
@@ -207,7 +205,7 @@ def _retain(settings: Settings, *, dry_run: bool) -> None:
 def doctor(
     repair: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--repair",
             help="Recover from a crash; correct the catalogue; copy the readable values of a "
             "damaged store into a new one.",
@@ -245,23 +243,21 @@ class Form(StrEnum):
 
 def status(
     check: Annotated[
-        bool, typer.Option("--check", help="For monitors: print one line; exit with 1 on trouble.")
+        bool, Option("--check", help="For monitors: print one line; exit with 1 on trouble.")
     ] = False,
     max_age: Annotated[
-        str, typer.Option("--max-age", help="With --check, the greatest age of the last run.")
+        str, Option("--max-age", help="With --check, the greatest age of the last run.")
     ] = "15m",
     form: Annotated[
-        Form,
-        typer.Option("--format", help="html: a report page; prometheus: metrics for a monitor."),
+        Form, Option("--format", help="html: a report page; prometheus: metrics for a monitor.")
     ] = Form.text,
     output: Annotated[
         str | None,
-        typer.Option("--output", help="Output file. Default of a page: report.html in state_dir."),
+        Option("--output", help="Output file. Default of a page: report.html in state_dir."),
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
     previews: Annotated[
-        bool,
-        typer.Option("--previews", help="On the page, show the beginning of extracted values."),
+        bool, Option("--previews", help="On the page, show the beginning of extracted values.")
     ] = False,
     json: Json = False,
     config: Config = None,

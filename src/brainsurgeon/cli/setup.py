@@ -15,6 +15,7 @@ from json import dumps, load
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from brainsurgeon.cli.options import (
     Config,
@@ -60,20 +61,18 @@ NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run
 
 def init(
     systemd: Annotated[
-        bool, typer.Option("--systemd", help="Also install a service of your user.")
+        bool, Option("--systemd", help="Also install a service of your user.")
     ] = False,
     system: Annotated[
         bool,
-        typer.Option(
-            "--system", help="With --systemd, only print the unit file of a system service."
-        ),
+        Option("--system", help="With --systemd, only print the unit file of a system service."),
     ] = False,
     cron: Annotated[
-        bool, typer.Option("--cron", help="Also add a scan every two minutes to your crontab.")
+        bool, Option("--cron", help="Also add a scan every two minutes to your crontab.")
     ] = False,
     mcp: Annotated[
         list[Agent] | None,
-        typer.Option(
+        Option(
             "--mcp",
             metavar="AGENT",
             help="Also register the tool with openclaw, claude or codex. Repeatable.",
@@ -81,19 +80,19 @@ def init(
     ] = None,
     hooks: Annotated[
         HookedAgent | None,
-        typer.Option(
+        Option(
             "--hooks",
             metavar="AGENT",
             help="Also install the plugin of claude: the tool, and a warning of a full context.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do all steps without asking.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo the steps of init.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do all steps without asking.")] = False,
+    undo: Annotated[bool, Option("--undo", help="Undo the steps of init.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")
+        bool, Option("--dry-run", help="Print what would be done; write nothing.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="List every value that a run would extract.")
+        bool, Option("--verbose", help="List every value that a run would extract.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -270,11 +269,10 @@ def _say_how_to_purge(directory: str) -> None:
 
 def config(
     check: Annotated[
-        bool, typer.Option("--check", help="Only check whether the configuration is valid.")
+        bool, Option("--check", help="Only check whether the configuration is valid.")
     ] = False,
     schema: Annotated[
-        bool,
-        typer.Option("--schema", help="Print a JSON schema of the configuration, for editors."),
+        bool, Option("--schema", help="Print a JSON schema of the configuration, for editors.")
     ] = False,
     json: Json = False,
     config: Config = None,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from brainsurgeon.cli.options import (
     Config,
@@ -45,26 +46,22 @@ class Sort(StrEnum):
 def sessions(
     session: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Show this session in detail: its path, id, prefix of an id, or key.",
             autocompletion=session_titles,
         ),
     ] = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", help="Only the sessions of this agent.")
-    ] = None,
+    agent: Annotated[str | None, Option("--agent", help="Only the sessions of this agent.")] = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", help="Only sessions in this state: idle, busy, skipped, failed, …"),
+        Option("--state", help="Only sessions in this state: idle, busy, skipped, failed, …"),
     ] = None,
     sort: Annotated[
-        Sort, typer.Option("--sort", help="Sort key. The largest sizes and savings come first.")
+        Sort, Option("--sort", help="Sort key. The largest sizes and savings come first.")
     ] = Sort.size,
     preview: Annotated[
         bool,
-        typer.Option(
-            "--preview", help="With a session, also show the beginning of extracted values."
-        ),
+        Option("--preview", help="With a session, also show the beginning of extracted values."),
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -122,7 +119,7 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
 
 def estimate(
     session: Annotated[
-        list[str] | None, typer.Argument(help="Only these sessions.", metavar="[SESSION]…")
+        list[str] | None, Argument(help="Only these sessions.", metavar="[SESSION]…")
     ] = None,
     json: Json = False,
     config: Config = None,
@@ -152,7 +149,7 @@ def estimate(
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[ENTRY | SESSION]",
             help="Entry id or placeholder, or a session.",
             autocompletion=session_titles,
@@ -161,17 +158,17 @@ def show(
     session: OneSession = None,
     key: Keys = None,
     index: Annotated[
-        bool, typer.Option("--index", help="Print only the tool calls of an archived turn.")
+        bool, Option("--index", help="Print only the tool calls of an archived turn.")
     ] = False,
     search: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--search",
             metavar="TEXT",
             help="List the places of TEXT, extracted or not; ignores case.",
         ),
     ] = None,
-    regex: Annotated[bool, typer.Option("--regex", help="TEXT is a regular expression.")] = False,
+    regex: Annotated[bool, Option("--regex", help="TEXT is a regular expression.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -257,14 +254,12 @@ def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
 def evidence(
     session: SessionName,
     budget: Annotated[
-        int, typer.Option("--budget", min=0, help="Largest number of bytes of results to print.")
+        int, Option("--budget", min=0, help="Largest number of bytes of results to print.")
     ] = 32_000,
-    last: Annotated[bool, typer.Option("--last", help="Only the last turn.")] = False,
+    last: Annotated[bool, Option("--last", help="Only the last turn.")] = False,
     turn: Annotated[
         str | None,
-        typer.Option(
-            "--turn", help="Only the turn that contains this entry, or this archived turn."
-        ),
+        Option("--turn", help="Only the turn that contains this entry, or this archived turn."),
     ] = None,
     json: Json = False,
     config: Config = None,
@@ -296,31 +291,25 @@ def evidence(
 
 def history(
     events: Annotated[
-        bool,
-        typer.Option(
-            "--events", help="List events instead of runs: what happened to each session."
-        ),
+        bool, Option("--events", help="List events instead of runs: what happened to each session.")
     ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Print new events until interrupted.")
-    ] = False,
+    follow: Annotated[bool, Option("--follow", help="Print new events until interrupted.")] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only events after this event number, or since this time."),
+        Option("--since", help="Only events after this event number, or since this time."),
     ] = None,
     session: OneSession = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--kind", help="Only events of this kind. Repeatable.")
+        list[str] | None, Option("--kind", help="Only events of this kind. Repeatable.")
     ] = None,
     counts: Annotated[
-        bool, typer.Option("--counts", help="Count extracted and restored values by kind and tool.")
+        bool, Option("--counts", help="Count extracted and restored values by kind and tool.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="List all runs, not only the newest 20.")
+        bool, Option("--all", help="List all runs, not only the newest 20.")
     ] = False,
     json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON document; with --follow one per line."),
+        bool, Option("--json", help="Print one JSON document; with --follow one per line.")
     ] = False,
     config: Config = None,
 ) -> None:

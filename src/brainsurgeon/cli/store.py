@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from brainsurgeon.cli.options import (
     Config,
@@ -30,7 +31,7 @@ store = typer.Typer(
     pretty_exceptions_enable=False,
 )  # fmt: skip
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.")]
 
 
 @store.callback()
@@ -45,8 +46,8 @@ def _store() -> None:
 
 @store.command()
 def backup(
-    file: Annotated[str, typer.Argument(help="File for the copy.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    file: Annotated[str, Argument(help="File for the copy.")],
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -65,7 +66,7 @@ def backup(
 
 @store.command()
 def restore(
-    file: Annotated[str, typer.Argument(help="A file that `store backup` made.")],
+    file: Annotated[str, Argument(help="A file that `store backup` made.")],
     yes: Yes = False,
     json: Json = False,
     config: Config = None,
@@ -95,9 +96,7 @@ def restore(
 def purge(
     even_so: Annotated[
         bool,
-        typer.Option(
-            "--even-so", help="Remove it even if placeholders are left. Their values are lost."
-        ),
+        Option("--even-so", help="Remove it even if placeholders are left. Their values are lost."),
     ] = False,
     yes: Yes = False,
     json: Json = False,

@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import count
 
-from brainsurgeon.errors import (
-    StoreFullError,
-    StoreUnusableError,
-    UsageError,
-)
+from brainsurgeon.errors import StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import StoreCopy
 from brainsurgeon.store.database import (
     NONE_LEFT,
