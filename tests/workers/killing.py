@@ -28,7 +28,7 @@ import traceback
 from sqlite_utils import plugins
 
 from brainsurgeon import config
-from brainsurgeon.config import ArchiveTable
+from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.entries import id_named

@@ -20,9 +20,9 @@ def __getattr__(name: str) -> Any:
     """Return the typer application, which is built when it is first used."""
     if name != "app":
         raise AttributeError(name)
-    from brainsurgeon.cli.commands import app
+    from brainsurgeon.cli.commands import application
 
-    return app
+    return application()
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import gc
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -11,22 +12,17 @@ from typer import Option
 from typer.core import TyperGroup
 
 from brainsurgeon import __version__
-from brainsurgeon.cli import change, setup, store
-from brainsurgeon.cli import run as running
-from brainsurgeon.cli import show as showing
 from brainsurgeon.cli.options import Config, OutputError, ReaderGoneError, given
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
-# All commands except those of the group `store`, by name.
+# All commands except those of the group `store`, and the modules with their functions. Only the
+# module of the command that is called is imported.
 COMMANDS = {
-    command.__name__: command
-    for command in (
-        running.scan, running.status, change.restore, change.pin, change.extract, change.archive,
-        showing.sessions, showing.estimate, showing.show, showing.evidence, showing.history,
-        setup.init, setup.config, setup.hook, running.run, running.mcp, change.relieve,
-        running.doctor,
-    )
+    "scan": "run", "status": "run", "restore": "change", "pin": "change", "extract": "change",
+    "archive": "change", "sessions": "show", "estimate": "show", "show": "show",
+    "evidence": "show", "history": "show", "init": "setup", "config": "setup", "hook": "setup",
+    "run": "run", "mcp": "run", "relieve": "change", "doctor": "run",
 }  # fmt: skip
 # The headings of the help, and the first command below each.
 HEADINGS = {
@@ -164,6 +160,7 @@ def _options(
     Example:
       brainsurgeon scan --dry-run      show what would be extracted
     """  # noqa: D301
+    gc.freeze()  # loaded modules are no garbage: collections skip them
     gc.enable()
     given.config = config
 
@@ -180,10 +177,10 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     made.callback()(_options)
     chosen = [name for name in words if name in COMMANDS]
     for name in chosen or COMMANDS:
-        made.command(name, hidden=name == "hook")(COMMANDS[name])  # only agents run it
+        function = getattr(import_module(f"brainsurgeon.cli.{COMMANDS[name]}"), name)
+        made.command(name, hidden=name == "hook")(function)  # only agents run it
     if not chosen:
-        made.add_typer(store.store)
+        from brainsurgeon.cli.store import store
+
+        made.add_typer(store)
     return made
-
-
-app = application()

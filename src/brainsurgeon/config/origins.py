@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon import config
+from brainsurgeon.config import settings as models
 from brainsurgeon.config.loading import PREFIX, config_path, lines_of
 from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import SettingsTable
@@ -105,7 +105,7 @@ def schema() -> dict[str, Any]:
     made = Settings.model_json_schema()
     for name, table in (("Settings", made), *made["$defs"].items()):
         table.pop("description", None)
-        defaults = getattr(config, name).model_construct().model_dump(mode="json")
+        defaults = getattr(models, name).model_construct().model_dump(mode="json")
         for key, field in table["properties"].items():
             field.pop("title", None)
             if key == "state_dir" or field.get("default", "") is None:

@@ -488,25 +488,22 @@ def _is_path(value: object) -> TypeGuard[str]:
 # OpenClaw's configuration is JSON5. Each token is converted to JSON, and the standard parser parses
 # the whole, so it is understood correctly or not at all. The library `json5` takes 30 times as long
 # (half a second for 45 KB); `pyjson5` would be one more compiled package, in place of 50 lines.
-_PIECE = re.compile(
-    r"""
+_PIECE = r"""(?xs)
       (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
     | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<number>[+-]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))
     | (?P<mark>[{}\[\]:,])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 # The parts of a JSON5 string that JSON writes differently: an escape, a quote, a tab.
-_INNER = re.compile(r"\\(\r\n|.)|[\"\t]", re.DOTALL)
+_INNER = r"(?s)\\(\r\n|.)|[\"\t]"
 _ESCAPES = {"0": "\\u0000", "v": "\\u000b", "x": "\\u00", "\n": "", "\r\n": "", "\r": ""}
 
 
 def loads(text: str) -> object:
     """Parse JSON5; raise ValueError for invalid text, Infinity and NaN."""
     pieces: list[str] = []
-    matches = list(_PIECE.finditer(text))
+    matches = list(re.finditer(_PIECE, text))
     if "".join(match[0] for match in matches) != text:
         raise ValueError("not JSON5")
     for match in matches:
@@ -520,7 +517,7 @@ def loads(text: str) -> object:
 
 def _plain(kind: str, piece: str) -> str:
     if kind == "string":
-        return f'"{_INNER.sub(_escape, piece[1:-1])}"'
+        return f'"{re.sub(_INNER, _escape, piece[1:-1])}"'
     if kind == "word" and piece not in ("true", "false", "null"):
         return f'"{piece}"'
     return _number(piece) if kind == "number" else piece

@@ -108,10 +108,9 @@ def record_look(
 
 
 # pi and Codex name their files by the start time of a session and its id.
-_AFTER_TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
-    r"|rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)",
-    re.DOTALL,
+_AFTER_TIME = (
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
+    "|rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
 )
 
 
@@ -307,7 +306,7 @@ def _begins_with(session: Session, name: str) -> bool:
 
 def _ids_in(name: str) -> list[str]:
     """Return a file name, and the id after its start time."""
-    after = _AFTER_TIME.fullmatch(name)
+    after = re.fullmatch(_AFTER_TIME, name, re.DOTALL)
     return [name, after[1] or after[2]] if after else [name]
 
 

@@ -7,6 +7,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from types import MappingProxyType
 
 import zstandard
@@ -27,12 +28,6 @@ from brainsurgeon.model.records import Extraction, FieldRecord
 from brainsurgeon.model.turns import LINK, Archive, ArchiveRecord
 from brainsurgeon.store.database import Table, columns, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Events, Facts
-
-try:
-    from _blake2 import blake2b  # hashlib has the same, but loads OpenSSL first
-except ImportError:
-    from hashlib import blake2b
-
 
 # Values checked in one sweep; other writers wait for it.
 _LOOK = 5000

@@ -9,7 +9,7 @@ import os
 import sys
 
 from brainsurgeon import config
-from brainsurgeon.config import ArchiveTable
+from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import restore, restore_all
