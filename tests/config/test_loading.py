@@ -7,7 +7,8 @@ import tomllib
 
 import pytest
 
-from brainsurgeon.config import (
+from brainsurgeon.config import config_path, load
+from brainsurgeon.config.settings import (
     ArchiveTable,
     BudgetTable,
     PriceTable,
@@ -17,8 +18,6 @@ from brainsurgeon.config import (
     Settings,
     SignalTable,
     UseTable,
-    config_path,
-    load,
 )
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.rules import Rule
