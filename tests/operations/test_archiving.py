@@ -462,7 +462,7 @@ def test_a_turn_is_archived_by_hand_in_a_session_already_looked_at(world, clock)
     done = archive(world.settings(**keys), world.store, "main/s", clock=world.clock)
 
     assert not done.pending
-    assert [one.turn.closing_id for one in done.archived] == [closing for _, closing in ends[:2]]
+    assert [one.closing_id for one in done.archived] == [closing for _, closing in ends[:2]]
     listed = archives(world.settings(), world.store, "main/s")
     assert [one.archive.entry_id for one in listed] == [closing for _, closing in ends[:2]]
 
@@ -489,7 +489,7 @@ def test_turns_of_a_small_session_archive_where_that_was_asked_for(world):
     ask = lambda turn, **keys: archive(  # noqa: E731
         world.settings(**keys), world.store, "main/s", clock=world.clock, turns=(turn, turn)
     )
-    assert [one.turn.closing_id for one in ask(1, **small).archived] == [ends[0][1]]
+    assert [one.closing_id for one in ask(1, **small).archived] == [ends[0][1]]
     assert ask(2, quiet_seconds=10**6, **small).pending
     os.utime(path, (1, 1))
 
@@ -613,7 +613,7 @@ def test_context_tells_what_the_next_run_would_archive(world):
     world.scan(**NEVER)
     after = look()
 
-    assert [one.turn.closing_id for one in before.turns if one.archived] == [
+    assert [one.closing_id for one in before.turns if one.archived] == [
         closing for _, closing in ends[:2]
     ]
     assert (before.archives, [one.entry_id for one in after.archives]) == (

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from brainsurgeon.model.turns import Sent, ToolCall, ToolResult, Turn, TurnStep
-from brainsurgeon.planning.archive import GatheredTurn, Offsets, TurnEntry, Weight
+from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
+from brainsurgeon.planning.archive import Offsets, Turn, TurnEntry
 from brainsurgeon.planning.summaries import SummaryFacts, closing_facts, outcomes_of, summary_of
 
 WORDS = st.text("ab ü.?\n", max_size=700)
@@ -27,8 +27,8 @@ def test_what_is_kept_of_a_turn_says_the_same(text, note, chars):
 def step(turn, number, said):
     """Let a turn go on with an entry that continues the one before it."""
     entry = TurnEntry(number * 100, f"e{number}", said)
-    turn = turn or GatheredTurn(Turn(1, "e0"), entry)
-    turn.add(entry, "assistant", Weight(10, 5, Sent(10), len(said.calls)))
+    turn = turn or Turn(1, entry)
+    turn.add(entry, "assistant")
     return turn
 
 
@@ -44,12 +44,13 @@ def test_an_entry_takes_little_room():
         answered = (ToolResult(f"c{number}"),)
         step(turn, number + 1, TurnStep("result", f"e{number}", results=answered))
     turn.end(None)
+    counted = turn.facts.calls, turn.facts.failed
     turn.facts = None
     took = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 
     assert took < 100 * count
-    assert (turn.called, turn.failed, turn.broken) == (count // 2, 0, None)
+    assert (counted, turn.entries.flaws) == ((count // 2, 0), {})
 
 
 def test_a_failed_call_is_counted_whatever_comes_first():
@@ -61,8 +62,8 @@ def test_a_failed_call_is_counted_whatever_comes_first():
     step(turn, 4, TurnStep("reply", "e3", text="so", text_path=("content",), closes=True))
     turn.end(None)
 
-    assert turn.turn.open is None
-    assert (turn.called, turn.failed) == (2, 1)
+    assert turn.stays.open is None
+    assert (turn.facts.calls, turn.facts.failed) == (2, 1)
     assert turn.facts.tools == {"read": 1, "exec": 1, "exec!": 1}
 
 

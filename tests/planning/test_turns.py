@@ -7,20 +7,25 @@ import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.model.rules import ArchiveRules
-from brainsurgeon.model.turns import Sent, Turn
-from brainsurgeon.planning.archive import decide
+from brainsurgeon.model.turns import Sent, TurnStep
+from brainsurgeon.planning.archive import Size, Stays, Turn, TurnEntry, decide
 
 ON = ArchiveRules(enabled=True)
 LARGE = Turn(
-    number=1, prompt_id="p", closing_id="c", after=9, position=99, middle=12, leaves=40_000,
-    grows=100, tokens=9000, calls=6,
+    1, TurnEntry(0, "p", TurnStep("prompt")), TurnEntry(9, "c", TurnStep("reply")), after=9,
+    position=99, size=Size(middle=12, leaves=40_000, grows=100, tokens=9000, calls=6),
 )  # fmt: skip
-SMALL = replace(LARGE, tokens=8000, calls=4)
+SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
 
 
-def verdict(turn, rules=ON, **changed):
+def verdict(turn, rules=ON, *, cut_short=False, **changed):
     """Decide about a turn that was changed in some ways."""
-    return decide(replace(turn, **changed), rules)
+    closing = turn.closing._replace(step=replace(turn.closing.step, cut_short=cut_short))
+    values = {"closing": closing}
+    for name, part in (("size", turn.size), ("stays", Stays())):
+        own = {key: changed.pop(key) for key in list(changed) if hasattr(part, key)}
+        values[name] = replace(part, **own)
+    return decide(replace(turn, **values | changed), rules)
 
 
 def test_nothing_archives_while_it_is_off():
@@ -43,7 +48,7 @@ def test_what_is_asked_for_archives_while_it_is_off():
         ({"unformed": "it contains a compaction"}, "format: it contains a compaction"),
         ({"open": "its last reply does not close it"},
          "open turn: its last reply does not close it"),
-        ({"closing_id": None}, "open turn: it has no last answer"),
+        ({"closing": None}, "open turn: it has no last answer"),
         ({"dead": "before the last compaction"}, "never sent: before the last compaction"),
         ({"held": "pinned: m"}, "pinned: m"),
         ({"referred": "l"}, "referred to by l"),

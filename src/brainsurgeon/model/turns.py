@@ -61,45 +61,26 @@ class TurnStep(Struct, frozen=True):
     results: tuple[ToolResult, ...] = ()
 
 
-class Turn(Struct):
-    """One turn of a session, with all facts that decide whether it is archived.
+class Verdict(Struct, frozen=True):
+    """Whether a turn is archived, and why; `until` is when time alone may change that.
 
-    `number` counts from 1, `after` is the number of live turns that follow, `position` the number
-    of messages after its closing entry. `unformed`, `open`, `dead`, `held` and `referred` are
-    reasons why it stays, or None; `held` ends at `until` by time alone. `middle` counts the entries
-    between its prompt and its closing entry, `tokens` and `calls` are those of the middle. An
-    archive removes `leaves` characters and makes the text `grows` characters longer. `depth` is 0
-    if the turn is no archive.
+    `number` counts live turns from 1. `middle` is the number of entries between the prompt and the
+    closing entry, `tokens` and `calls` are those of the middle. `depth` is 0 if the turn is no
+    archive. `dead` is why requests no longer contain the turn, or None.
     """
 
     number: int
     prompt_id: str
-    closing_id: str | None = None
-    after: int = 0
-    position: int = 0
-    unformed: str | None = None
-    open: str | None = None
-    dead: str | None = None
-    held: str | None = None
-    until: float | None = None
-    referred: str | None = None
-    middle: int = 0
-    leaves: int = 0
-    grows: int = 0
-    depth: int = 0
-    tokens: int = 0
-    calls: int = 0
-    asked: bool = False
-    cut_short: bool = False
-
-
-class Verdict(Struct, frozen=True):
-    """Whether a turn is archived, and why; `until` is when time alone may change that."""
-
-    turn: Turn
+    closing_id: str | None
     archived: bool
     reason: str
     until: float | None = None
+    middle: int = 0
+    tokens: int = 0
+    calls: int = 0
+    depth: int = 0
+    asked: bool = False
+    dead: str | None = None
 
 
 class Archive(Struct, frozen=True):

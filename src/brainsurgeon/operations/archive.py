@@ -35,18 +35,18 @@ def archive(
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title
     with _live_turns(settings, store, chosen, now) as (examined, listed):
-        numbers = {verdict.turn.number for verdict in listed}
+        numbers = {verdict.number for verdict in listed}
         first, last = turns or (1, max(numbers, default=0))
         if turns and first > last:
             raise UsageError(f"--turns: {first}..{last}: name the earlier turn first")
         if turns and not (first in numbers and last in numbers):
             raise UsageError(f"--turns: the turns of this session are 1..{max(numbers, default=0)}")
-        meant = [verdict for verdict in listed if first <= verdict.turn.number <= last]
+        meant = [verdict for verdict in listed if first <= verdict.number <= last]
         archived = tuple(verdict for verdict in meant if verdict.archived)
         kept = tuple(verdict for verdict in meant if not verdict.archived)
         if store is None or dry_run or not archived:
             return ArchiveAnswer(title, archived, kept, dry_run)
-        asked: dict[str, str | None] = {verdict.turn.prompt_id: None for verdict in archived}
+        asked: dict[str, str | None] = {verdict.prompt_id: None for verdict in archived}
         if note_said is not None:
             asked[next(reversed(asked))] = note_said
         _ask(store, examined, asked, now)
@@ -58,14 +58,14 @@ def archive(
     if outcome.outcome in ("skipped", "failed"):
         raise FailedError(f"{title}: {outcome.reason}; its file was left as it is")
     if outcome.outcome == "deferred" or outcome.plan is None:
-        kept = tuple(verdict for verdict in meant if verdict.turn.prompt_id not in asked)
+        kept = tuple(verdict for verdict in meant if verdict.prompt_id not in asked)
         return ArchiveAnswer(title, (), kept, dry_run, pending=True, reason=outcome.reason)
     # The verdicts of the run on turns that were not requested depend on the thresholds.
     of_run = {
-        verdict.turn.prompt_id: verdict
-        for verdict in outcome.plan.turns if verdict.turn.prompt_id in asked
+        verdict.prompt_id: verdict
+        for verdict in outcome.plan.turns if verdict.prompt_id in asked
     }  # fmt: skip
-    done = [of_run.get(verdict.turn.prompt_id, verdict) for verdict in meant]
+    done = [of_run.get(verdict.prompt_id, verdict) for verdict in meant]
     changed = outcome.outcome == "changed"
     return ArchiveAnswer(
         title, tuple(verdict for verdict in done if verdict.archived and changed),
@@ -93,13 +93,13 @@ def _live_turns(
         asking = without_thresholds(examined.settings.archive_rules())
         archiving = replace(archiving_of(examined, records, asking), most=0)
         turns = examined.plan(records, archiving=archiving).turns
-        yield examined, [_for_request(verdict) for verdict in turns if verdict.turn.dead is None]
+        yield examined, [_for_request(verdict) for verdict in turns if verdict.dead is None]
 
 
 def _for_request(verdict: Verdict) -> Verdict:
     if verdict.archived:
         return replace(verdict, reason="asked for")
-    empty = verdict.turn.depth and not verdict.turn.middle
+    empty = verdict.depth and not verdict.middle
     return replace(verdict, reason=ALREADY) if empty else verdict
 
 
@@ -119,9 +119,9 @@ def done(
     """
     now = clock()
     with _live_turns(settings, store, session, now) as (examined, listed):
-        if not listed or not listed[-1].turn.prompt_id:
+        if not listed or not listed[-1].prompt_id:
             raise UsageError("this session has no turn that could be closed; nothing was changed")
-        prompt_id = listed[-1].turn.prompt_id
+        prompt_id = listed[-1].prompt_id
         _ask(store, examined, {prompt_id: text}, now)
     return prompt_id
 

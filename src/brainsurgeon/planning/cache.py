@@ -133,7 +133,7 @@ def _is_asked(edit: Edit, plan: Plan) -> bool:
     if isinstance(edit, FieldEdit) or edit.tokens <= 0:
         return False
     if isinstance(edit, Removal) and edit.archives:
-        return any(verdict.turn.asked and verdict.turn.closing_id == edit.entry_id
+        return any(verdict.asked and verdict.closing_id == edit.entry_id
                    for verdict in plan.turns)  # fmt: skip
     return not isinstance(edit, Removal) or edit.redacts or edit.forced
 

@@ -98,7 +98,7 @@ class _Planner:
         self._signatures.signatures.left = [0] * frontier.doubts
         self._calls = tuple(call.encode() for call in own.calls)
         for verdict in archivals.verdicts:
-            self._tally.protect(verdict.turn.closing_id, verdict.until)
+            self._tally.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
         """Read the lines and return the plan. Skips most lines of up to `shortest` bytes."""

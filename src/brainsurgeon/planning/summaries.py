@@ -21,7 +21,8 @@ class SummaryFacts(Struct, frozen=True):
     `closing` is the text of its last answer without `missing` bytes in its middle, `note` the
     agent's own account of the turn. `failures` are the first lines of failed results, oldest first.
     `files` are files that the turn touched, written ones first, and `more` is the number of others.
-    `tools` counts the calls of each tool, and its failed calls under its name with `!`.
+    `tools` counts the calls of each tool, and its failed calls under its name with `!`; `calls` and
+    `failed` are the totals.
     """
 
     closing: str
@@ -32,6 +33,8 @@ class SummaryFacts(Struct, frozen=True):
     files: tuple[str, ...] = ()
     more: int = 0
     tools: Mapping[str, int] = field(default_factory=dict)
+    calls: int = 0
+    failed: int = 0
 
 
 def closing_facts(text: str, chars: int = QUOTED) -> SummaryFacts:

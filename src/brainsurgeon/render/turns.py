@@ -45,18 +45,16 @@ _METHODS = {
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    turn = verdict.turn
     return {
-        "turn": turn.number, "prompt_id": turn.prompt_id, "entry_id": turn.closing_id,
-        "archivable": verdict.archived, "reason": verdict.reason, "tokens": turn.tokens,
-        "calls": turn.calls,
+        "turn": verdict.number, "prompt_id": verdict.prompt_id, "entry_id": verdict.closing_id,
+        "archivable": verdict.archived, "reason": verdict.reason, "tokens": verdict.tokens,
+        "calls": verdict.calls,
     }  # fmt: skip
 
 
 def verdict_text(verdict: Verdict) -> str:
-    turn = verdict.turn
-    where = f"turn {turn.number} ({safe(turn.closing_id or turn.prompt_id)})"
-    size = f"{turn.tokens:,} tokens, {counted(turn.calls, 'call')}"
+    where = f"turn {verdict.number} ({safe(verdict.closing_id or verdict.prompt_id)})"
+    size = f"{verdict.tokens:,} tokens, {counted(verdict.calls, 'call')}"
     return f"{where}, {size}: {'archived' if verdict.archived else 'stays'}, {safe(verdict.reason)}"
 
 

@@ -405,7 +405,7 @@ def _cancel_hopeless(
     asked = records.to_archive
     if not plan.turns:
         return
-    verdicts = {verdict.turn.prompt_id: verdict for verdict in plan.turns}
+    verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
     gone = "the turn is no longer in its session"
     why = {prompt: gone for prompt in asked if prompt not in verdicts}
     never = ("no gain", "depth", "format", "never sent")  # these reasons never change
