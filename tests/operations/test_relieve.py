@@ -19,8 +19,8 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import Rung, rungs, steps_to
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import of_session
-from brainsurgeon.rewrite.budget import Ladder, Planner, Wanted, relieve_by
-from brainsurgeon.rewrite.inspect import examine_to_show
+from brainsurgeon.rewrite.budget import Ladder, Wanted, relieve_by, turns_of, weigh
+from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, ClawWorld
 from building.turns import branch, long_turn, roles, texts
@@ -251,13 +251,15 @@ def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
     world.put("s.jsonl", mixed(dice, kind()).bytes())
     settings = world.settings(windows={"*": 20_000}, keep_recent=dice.choice((0, 3, 30)))
     file = file_of(session_named(settings, None, "s"))
-    with examine_to_show(settings, None, file, None, clock()) as (examined, records):
-        planner = Planner(examined, records, None)
-        measured, full = planner.weigh()
+    with examine_to_show(settings, None, file, None, clock()) as examined:
+        planner = Planner(examined, examined.records)
+        measured, full = weigh(planner)
         ladder = Ladder(planner, measured, full, settings.decision_rules())
         climbed = [
             Rung(),
-            *rungs((0, *steps_to(6, planner.examined.format.archives)), planner.turns(measured)),
+            *rungs(
+                (0, *steps_to(6, planner.examined.format.archives)), turns_of(planner, measured)
+            ),
         ]
         for goal in [dice.randrange(ladder.least().load, full.load) for _ in range(4)]:
             at = next((at for at, one in enumerate(climbed) if ladder.plan(one).load <= goal), None)

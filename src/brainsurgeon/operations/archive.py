@@ -13,7 +13,7 @@ from brainsurgeon.model.turns import Verdict
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.planning.archive import without_thresholds
 from brainsurgeon.rewrite.budget import archiving_of
-from brainsurgeon.rewrite.inspect import Examination, examine_to_show, excluded
+from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, excluded
 from brainsurgeon.store import Store
 
 NONE_ARCHIVED = "none of them could be archived now"
@@ -86,13 +86,13 @@ def _live_turns(
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{title}: {why}; its file was left as it is")
-    with examine_to_show(settings, store, file, session.record, now) as (examined, records):
+    with examine_to_show(settings, store, file, session.record, now) as examined:
         if examined.format.archives is None:
             why = "turns in a database cannot be archived"
             raise FailedError(f"{title}: {why}; nothing was changed")
         asking = without_thresholds(examined.settings.archive_rules())
-        archiving = replace(archiving_of(examined, records, asking), most=0)
-        turns = examined.plan(records, archiving=archiving).turns
+        archiving = replace(archiving_of(examined, examined.records, asking), most=0)
+        turns = Planner(examined, examined.records).plan(archiving).turns
         yield examined, [_for_request(verdict) for verdict in turns if verdict.dead is None]
 
 

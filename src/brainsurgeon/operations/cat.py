@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
-from brainsurgeon.rewrite.inspect import examine_open, records_of
+from brainsurgeon.rewrite.inspect import Planner, examine_open
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
@@ -29,10 +29,10 @@ def cat(
         except RefusedError:
             is_known = False
         if store and is_known:
-            records = records_of(settings, store, session, chosen.record, now)
+            examined = examine_open(settings, store, session, now, window=0)
+            records = replace(examined, record=chosen.record).records
             records = replace(records, requests=(EVERYTHING,))
-            plan = examine_open(settings, session, None, now, window=0).plan(records, extract=False)
-            for edit in plan.restorations:
+            for edit in Planner(examined, records, extract=False).plan().restorations:
                 yield from session.stream(done, edit.start)
                 yield edit.bytes_after(store.extractions.value)
                 done = edit.end

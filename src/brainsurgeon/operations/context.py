@@ -16,8 +16,8 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.retention import expires_at
-from brainsurgeon.rewrite.budget import Planner, fit_in, fullness
-from brainsurgeon.rewrite.inspect import Examination, examine_to_show, records_of
+from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
+from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
@@ -31,7 +31,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
     record = chosen.record
     if chosen.file is None:
         values = (
-            value for value in records_of(settings, store, None, record, now).extractions
+            value for value in (store.extractions.of_session(record.id) if store and record else ())
             if value.blob_id is not None and value.archive_id is None
             and (not value.replacement or value.kind == "thinking")
         )  # fmt: skip
@@ -42,9 +42,10 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
         )  # fmt: skip
     if codex_context := _of_codex(settings, chosen, chosen.file):
         return codex_context
-    with examine_to_show(settings, store, chosen.file, record, now) as (examined, records):
-        planner = Planner(examined, records, store, explain=True)
-        fitting, (_, full) = fit_in(planner), planner.weigh()
+    with examine_to_show(settings, store, chosen.file, record, now) as examined:
+        records = examined.records
+        planner = Planner(examined, records, explain=True)
+        fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
         fingerprint = examined.session.fingerprint
         standing = set(planned.sighted)

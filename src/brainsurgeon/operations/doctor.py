@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
@@ -24,10 +25,8 @@ from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.status import databases_below, describe_databases, out_of_sight
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
-from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.inspect import records_of
+from brainsurgeon.rewrite.inspect import Planner, examine_open
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.discovery import LINK, discover
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
@@ -273,12 +272,10 @@ def placeholders_of(
 ) -> SessionPlaceholders:
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
-    survey = form.survey(session.lines, 0)
     record = find_record(store, session) if store else None
-    records = records_of(settings, store, session, record, 0.0, (EVERYTHING,))
-    rules = settings.decision_rules()
-    snapshot = Snapshot(session.lines, form, survey, records, 0.0)
-    planned = plan(snapshot, rules, extract=False)
+    examined = examine_open(settings, store, session, 0.0, window=0)
+    records = replace(examined, record=record, asked=(EVERYTHING,)).records
+    planned = Planner(examined, records, extract=False).plan()
     is_expired = {
         value.id: value.blob_id is None
         for value in records.extractions if value.replacement is None

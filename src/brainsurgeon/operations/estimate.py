@@ -13,8 +13,8 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.replay import Replay, bill, dollars_of, history, unpruned
-from brainsurgeon.rewrite.budget import Planner
-from brainsurgeon.rewrite.inspect import examine_to_show
+from brainsurgeon.rewrite.budget import weigh
+from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
@@ -50,9 +50,9 @@ def _replay(
     if file is None:
         return None
     shown = examine_to_show(settings, store, file, session.record, now)
-    with shown as (examined, records):
-        _, full = Planner(examined, records, store).weigh()
-        known = replace(records, rate=full.calibration.rate)
+    with shown as examined:
+        _, full = weigh(Planner(examined, examined.records))
+        known = replace(examined.records, rate=full.calibration.rate)
         rules, lines = examined.settings.decision_rules(), examined.session.lines
         recorded = history(lines, examined.format, examined.survey, known, rules)
     calls = [event for event in recorded if isinstance(event, ModelCall)]

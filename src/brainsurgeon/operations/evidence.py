@@ -35,8 +35,7 @@ from brainsurgeon.planning.evidence import (
     shortened,
 )
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.rewrite.inspect import records_of
-from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.rewrite.inspect import examine_to_show
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
@@ -53,8 +52,8 @@ def evidence(
     """
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
-    with failing(file), open_session(file) as opened:
-        records = records_of(settings, store, opened, chosen.record, now)
+    with examine_to_show(settings, store, file, chosen.record, now) as examined:
+        records, opened = examined.records, examined.session
         if store:
             visible = tuple(owned(store, chosen, records.extractions))
             records = replace(records, extractions=visible)

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.rewrite.budget import Planner, fit_in
-from brainsurgeon.rewrite.inspect import examine_to_show
+from brainsurgeon.rewrite.budget import fit_in, weigh
+from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from brainsurgeon.sessions.discovery import discover_at
 from brainsurgeon.store import Store
 
@@ -21,11 +21,11 @@ def advice(settings: Settings, store: Store | None, path: str, now: float) -> st
     if not isinstance(file, SessionFile):
         return None
     record = store.sessions.at(file.path) if store else None
-    with examine_to_show(settings, store, file, record, now) as (examined, records):
+    with examine_to_show(settings, store, file, record, now) as examined:
         # The turn is over, though its last line may not be written yet.
         closed = replace(examined, survey=replace(examined.survey, open_turn=None))
-        planner = Planner(closed, records, store)
-        measured, full = planner.weigh()
+        planner = Planner(closed, closed.records)
+        measured, full = weigh(planner)
         # The process still has in memory what was extracted from its file since.
         load = max(full.load, measured.calls[-1].tokens if measured.calls else 0)
         then = full.load - fit_in(planner).plan.tokens

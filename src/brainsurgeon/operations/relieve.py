@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, GuardedError
@@ -23,14 +23,14 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite.apply import Change, apply_quiet, changing, end_redactions
-from brainsurgeon.rewrite.budget import Fitting, Planner, Wanted, relieve_by
+from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.finish import Rewrite
 from brainsurgeon.rewrite.inspect import (
     Examination,
+    Planner,
     examine_quiet,
     examine_to_show,
     excluded,
-    records_of,
 )
 from brainsurgeon.sessions.opening import current_state, failing, moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError
@@ -73,8 +73,8 @@ def would_relieve(
     """Return the result that `relieve` would have, whether idle or not. Writes nothing."""
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
-    with examine_to_show(settings, store, file, chosen.record, now) as (examined, records):
-        fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
+    with examine_to_show(settings, store, file, chosen.record, now) as examined:
+        fitting = relieve_by(Planner(examined, examined.records, explain=True), wanted)
         return _report(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
 
 
@@ -83,11 +83,11 @@ def _relieved(
     clock: Callable[[], float],
 ) -> tuple[Relief, Rewrite | None]:  # fmt: skip
     now = clock()
-    with examine_quiet(settings, file, store.files.at(file.path), now) as examined:
-        examined.check_turn()
-        record = note_record(store, examined.session)
-        records = records_of(settings, store, examined.session, record, now)
-        fitting = relieve_by(Planner(examined, records, store, explain=True), wanted)
+    with examine_quiet(settings, store, file, now) as quiet:
+        quiet.check_turn()
+        record = note_record(store, quiet.session)
+        examined = replace(quiet, record=record)
+        fitting = relieve_by(Planner(examined, examined.records, explain=True), wanted)
         planned = fitting.plan
         end_redactions(settings, store, record, planned, now)
         if planned.deferred:

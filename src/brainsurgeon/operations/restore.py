@@ -53,7 +53,7 @@ from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, Unfinished
-from brainsurgeon.rewrite.inspect import examine, examine_quiet, examine_to_show, records_of
+from brainsurgeon.rewrite.inspect import Planner, examine, examine_quiet, examine_to_show
 from brainsurgeon.sessions.opening import current_state, open_session, put_away
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
@@ -223,7 +223,7 @@ def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -
     """Return why a session is not idle, or "". If it is not, the caller may be its agent."""
     try:
         current = current_state(file)
-        with examine_quiet(settings, current, store.files.at(file.path), now) as examined:
+        with examine_quiet(settings, store, current, now) as examined:
             examined.check_turn()
     except NotIdleError as why:
         return str(why)
@@ -356,7 +356,7 @@ def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[OverfullSession]:
     """Return the sessions whose requests will exceed their window after `restore_all`."""
-    from brainsurgeon.rewrite.budget import Planner  # noqa: PLC0415  slow
+    from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
     overfull = []
     for item in _meant(settings, store, session):
@@ -367,8 +367,8 @@ def overfull_after(
             continue
         file = file_of(item)
         with suppress(BusyError, FailedError, NotFoundError):  # the restore itself reports it
-            with examine_to_show(settings, store, file, record, now) as (examined, records):
-                _, full = Planner(examined, records, store).weigh()
+            with examine_to_show(settings, store, file, record, now) as examined:
+                _, full = weigh(Planner(examined, examined.records))
             load = full.load + sum(value.tokens for value in values)
             if load > full.window:
                 overfull.append(OverfullSession(item.title, load, full.window))
@@ -440,9 +440,9 @@ def _unknown(
 ) -> SessionRestore | None:
     """Return the result for a session without a row, or None if something can be restored."""
     try:
-        with examine(settings, file, None, now, window=0) as examined:
-            records = records_of(settings, store, examined.session, None, now, (EVERYTHING,))
-            plan = examined.plan(records, extract=False)
+        with examine(settings, store, file, now, window=0) as examined:
+            records = replace(examined, asked=(EVERYTHING,)).records
+            plan = Planner(examined, records, extract=False).plan()
     except RefusedError:
         return SessionRestore(title, "nothing to undo")
     except (BusyError, OSError) as why:

@@ -23,7 +23,7 @@ from brainsurgeon.operations.restore import FAILURES, change_each, recorded
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite
-from brainsurgeon.rewrite.inspect import examine_to_show
+from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
@@ -114,9 +114,9 @@ class _Rollback:
         seen = examine_to_show(
             self._settings, self._store, file, record, request.asked_at, (request,)
         )
-        with seen as (examined, records):
+        with seen as examined:
             examined.check_idle()
-            plan = examined.plan(records, extract=False)
+            plan = Planner(examined, examined.records, extract=False).plan()
         if plan.deferred:
             raise NotIdleError(plan.deferred)
         return plan

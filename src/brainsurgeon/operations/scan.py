@@ -27,15 +27,15 @@ from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Batch, Planned, carry_out_together, end_redactions
-from brainsurgeon.rewrite.budget import Planner, asked_relief, count_savings, plan_due, remember
+from brainsurgeon.rewrite.budget import asked_relief, count_savings, plan_due, remember
 from brainsurgeon.rewrite.finish import Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
     HELD,
+    Planner,
     check_alone,
     examine_quiet,
     excluded,
     is_held,
-    records_of,
 )
 from brainsurgeon.rewrite.signals import notice_pressure, notice_repeats
 from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
@@ -261,8 +261,8 @@ class _Scan:
             raise RefusedError(left_alone)
         if self._store and not (waits or self._report.dry_run):
             grown = look_at_growth(
-                self._settings, self._store, file, self._memory, now, self._check,
-                hurries=self._named,
+                self._settings, self._store, file, self._memory, self._check,
+                now=now, hurries=self._named,
             )  # fmt: skip
             if isinstance(grown, Planned):
                 self._batch.add(grown)
@@ -273,25 +273,25 @@ class _Scan:
 
     def _plan_all(self, file: SessionFile, now: float) -> Look | None:
         """Plan a session from all of its lines; an excluded one only for pending requests."""
-        state, store = self._memory.state_of(file), None if self._report.dry_run else self._store
+        store = None if self._report.dry_run else self._store
         with ExitStack() as held:
-            quiet = examine_quiet(self._settings, file, state, now, self._check, alone=False)
+            quiet = examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise NotIdleError(HELD)
             find = update_record if store else find_record
             record = find(self._store, examined.session) if self._store else None
             examined.check_turn()
-            records = records_of(self._settings, self._store, examined.session, record, now)
+            examined = replace(examined, record=record)
+            records = examined.records
             relief, archiving = asked_relief(records) is not None, bool(records.to_archive)
             put_off = None if self._named or relief else examined.kept_in_memory()
             extract = not (put_off or excluded(file, self._settings, asked=relief or archiving))
             frontier = frontier_of(examined, records, extract=extract and not self._report.dry_run)
             planner = Planner(
-                examined, records, self._store, extract, self._report.dry_run, frontier,
-                hurries=self._named,
+                examined, records, extract, self._report.dry_run, frontier, hurries=self._named
             )  # fmt: skip
-            fitting = plan_due(planner, record, self._check, dry_run=self._report.dry_run)
+            fitting = plan_due(planner, self._check, dry_run=self._report.dry_run)
             planned = fitting.plan
             if store:
                 notice_repeats(examined.settings, store, examined.session, now)
@@ -308,8 +308,8 @@ class _Scan:
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store:
-                count_savings(self._memory, store, examined, record, planned)
-                begin = begins_at(examined, frontier, planned, record, self._memory.rules)
+                count_savings(self._memory, store, examined, planned)
+                begin = begins_at(examined, frontier, planned, self._memory.rules)
                 self._memory.begin_at(file.path, None if changes else begin)
                 if changes:
                     kept = held.pop_all()

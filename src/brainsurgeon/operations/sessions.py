@@ -63,7 +63,7 @@ def summaries(
         if session.file:
             size = session.file.fingerprint.size
             seen = states.get(session.path)
-            form, state, reason = _state(session.file, settings, seen, now)
+            form, state, reason = _state(settings, store, session.file, seen, now)
         if record and record.id in lapsed and state in ("gone", "skipped"):
             reason = f"{reason}; {LAPSED}"
         where = claude_code.place(session.path) if form == claude_code.FORMAT else None
@@ -76,14 +76,14 @@ def summaries(
 
 
 def _state(
-    file: SessionFile, settings: Settings, seen: FileState | None, now: float
+    settings: Settings, store: Store | None, file: SessionFile, seen: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
     """Return the format, the state and its reason, as the next scan would see a file."""
     form = None
     try:
         if reason := excluded(file, settings):
             return None, "skipped", reason
-        with examine(settings, file, seen, now, window=0) as examined:
+        with examine(settings, store, file, now, window=0) as examined:
             form = examined.format.name
             examined.check_idle()
             if held := examined.kept_in_memory():

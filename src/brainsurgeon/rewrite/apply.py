@@ -41,8 +41,9 @@ from brainsurgeon.rewrite.finish import TOGETHER, FileRewrite, Rewrite, finish_n
 from brainsurgeon.rewrite.inspect import (
     HELD,
     Examination,
+    Planner,
+    check_alone,
     examine_quiet,
-    records_of,
 )
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
@@ -674,6 +675,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 
     Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
     """
+    check_alone(change.examined.session)
     try:
         rewrite = apply(store, change, clock)
     except RefusedError as why:  # the session itself was valid when it was examined
@@ -721,14 +723,15 @@ def carry_out(
         try:
             with changing(file, record.title):
                 file_now, now = current_state(file), clock()
-                state = store.files.at(file.path)
-                with examine_quiet(settings, file_now, state, now) as examined:
-                    examined.check_turn()
-                    records = records_of(settings, store, examined.session, record, now, asked)
+                with examine_quiet(settings, store, file_now, now) as quiet:
+                    quiet.check_turn()
+                    examined = replace(quiet, record=record, asked=asked)
                     extractions = tuple(
-                        replace(value, damaged=value.id in damaged) for value in records.extractions
+                        replace(value, damaged=value.id in damaged)
+                        for value in examined.records.extractions
                     )
-                    plan = examined.plan(replace(records, extractions=extractions), extract=False)
+                    records = replace(examined.records, extractions=extractions)
+                    plan = Planner(examined, records, extract=False).plan()
                     end_redactions(settings, store, record, plan, now)
                     if plan.deferred:
                         raise NotIdleError(plan.deferred)

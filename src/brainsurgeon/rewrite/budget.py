@@ -3,11 +3,11 @@
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from brainsurgeon.model.plans import Outcome, Plan
@@ -43,9 +43,8 @@ from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.replay import Renewed, newest_calls, saved_by
-from brainsurgeon.planning.snapshot import Frontier
 from brainsurgeon.planning.superseded import superseded
-from brainsurgeon.rewrite.inspect import Examination
+from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
@@ -101,48 +100,23 @@ class Wanted(Struct, frozen=True):
     now: bool = False
 
 
-class Planner(Struct, frozen=True):
-    """Plans an examined session, with the rules of its settings or with other rules.
+def weigh(planner: Planner) -> tuple[Measure, Fullness]:
+    examined, records, store = planner.examined, planner.records, planner.examined.store
+    measured = measure(examined.session.lines, examined.format, examined.survey, records)
+    directory = os.fsencode(examined.session.file.agent_directory)
+    others = store.calibrations.of_agent(directory, records.own) if store else []
+    line = calibrate(measured.calls, others)
+    budget = examined.settings.budget_rules()
+    return measured, fullness(budget, measured, line, examined.session.context_tokens)
 
-    `store` contains the agent's other sessions. `summaries` maps digests of turns to the texts of
-    their archives. If it `hurries`, nothing waits until the provider's cache is cold. The other
-    fields are as in `Examination.plan`.
-    """
 
-    examined: Examination
-    records: Records
-    store: Store | None
-    extract: bool = True
-    explain: bool = False
-    frontier: Frontier | None = None
-    summaries: Mapping[bytes, str] = field(default_factory=dict)
-    hurries: bool = False
+def turns_of(planner: Planner, measured: Measure) -> int:
+    """Return an upper bound of turns and of messages, 0 if no turn may be archived."""
+    return measured.messages if planner.examined.format.archives else 0
 
-    @property
-    def archiving(self) -> Archiving:
-        return replace(archiving_of(self.examined, self.records), summaries=self.summaries)
 
-    def plan(
-        self, archiving: Archiving, rules: Rules | None = None,
-        spared: Container[Place] = frozenset(),
-    ) -> Plan:  # fmt: skip
-        return self.examined.plan(
-            self.records, extract=self.extract, explain=self.explain, frontier=self.frontier,
-            rules=rules, archiving=archiving, spared=spared,
-        )  # fmt: skip
-
-    def weigh(self) -> tuple[Measure, Fullness]:
-        examined, store = self.examined, self.store
-        measured = measure(examined.session.lines, examined.format, examined.survey, self.records)
-        directory = os.fsencode(examined.session.file.agent_directory)
-        others = store.calibrations.of_agent(directory, self.records.own) if store else []
-        line = calibrate(measured.calls, others)
-        budget = examined.settings.budget_rules()
-        return measured, fullness(budget, measured, line, examined.session.context_tokens)
-
-    def turns(self, measured: Measure) -> int:
-        """Return an upper bound of turns and of messages, 0 if no turn may be archived."""
-        return measured.messages if self.examined.format.archives else 0
+def _archiving(planner: Planner) -> Archiving:
+    return replace(archiving_of(planner.examined, planner.records), summaries=planner.summaries)
 
 
 class Ladder:
@@ -190,7 +164,7 @@ class Ladder:
         room = Room(full.window, full.calibration.rate, live, rung.newest)
         begin = self._begin if rung.steps else only_requested(self._begin)
         rules = rules_at(rung.steps, begin, room)
-        archiving = archiving_at(rung.steps, self.planner.archiving, room)
+        archiving = archiving_at(rung.steps, _archiving(self.planner), room)
         plan = self.planner.plan(archiving, rules, spared)
         load = max(0, full.load - plan.tokens)
         after = replace(full, load=load, step=rung.steps[-1] if rung.steps else 0)
@@ -278,11 +252,11 @@ def fit_in(planner: Planner) -> Fitting:
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
-        return _await_cold_cache(planner, Fitting(planner.plan(planner.archiving), rules))
-    measured, full = planner.weigh()
+        return _await_cold_cache(planner, Fitting(planner.plan(_archiving(planner)), rules))
+    measured, full = weigh(planner)
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = steps_to(settings.budget.max_step, form.archives) if too_full else ()
-    climbed = [Rung((0,)), *rungs(steps, planner.turns(measured), (0,))]
+    climbed = [Rung((0,)), *rungs(steps, turns_of(planner, measured), (0,))]
     ladder = Ladder(planner, measured, full, rules)
     return _await_cold_cache(ladder.planner, ladder.fit(climbed, _goal(full), room))
 
@@ -306,8 +280,8 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     if planner.hurries or until is None or too_full or not enough:
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
-    off = replace(planner.archiving.rules, enabled=False)
-    requested = replace(planner.archiving, rules=off, before=off, beyond=0, most=0)
+    off = replace(_archiving(planner).rules, enabled=False)
+    requested = replace(_archiving(planner), rules=off, before=off, beyond=0, most=0)
     waiting = planner.plan(requested, replace(rules, waits=why))
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     load = fitting.before and max(0, fitting.before.load - waiting.tokens)
@@ -333,7 +307,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
 
     If not even the least load fits, only requested changes are planned.
     """
-    measured, full = planner.weigh()
+    measured, full = weigh(planner)
     goal, room = _goal(full), int(full.threshold * full.window)
     if wanted.to is not None:
         goal = room = int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
@@ -347,7 +321,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         # is unknown which one it was.
         refused = measured.complaint == SIGNATURE
         begin = replace(begin, drop_signatures="all" if refused else "broken")
-    ladder, turns = Ladder(planner, measured, full, begin), planner.turns(measured)
+    ladder, turns = Ladder(planner, measured, full, begin), turns_of(planner, measured)
     form = planner.examined.format
     least = ladder.least()
     if least.load > room and not least.plan.deferred:
@@ -370,13 +344,13 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
 
 
 def count_savings(
-    memory: FileMemory, store: Store, examined: Examination, record: SessionRecord | None,
-    plan: Plan, *, whole: bool = True,
-) -> None:  # fmt: skip
+    memory: FileMemory, store: Store, examined: Examination, plan: Plan, *, whole: bool = True
+) -> None:
     """Update the savings of a session by the calls that it recorded since the last scan.
 
     `whole` means that the plan was made from all lines.
     """
+    record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.off and plan.tokens <= 0:
         return
@@ -418,15 +392,13 @@ def _cancel_hopeless(
             store.archives.cancel(record.id, why, now, store.runs.so_far)
 
 
-def plan_due(
-    planner: Planner, record: SessionRecord | None, check_stop: Callable[[], None], *,
-    dry_run: bool,
-) -> Fitting:  # fmt: skip
+def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
     """Plan all edits that are due in a session, with summaries from the configured command.
 
     A `dry_run` runs no command.
     """
-    store, examined = planner.store, planner.examined
+    examined = planner.examined
+    store, record = examined.store, examined.record
     fitting = fit_in(planner)
     if store is None or dry_run:
         return fitting
@@ -434,7 +406,7 @@ def plan_due(
         _cancel_hopeless(store, record, planner.records, fitting.plan, examined.now)
     if not (fitting.plan.archives and examined.settings.archive.command):
         return fitting
-    texts, warnings = summaries(examined, store, fitting.plan, check_stop)
+    texts, warnings = summaries(planner, store, fitting.plan, check_stop)
     if texts:
         fitting = fit_in(replace(planner, summaries=texts))
     warned = replace(fitting.plan, warnings=(*fitting.plan.warnings, *warnings))

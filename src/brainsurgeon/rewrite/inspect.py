@@ -1,11 +1,12 @@
 """Examine one session: open it, survey it, check whether it is idle, plan. Writes nothing."""
 
 import math
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import cached_property
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
@@ -13,7 +14,7 @@ from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.placeholders import Marks, marks_in
 from brainsurgeon.hosts import claude_code, homes, openclaw
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import FileState, Records, Request, SessionRecord
+from brainsurgeon.model.records import Records, Request, SessionRecord
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import SessionFile, Signs, Survey
 from brainsurgeon.model.text import iso
@@ -94,14 +95,21 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
 HELD = "another process is replacing the file"  # it has a lease: opening the file would wait
 
 
-class Examination(Struct, frozen=True):
-    """An open session with its survey. `silent` is the number of seconds since it changed."""
+class Examination(Struct, frozen=True, dict=True):
+    """An open session with its survey, and the records of it and of all its placeholders.
+
+    `silent` is the number of seconds since it changed. `record` is its row in the store, and
+    `asked` are requests that are made now.
+    """
 
     settings: Settings
+    store: Store | None
     session: AnyOpen
     survey: Survey
     silent: float
     now: float
+    record: SessionRecord | None = None
+    asked: tuple[Request, ...] = ()
 
     @property
     def format(self) -> Format:
@@ -154,44 +162,100 @@ class Examination(Struct, frozen=True):
         until = iso(math.ceil(self.forgotten_at / 60) * 60)
         return f"a resting process holds it; waits until {until}"
 
-    def plan(
-        self, records: Records, *, extract: bool = True, explain: bool = False,
-        frontier: Frontier | None = None, rules: Rules | None = None,
-        archiving: Archiving = NOTHING_ASKED, spared: Container[Place] = frozenset(),
-    ) -> Plan:  # fmt: skip
-        """Plan what is due in the session, given its records.
+    @cached_property
+    def records(self) -> Records:
+        """The records; read once, when they are first used.
 
-        If `rules` are given, they replace those of the settings.
+        The requests are the open ones and those `asked` now, without lapsed ones, and without
+        redactions if the configuration keeps the agent's own calls.
         """
-        lines = self.session.lines
-        by = keeping_tokens(
-            rules or self.settings.decision_rules(), lines, self.format, self.survey, records.rate
+        store, record = self.store, self.record
+        if store is None or record is None:
+            return replace(self.records_of_lines(), requests=self.asked)
+        records = self.records_of_lines()
+        placed, full = store.placements.of_session(record.id), store.calibrations.of(record.id)
+        others = (value for value in records.extractions if value.id not in placed)
+        extractions = (*others, *store.extractions.held_in(record.id))
+        pending = (
+            request for request in store.requests.open_of(record.id)
+            if (request.lapses_at is None or request.lapses_at > self.now)
+            and not (request.action == "redact" and self.settings.keep_purge_control_calls)
+        )  # fmt: skip
+        return replace(
+            records,
+            extractions=extractions,
+            placed=placed,
+            requests=(*pending, *self.asked),
+            archives=tuple(store.archives.of_session(record.id, extractions)),
+            rate=full.calibration.rate if full else RATE,
         )
-        wider = by.window > self.survey.window
-        survey = self.format.survey(lines, by.window) if wider else self.survey
+
+    def records_of_lines(self) -> Records:
+        """Return the records of the entries and placeholders in the lines, without requests."""
+        store, session, record = self.store, self.session, self.record
+        if store is None:
+            return Records()
+        known = not (store.extractions.is_empty and store.fields.is_empty)
+        marks = marks_in(session.lines, session.format) if known else Marks()
+        return Records(
+            tuple(store.extractions.named(marks.names)),
+            alike=store.sessions.alike(session.identity),
+            fields=tuple(store.fields.of_entries(record.id if record else None, marks.entries)),
+            restores=store.extractions.restores(record.id) if record else {},
+            asked_until=store.requests.newest(record.id) if record else 0,
+            own=record.id if record else None,
+        )
+
+
+class Planner(Struct, frozen=True):
+    """Plans an examined session, with the rules of its settings or with other rules.
+
+    `summaries` maps digests of turns to the texts of their archives. If it `hurries`, nothing waits
+    until the provider's cache is cold. The other fields are as in `planning.plan`.
+    """
+
+    examined: Examination
+    records: Records
+    extract: bool = True
+    explain: bool = False
+    frontier: Frontier | None = None
+    summaries: Mapping[bytes, str] = field(default_factory=dict)
+    hurries: bool = False
+
+    def plan(
+        self, archiving: Archiving = NOTHING_ASKED, rules: Rules | None = None,
+        spared: Container[Place] = frozenset(),
+    ) -> Plan:  # fmt: skip
+        """Plan what is due in the session. If `rules` are given, they replace its own."""
+        examined, records = self.examined, self.records
+        lines, form, settings = examined.session.lines, examined.format, examined.settings
+        rules = rules or settings.decision_rules()
+        by = keeping_tokens(rules, lines, form, examined.survey, records.rate)
+        wider = by.window > examined.survey.window
+        survey = form.survey(lines, by.window) if wider else examined.survey
         session = Snapshot(
-            lines, self.format, survey, records, self.now, changed_at=self.now - self.silent,
-            patience=max(LEAST_WAIT, self.settings.abandoned_after),
-            branches_die_at=self.forgotten_at, habits=self.habits,
+            lines, form, survey, records, examined.now, changed_at=examined.now - examined.silent,
+            patience=max(LEAST_WAIT, settings.abandoned_after),
+            branches_die_at=examined.forgotten_at, habits=examined.habits,
         )  # fmt: skip
         return plan(
-            session, by, extract=extract, explain=explain, frontier=frontier, archiving=archiving,
-            spared=spared,
+            session, by, extract=self.extract, explain=self.explain, frontier=self.frontier,
+            archiving=archiving, spared=spared,
         )  # fmt: skip
 
 
 @contextmanager
 def examine(
-    settings: Settings, file: SessionFile, state: FileState | None, now: float,
+    settings: Settings, store: Store | None, file: SessionFile, now: float,
     window: int | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Open and survey a session, idle or not. `state` is the record of its last scan."""
+    """Open and survey a session, idle or not."""
     with open_session(file) as session:
-        yield examine_open(settings, session, state, now, window)
+        yield examine_open(settings, store, session, now, window)
 
 
 def examine_open(
-    settings: Settings, session: AnyOpen, state: FileState | None, now: float,
+    settings: Settings, store: Store | None, session: AnyOpen, now: float,
     window: int | None = None,
 ) -> Examination:  # fmt: skip
     """Survey an open session. Raise RefusedError if its format is unknown."""
@@ -199,33 +263,31 @@ def examine_open(
     if window is None:
         window = settings.decision_rules().window
     survey = session.format.survey(session.lines, window)
-    return Examination(settings, session, survey, _silence(session.file, state, now), now)
+    return Examination(settings, store, session, survey, _silence(store, session.file, now), now)
 
 
 @contextmanager
 def examine_quiet(
-    settings: Settings, file: SessionFile, state: FileState | None, now: float,
-    check_stop: Callable[[], None] = carry_on, *, alone: bool = True,
+    settings: Settings, store: Store | None, file: SessionFile, now: float,
+    check_stop: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session that is to be changed: one that is quiet and may be replaced.
 
     Raise NotIdleError if it is not quiet, RefusedError if it may not be replaced. The caller must
-    call `check_turn`, and `check_alone` as well if `alone` is false.
+    call `check_turn`, and `check_alone` before it changes anything.
     """
-    with open_quiet(settings, file, state, now, check_stop) as session:
+    with open_quiet(settings, store, file, now, check_stop) as session:
         _ = session.format  # an unknown one is reported before any obstacle
         check_touchable(session, settings)
-        if alone:
-            check_alone(session)
-        yield examine_open(settings, session, state, now)
+        yield examine_open(settings, store, session, now)
 
 
 @contextmanager
 def open_quiet(
-    settings: Settings, file: SessionFile, state: FileState | None, now: float,
+    settings: Settings, store: Store | None, file: SessionFile, now: float,
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
-    _raise(idleness.changed_recently(_silence(file, state, now), settings.quiet))
+    _raise(idleness.changed_recently(_silence(store, file, now), settings.quiet))
     with open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
             raise NotIdleError("changed just now")
@@ -236,68 +298,17 @@ def open_quiet(
 def examine_to_show(
     settings: Settings, store: Store | None, file: SessionFile, record: SessionRecord | None,
     now: float, asked: tuple[Request, ...] = (),
-) -> Iterator[tuple[Examination, Records]]:  # fmt: skip
-    """Examine a session for a command that only reads; raise FailedError if that is impossible.
+) -> Iterator[Examination]:  # fmt: skip
+    """Examine a session for a command that only reads; raise FailedError if that is impossible."""
+    with failing(file), examine(settings, store, file, now) as examined:
+        yield replace(examined, record=record, asked=asked)
 
-    Yields its records as well, with the requests that are `asked` now.
-    """
+
+def _silence(store: Store | None, file: SessionFile, now: float) -> float:
     state = store.files.at(file.path) if store else None
-    with failing(file), examine(settings, file, state, now) as examined:
-        yield examined, records_of(settings, store, examined.session, record, now, asked)
-
-
-def _silence(file: SessionFile, state: FileState | None, now: float) -> float:
-    known = state and state.fingerprint == file.fingerprint
+    # A state from the future was noted before the clock was set back.
+    known = state and state.fingerprint == file.fingerprint and state.looked_at <= now
     return idleness.silence(file.fingerprint, state.first_seen if state and known else now, now)
-
-
-def records_of(
-    settings: Settings, store: Store | None, session: AnyOpen | None, record: SessionRecord | None,
-    now: float, asked: tuple[Request, ...] = (),
-) -> Records:  # fmt: skip
-    """Return the records of a session and of all its placeholders.
-
-    `session` is None if its file is gone. The requests are the open ones and those `asked` now,
-    without lapsed ones, and without redactions if the configuration keeps the agent's own calls.
-    """
-    if store is None:
-        return Records(requests=asked)
-    records = records_of_lines(store, session, record)
-    if record is None:
-        return replace(records, requests=asked)
-    placed, full = store.placements.of_session(record.id), store.calibrations.of(record.id)
-    values_of = store.extractions.held_in if session else store.extractions.of_session
-    others = (value for value in records.extractions if value.id not in placed)
-    extractions = (*others, *values_of(record.id))
-    pending = (
-        request for request in store.requests.open_of(record.id)
-        if (request.lapses_at is None or request.lapses_at > now)
-        and not (request.action == "redact" and settings.keep_purge_control_calls)
-    )  # fmt: skip
-    return replace(
-        records,
-        extractions=extractions,
-        placed=placed,
-        requests=(*pending, *asked),
-        archives=tuple(store.archives.of_session(record.id, extractions)),
-        rate=full.calibration.rate if full else RATE,
-    )
-
-
-def records_of_lines(
-    store: Store, session: AnyOpen | None, record: SessionRecord | None
-) -> Records:
-    """Return the records of the entries and placeholders in the lines of an open session."""
-    known = not (store.extractions.is_empty and store.fields.is_empty)
-    marks = marks_in(session.lines, session.format) if session and known else Marks()
-    return Records(
-        tuple(store.extractions.named(marks.names)),
-        alike=store.sessions.alike(session.identity) if session else frozenset(),
-        fields=tuple(store.fields.of_entries(record.id if record else None, marks.entries)),
-        restores=store.extractions.restores(record.id) if record else {},
-        asked_until=store.requests.newest(record.id) if record else 0,
-        own=record.id if record else None,
-    )
 
 
 def _raise(reason: str | None) -> None:

@@ -16,19 +16,19 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats import HEAD_LINES
 from brainsurgeon.lookup.sessions import is_current, record_look
 from brainsurgeon.model.plans import Outcome, Plan
-from brainsurgeon.model.records import Records, SessionRecord
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
 from brainsurgeon.planning.snapshot import VERSION, Frontier
 from brainsurgeon.rewrite.apply import Planned
-from brainsurgeon.rewrite.budget import Planner, count_savings, fit_in
+from brainsurgeon.rewrite.budget import count_savings, fit_in
 from brainsurgeon.rewrite.finish import FileRewrite, Rewrite
 from brainsurgeon.rewrite.inspect import (
     Examination,
+    Planner,
     check_alone,
     check_touchable,
     examine_open,
     open_quiet,
-    records_of_lines,
     settings_for,
 )
 from brainsurgeon.rewrite.signals import notice_repeats
@@ -65,11 +65,9 @@ def frontier_of(
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
 
 
-def begins_at(
-    examined: Examination, frontier: Frontier, plan: Plan, record: SessionRecord | None, rules: str
-) -> Resume | None:
+def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str) -> Resume | None:
     """Return the resume point of an unchanged session; see `begin_anew` for changed ones."""
-    begin, session = frontier.begin(plan), examined.session
+    begin, session, record = frontier.begin(plan), examined.session, examined.record
     if begin is None or plan.deferred:
         return None
     (offset, number), size = begin, session.fingerprint.size
@@ -115,8 +113,8 @@ def _rules(examined: Examination, rules: str) -> str:
 
 
 def look_at_growth(
-    settings: Settings, store: Store, file: SessionFile, memory: FileMemory, now: float,
-    check_stop: Callable[[], None], *, hurries: bool,
+    settings: Settings, store: Store, file: SessionFile, memory: FileMemory,
+    check_stop: Callable[[], None], *, now: float, hurries: bool,
 ) -> Look | Planned | None:  # fmt: skip
     """Scan the tail of a session without pending requests; return None if that is not enough.
 
@@ -132,13 +130,12 @@ def look_at_growth(
     ):
         return None
     with ExitStack() as held:
-        state = memory.state_of(file)
-        session = held.enter_context(open_quiet(settings, file, state, now, check_stop))
+        session = held.enter_context(open_quiet(settings, store, file, now, check_stop))
         check_touchable(session, settings)
         if settings_for(settings, file).judged_whole or not session.continue_at(before):
             return None
-        examined = examine_open(settings, session, state, now)
         record = store.sessions.at(file.path)
+        examined = replace(examine_open(settings, store, session, now), record=record)
         if (
             # With another cursor, new lines concern entries before the tail.
             examined.survey.cursor != before.cursor
@@ -150,19 +147,19 @@ def look_at_growth(
             return None
         examined.check_turn()
         notice_repeats(settings, store, session, now)
-        records = records_of_lines(store, session, record)
+        records = examined.records_of_lines()
         if record and (store.requests.open_of(record.id) or store.archives.asked(record.id)):
             return None  # requested since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
-        planner = Planner(examined, records, store, frontier=frontier, hurries=hurries)
+        planner = Planner(examined, records, frontier=frontier, hurries=hurries)
         fitting = fit_in(planner)
         plan = fitting.plan
         outcome = fitting.outcome(examined, plan)
         changes = outcome.outcome == "changed"
-        if plan.deferred or (changes and not _may_carry_out(examined, before, record, plan)):
+        if plan.deferred or (changes and not _may_carry_out(examined, before, plan)):
             return None
-        count_savings(memory, store, examined, record, plan, whole=False)
-        begin = begins_at(examined, frontier, plan, record, memory.rules)
+        count_savings(memory, store, examined, plan, whole=False)
+        begin = begins_at(examined, frontier, plan, memory.rules)
         if changes:
             memory.begin_at(file.path, None)
             return Planned(file, examined, record, plan, outcome, held.pop_all(), begin)
@@ -171,9 +168,7 @@ def look_at_growth(
         return Look(outcome, session.fingerprint, before.format, plan.due_at)
 
 
-def _may_carry_out(
-    examined: Examination, before: Resume, record: SessionRecord | None, plan: Plan
-) -> bool:
+def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
     The front matters in two ways only. First, nothing is extracted from an entry whose id occurs
@@ -184,7 +179,7 @@ def _may_carry_out(
     """
     session = examined.session
     check_alone(session)
-    if record is None or examined.kept_in_memory():
+    if examined.record is None or examined.kept_in_memory():
         return False
     if before.placeholders and examined.habits.remembers:
         return False

@@ -11,12 +11,11 @@ from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import Records, Request
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive, ArchiveRecord
 from brainsurgeon.planning.evidence import Filled, gather
-from brainsurgeon.rewrite.inspect import Examination, examine_open, records_of
-from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
@@ -34,30 +33,27 @@ def archived_turn(
     if archive is None:
         return None
     file = file_of(named.session)
-    with failing(file), open_session(file) as session:
-        records = records_of(settings, store, session, named.session.record, now)
-        visible = tuple(owned(store, named.session, records.extractions))
-        records = replace(records, extractions=visible)
-        lines = tuple(_lines_of(settings, store, session, records, archive, now))
+    with examine_to_show(settings, store, file, named.session.record, now) as examined:
+        visible = tuple(owned(store, named.session, examined.records.extractions))
+        records = replace(examined.records, extractions=visible)
+        lines = tuple(_lines_of(Planner(examined, records), store, archive))
         if not lines:  # the agent rewrote its history: only the text of the answer is left
             return None
         entries = ((0, Filled(entry)) for line in lines if (entry := parse(line)))
-        index = tuple(call.line for call in gather(session.format, entries))
+        index = tuple(call.line for call in gather(examined.format, entries))
         return ArchivedTurn(archive, named.session.title, lines, index)
 
 
-def _lines_of(
-    settings: Settings, store: Store, session: AnyOpen, records: Records,
-    archive: ArchiveRecord | Archive, now: float,
-) -> Iterator[bytes]:  # fmt: skip
-    """Yield the lines of a turn with the extractions of `records` filled in."""
+def _lines_of(planner: Planner, store: Store, archive: ArchiveRecord | Archive) -> Iterator[bytes]:
+    """Yield the lines of a turn with the extractions of the planner's records filled in."""
+    records, session, now = planner.records, planner.examined.session, planner.examined.now
     request = Request(None, records.own or 0, None, "restore", None, None, True, now, None)
     links = {value.entry_id: value.anchor for value in records.extractions if value.links}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
     if not offsets:
         return
-    examined = examine_open(settings, session, None, now, window=0)
-    plan = examined.plan(replace(records, requests=(request,)), extract=False)
+    records = replace(records, requests=(request,))
+    plan = Planner(planner.examined, records, extract=False).plan()
     edits = deque(plan.restorations)
     for offset, size in offsets.items():
         done, line = offset, b""
@@ -112,14 +108,15 @@ class SummaryFailedError(CommandFailedError):
 
 
 def summaries(
-    examined: Examination, store: Store, plan: Plan, check_stop: Callable[[], None]
+    planner: Planner, store: Store, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
     """Return the command's summaries of turns, by the turns' digests, and warnings of failures.
 
     Summaries are kept in the store: a rewrite that is refused does not run the command again. One
     that hung is not run again in the same run.
     """
-    settings, session, now = examined.settings, examined.session, examined.now
+    examined = planner.examined
+    settings, now = examined.settings, examined.now
     texts: dict[bytes, str] = {}
     warnings = []
     for archive in plan.archives:
@@ -127,9 +124,8 @@ def summaries(
             continue
         text = store.archives.summary(archive.digest)
         if text is None:
-            record = note_record(store, session)
-            records = records_of(settings, store, session, record, now)
-            lines = _lines_of(settings, store, session, records, archive, now)
+            record = note_record(store, examined.session)
+            lines = _lines_of(planner, store, archive)
             try:
                 text = _unless_it_hung(settings, store, lines, check_stop)
             except CommandFailedError as why:
