@@ -3,11 +3,14 @@
 import pytest
 
 from brainsurgeon.operations.costs import session_costs
+from brainsurgeon.operations.status import status
 from brainsurgeon.render.estimate import costs as render
 from brainsurgeon.render.estimate import costs_json
+from brainsurgeon.render.runs import status as status_text
+from brainsurgeon.render.runs import status_json
 from building.caching import CachedConversation
 from building.claude import ClaudeConversation, ClaudeWorld
-from building.world import SAMPLES, Conversation
+from building.world import SAMPLES, Conversation, append, fork, sql
 
 PRICE = {"input": 4, "cache_read": 0.2, "cache_write": 5, "output": 20}
 USAGE = {"input_tokens": 1_000, "output_tokens": 100, "cache_read_input_tokens": 0,
@@ -151,3 +154,89 @@ def test_a_session_without_usage_costs_nothing_that_is_known(world):
     world.put("s.jsonl", talk.bytes())
 
     assert render(cost(world), world.clock()) == []
+
+
+def total(world, **keys):
+    """Return the calls and the dollars that `status` sums up."""
+    models = status(world.settings(**keys), world.store, world.clock()).models
+    return sum(one.calls for one in models), sum(one.dollars for one in models)
+
+
+def test_status_sums_up_what_scans_read(world):
+    """Each call counts once, in whichever scan and session; prices that are set later hold."""
+    talk = Conversation()
+    talk.user()
+    spend(talk, 0.5)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan()
+    assert total(world) == (1, 0.5)
+    before = len(talk.lines)
+    talk.user()
+    spend(talk, 0.25)
+    spend(talk, 0.0, "house-1")
+    append(path, talk.lines[before:])
+    fork(path, "22222222-0000-4000-8000-000000000002")
+    for _ in range(2):
+        world.scan()
+        world.scan(keep_recent=0)
+
+    assert total(world) == (3, 0.75)
+    now = status(world.settings(), world.store, world.clock())
+    assert "cost       $0.75, unknown for 1 call; 3 recorded calls" in status_text(now, 0)
+    document = status_json(now)["costs"]
+    assert (document["cost_dollars"], document["calls"], document["calls_unpriced"]) == (0.75, 3, 1)
+    assert total(world, prices={"house-*": PRICE}) == (3, pytest.approx(0.75 + 0.006))
+
+
+def test_a_scan_of_the_tail_counts_its_calls(world):
+    """Of a large session that grew only the new calls are read, and each is counted once."""
+    talk = Conversation()
+    for _ in range(600):
+        talk.user()
+        spend(talk, 0.5, content="y" * 900)
+    path = world.put("s.jsonl", talk.bytes())
+    world.scan()
+    assert world.store.resumes.at(str(path))
+    before = len(talk.lines)
+    talk.user()
+    for _ in range(3):
+        spend(talk, 0.25)
+    append(path, talk.lines[before:])
+    world.scan()
+
+    assert total(world) == (603, 300.75)
+
+
+def test_lines_of_one_message_do_not_end_the_count(tmp_path):
+    """Claude Code writes a message in several lines; the calls before them are still counted."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    path = None
+    for begin in (0, 3):
+        before = len(talk.lines)
+        for number in range(begin, begin + 3):
+            talk.user()
+            for _ in range(3):
+                talk.assistant(message=f"msg_{number}", requestId="req")
+                talk.lines[-1]["message"]["usage"] = USAGE
+        if path is None:
+            path = world.put("11111111-1111-4111-8111-111111111111.jsonl", talk.bytes())
+        else:
+            append(path, talk.lines[before:])
+        world.scan()
+
+    assert total(world, prices={"*": PRICE}) == (6, pytest.approx(6 * 0.006))
+    world.close()
+
+
+def test_the_store_of_a_damaged_one_counts_anew(world):
+    """What was counted is a cache: a store without it reads every session again."""
+    talk = Conversation()
+    talk.user()
+    spend(talk, 0.5)
+    world.put("s.jsonl", talk.bytes())
+    world.scan()
+    for table in ("spending", "counted_calls", "files", "resumes"):
+        sql(world, f"DELETE FROM {table}")
+    world.scan()
+
+    assert total(world) == (1, 0.5)

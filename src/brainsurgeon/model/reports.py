@@ -643,10 +643,10 @@ class Status(Struct, frozen=True):
     """The content of `status`.
 
     `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate of the
-    tokens and costs that calls have saved. `runs` are the newest runs. `failures` are the failed
-    sessions and lapsed reliefs since the oldest of these runs or of the last day, whichever is
-    longer. Both lists have the newest last. `blocked` has, by path, why sessions have waited for
-    over a day.
+    tokens and costs that calls have saved. `models` is what the calls that scans read have cost.
+    `runs` are the newest runs. `failures` are the failed sessions and lapsed reliefs since the
+    oldest of these runs or of the last day, whichever is longer. Both lists have the newest last.
+    `blocked` has, by path, why sessions have waited for over a day.
     """
 
     enabled: bool
@@ -672,6 +672,7 @@ class Status(Struct, frozen=True):
     loads: Loads = NO_LOADS
     tokens_saved: int = 0
     saved_so_far: Bill = Bill()
+    models: tuple[ModelCost, ...] = ()
     turns_archived: int = 0
     runs: tuple[Run, ...] = ()
     failures: tuple[Event, ...] = ()

@@ -188,6 +188,29 @@ class ModelCall(Struct, frozen=True):
     dollars: float | None = None
 
 
+class Spent(Struct, frozen=True):
+    """The usage of some calls of one model, in sum.
+
+    `priced` calls cost `dollars`, as their agent recorded.
+    """
+
+    model: str
+    priced: bool
+    calls: int = 0
+    tokens: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    dollars: float = 0.0
+
+    def plus(self, call: ModelCall) -> "Spent":
+        return Spent(
+            self.model, self.priced, self.calls + 1, self.tokens + call.tokens,
+            self.cached + call.cached, self.written + call.written, self.output + call.output,
+            self.dollars + (call.dollars or 0.0),
+        )  # fmt: skip
+
+
 class Compaction(Struct, frozen=True):
     """A compaction of a session, and the tokens of the last call before it with its answer."""
 

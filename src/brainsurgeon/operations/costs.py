@@ -9,7 +9,7 @@ from brainsurgeon.lookup.sessions import all_sessions, session_among
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.reports import SessionCosts
 from brainsurgeon.planning import cache
-from brainsurgeon.planning.costs import Spending
+from brainsurgeon.planning.costs import RecordedCalls
 from brainsurgeon.sessions.opening import failing, open_session
 from brainsurgeon.store import Store
 
@@ -22,7 +22,7 @@ def session_costs(settings: Settings, store: Store | None, name: str) -> Session
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]
-    spending, warm_until, compactions, read = Spending(settings.price_rules()), None, 0, 0
+    spending, warm_until, compactions, read = RecordedCalls(settings.price_rules()), None, 0, 0
     for session in (own, *started_by(own, others)):
         if (file := session.file) is None:
             continue

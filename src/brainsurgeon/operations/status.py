@@ -34,6 +34,7 @@ from brainsurgeon.model.text import counted, lasting
 from brainsurgeon.model.turns import NO_LOADS
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.sessions import summaries
+from brainsurgeon.planning.costs import costs_of
 from brainsurgeon.planning.retention import NOTICE
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import leases
@@ -150,6 +151,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         loads=store.calibrations.loads() if store else NO_LOADS,
         tokens_saved=tokens,
         saved_so_far=store.savings.total() if store else Bill(),
+        models=costs_of(store.spending.total(), settings.price_rules()) if store else (),
         turns_archived=archives,
         runs=tuple(runs),
         failures=tuple(failures[-_NEWEST:]),

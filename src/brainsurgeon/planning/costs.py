@@ -1,16 +1,17 @@
 """The costs of the calls that sessions record."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS
-from brainsurgeon.model.entries import Lines
+from brainsurgeon.model.entries import Line, Lines
 from brainsurgeon.model.reports import ModelCost
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import Compaction, ModelCall
+from brainsurgeon.model.turns import Compaction, ModelCall, Spent
 from brainsurgeon.planning.cache import Prices, price_of
 
 
@@ -19,7 +20,7 @@ def cost_of(call: ModelCall, configured: Prices) -> float | None:
     return call.dollars or price_of(call.model, configured).dollars(call)
 
 
-class Spending:
+class RecordedCalls:
     """The calls of sessions, read one after the other. Each API message counts once, by its id."""
 
     def __init__(self, configured: Prices) -> None:
@@ -63,9 +64,38 @@ class Spending:
         return dearest_first(self._costs.values())
 
 
+def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
+    """Yield the calls in lines with digests of their ids; those without id and time are left out.
+
+    An id comes again for each line of its message.
+    """
+    call_of = DIALECTS[form.name].call
+    with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
+    for parsed in parsed_lines(with_usage, form):
+        call = call_of(parsed.entry)
+        if call is None or not counts(call) or not (call.ident or call.at):
+            continue
+        ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
+        digest = hashlib.blake2b(f"{form.name} {ident}".encode(), digest_size=8).digest()
+        yield int.from_bytes(digest, signed=True), call
+
+
 def counts(call: ModelCall) -> bool:
     """Check whether a call was answered, and its usage recorded."""
     return call.dollars is not None or (call.tokens > 0 and call.complaint is None)
+
+
+def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...]:
+    """Return the costs of calls by model, dearest first."""
+    costs: dict[str, ModelCost] = {}
+    for one in spent:
+        usage = ModelCall(
+            None, one.model, one.tokens, cached=one.cached, written=one.written,
+            output=one.output, dollars=one.dollars or None,
+        )  # fmt: skip
+        before = costs.get(one.model, ModelCost(one.model or None))
+        costs[one.model] = before.plus(one.calls, usage, cost_of(usage, configured))
+    return dearest_first(costs.values())
 
 
 def dearest_first(listed: Iterable[ModelCost]) -> tuple[ModelCost, ...]:

@@ -27,7 +27,7 @@ from brainsurgeon.model.text import about, ago, counted, iso
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render import DISABLED, SCHEMA, bytes_, in_local_time, local, printable, table
-from brainsurgeon.render.estimate import saved_so_far
+from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.sessions import session_restored
 from brainsurgeon.render.turns import fullness_json, loads, removals_json, turns, verdict_json
 
@@ -365,6 +365,8 @@ def status_json(now: Status) -> dict[str, Any]:
     }
     answer["store_size_bytes"] = answer.pop("store_bytes")
     answer |= runs_json(now.runs)
+    answer["costs"] = models_json(now.models)
+    del answer["models"]
     if now.leaving:
         answer["leaving"]["expires_at"] = iso(now.leaving.expires_at)
     answer["failures"] = events_json(now.failures)["events"]
@@ -399,6 +401,8 @@ def status(now: Status, moment: float) -> str:
         f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
     ]  # fmt: skip
+    if now.models:
+        lines.append(f"cost       {total_cost(now.models)}")
     if so_far := saved_so_far(now.saved_so_far):
         lines.append(f"so far     {so_far}")
     if now.turns_archived:

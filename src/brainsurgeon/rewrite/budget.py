@@ -40,12 +40,14 @@ from brainsurgeon.planning.budget import (
     steps_to,
 )
 from brainsurgeon.planning.cache import price_of
+from brainsurgeon.planning.costs import calls_in
 from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.replay import Renewed, newest_calls, saved_by
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries
+from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
@@ -343,13 +345,28 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
             store.calibrations.remember(record.id, full, now)
 
 
+def _count_calls(store: Store, session: AnyOpen) -> None:
+    """Add the calls that a session recorded since its last scan to what sessions have cost."""
+    path, spending = session.file.path, store.spending
+    begun, met = bool(spending.of(path)), set[int]()
+    for ident, call in calls_in(session.lines.backward(), session.format):
+        if ident in met:
+            continue
+        met.add(ident)
+        if not spending.has(ident):
+            spending.add(path, ident, call)
+        elif begun:
+            return
+
+
 def count_savings(
     memory: FileMemory, store: Store, examined: Examination, plan: Plan, *, whole: bool = True
 ) -> None:
-    """Update the savings of a session by the calls that it recorded since the last scan.
+    """Update savings and costs of a session by the calls that it recorded since the last scan.
 
     `whole` means that the plan was made from all lines.
     """
+    _count_calls(store, examined.session)
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.off and plan.tokens <= 0:

@@ -31,6 +31,7 @@ from brainsurgeon.store.sessions import (
     Rows,
     SavingsSoFar,
     Sessions,
+    Spending,
 )
 
 
@@ -63,6 +64,7 @@ class Store:
         self.runs = Runs(connection)
         self.savings = SavingsSoFar(connection)
         self.sessions = Sessions(connection)
+        self.spending = Spending(connection)
         self.sums = Sums(connection)
 
     def __enter__(self) -> Self:

@@ -48,7 +48,7 @@ LOST = "lost with a damaged store"
 # that works there could see sessions of other agents.
 _NOWHERE = b"/lost-with-a-damaged-store"
 # Caches of the scan. Without them the next scan reads every file.
-_LEFT_OUT = frozenset({"files", "resumes"})
+_LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
     " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"

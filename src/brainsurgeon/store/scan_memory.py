@@ -244,6 +244,7 @@ class FileMemory:
             record = store.sessions.at(path)
             if record and store.savings.of(record.id) != savings:
                 store.savings.remember(record.id, savings)
+        store.spending.flush()
         store.resumes.forget(path for path, one in self._resumes.items() if not one)
         if self.listed:
             store.files.listings = self.listed

@@ -5,7 +5,7 @@ them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 """
 
 # Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
-VERSION = 3
+VERSION = 4
 
 SCHEMA = """
 CREATE TABLE agents (
@@ -281,6 +281,24 @@ CREATE TABLE calibration (
     step INTEGER NOT NULL,
     at REAL NOT NULL
 ) STRICT;
+
+-- What the recorded calls of sessions have cost, by model ('': unknown). `priced` calls cost
+-- `dollars`, as their agents recorded; the cost of others depends on the configuration.
+CREATE TABLE spending (
+    path BLOB NOT NULL,
+    model TEXT NOT NULL,
+    priced INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    cached INTEGER NOT NULL,
+    written INTEGER NOT NULL,
+    output INTEGER NOT NULL,
+    dollars REAL NOT NULL,
+    PRIMARY KEY (path, model, priced)
+) STRICT, WITHOUT ROWID;
+
+-- The calls counted in `spending`; `id` is a digest of the id of the API message.
+CREATE TABLE counted_calls (id INTEGER PRIMARY KEY) STRICT;
 
 -- Files as a scan last saw them.
 CREATE TABLE files (

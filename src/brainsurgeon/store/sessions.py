@@ -14,8 +14,8 @@ from msgspec.structs import asdict, astuple
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
-from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings
-from brainsurgeon.store.database import Table, columns, path_text, signed, unsigned
+from brainsurgeon.model.turns import Calibration, Fullness, Loads, ModelCall, Savings, Spent
+from brainsurgeon.store.database import Table, columns, path_text, signed, storable, unsigned
 
 if TYPE_CHECKING:
     import sqlite3
@@ -174,6 +174,56 @@ class SavingsSoFar(Table):
             "SELECT coalesce(sum(tokens), 0), coalesce(sum(paid), 0), sum(dollars) FROM savings"
         ).fetchone()
         return Bill(tokens, 0, round(paid), dollars)
+
+
+class Spending(Table):
+    """What calls have cost, by session and model. New calls wait in memory until `flush`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._ids: set[int] = set()
+        self._new: dict[tuple[str, str, bool], Spent] = {}
+
+    def has(self, ident: int) -> bool:
+        """Check whether a call is counted, in whichever session."""
+        statement = "SELECT id FROM counted_calls WHERE id = ?"
+        return ident in self._ids or self._first(statement, ident) is not None
+
+    def add(self, path: str, ident: int, call: ModelCall) -> None:
+        model, priced = storable(call.model or ""), call.dollars is not None
+        self._ids.add(ident)
+        before = self._new.get((path, model, priced), Spent(model, priced))
+        self._new[path, model, priced] = before.plus(call)
+
+    def flush(self) -> None:
+        """Store the new calls."""
+        names = Spent.__struct_fields__
+        sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
+        self._executemany("INSERT INTO counted_calls VALUES (?)", ((one,) for one in self._ids))
+        self._executemany(
+            f"INSERT INTO spending VALUES ({', '.join('?' * (1 + len(names)))})"  # noqa: S608
+            f" ON CONFLICT DO UPDATE SET {sums}",
+            ((os.fsencode(path), *astuple(spent)) for (path, *_), spent in self._new.items()),
+        )
+        self._ids, self._new = set(), {}
+
+    def of(self, path: str) -> list[Spent]:
+        """Return the calls of one session, those in memory included."""
+        rows = self._execute(
+            f"SELECT {columns(Spent)} FROM spending WHERE path = ?",  # noqa: S608
+            (os.fsencode(path),),
+        )
+        new = (spent for (one, *_), spent in self._new.items() if one == path)
+        return [*(Spent(*row) for row in rows), *new]
+
+    def total(self) -> list[Spent]:
+        """Return the calls of all sessions, by model."""
+        model, priced, *sums = Spent.__struct_fields__
+        rows = self._execute(
+            f"SELECT {model}, {priced}, {', '.join(f'sum({one})' for one in sums)}"  # noqa: S608
+            f" FROM spending GROUP BY {model}, {priced}"
+        )
+        return [Spent(*row) for row in rows]
 
 
 # The event as compressed by its agent, the size of its text in bytes, the digest for navigation.
